@@ -1,0 +1,107 @@
+"""What a bus guarantees, whatever carries it.
+
+Delivery is at least once. Within one queue deliveries start in publish order; a delivery that was put back comes again,
+with `redelivered` counted, before or after its neighbours. Nothing is acknowledged on the caller's behalf.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Literal, Protocol
+
+import msgspec
+
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.topology import Topology
+
+StreamOffset = int | datetime | Literal["first", "last", "next"]
+"""Where a stream is read from: a record's offset, a time, or one of RabbitMQ's words."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One message of a stream."""
+
+    offset: int
+    message: WireMessage
+    timestamp: datetime | None
+    """When the broker or the publisher stamped it, in UTC."""
+
+
+class QueueDepth(msgspec.Struct, frozen=True):
+    """What lies in a queue."""
+
+    ready: int
+    consumers: int
+
+
+class Delivery(Protocol):
+    """One message in the hands of a consumer, to be settled exactly once."""
+
+    @property
+    def message(self) -> WireMessage:
+        """The message."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+
+    @property
+    def redelivered(self) -> int:
+        """How often it was delivered before this time."""
+
+    async def ack(self) -> None:
+        """Settle it: the effect is durable."""
+
+    async def requeue(self) -> None:
+        """Put it back, to be delivered again until the queue's delivery limit dead-letters it."""
+
+    async def dead_letter(self, reason: DeadReason, detail: str) -> None:
+        """Move it to the dead-letter queue with the reason in its headers; settled once the broker has confirmed."""
+
+
+class Subscription(Protocol):
+    """A running consumer of one queue. Iterating ends when the subscription is closed."""
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Deliveries, at most `prefetch` of them unsettled at a time."""
+
+
+class Bus(Protocol):
+    """A connection to a broker. It reconnects on its own; subscriptions go on after a reconnect."""
+
+    @property
+    def user(self) -> str:
+        """The user that the broker verified for this connection."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether a publish would reach the broker now."""
+
+    async def declare(self, topology: Topology) -> None:
+        """Make exchanges, queues and bindings where they are missing.
+
+        Idempotent. Raises InvalidError where one exists with other properties.
+        """
+
+    async def check(self, topology: Topology) -> Sequence[str]:
+        """What of the topology is missing or different, in words; empty where it is right. Changes nothing."""
+
+    async def publish(self, exchange: str, message: WireMessage) -> None:
+        """Return when the broker has confirmed that every matching queue has the message.
+
+        Calls may run concurrently and are pipelined. Raises UnavailableError when no confirm came in time (it may
+        still have been published), NotFoundError when no queue matched or the exchange does not exist.
+        """
+
+    def subscribe(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Subscription]:
+        """Consume a queue. Leaving the context closes it; deliveries not settled by then are delivered again."""
+
+    def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
+        """Records of a stream from `offset`. Ends at its present end, or goes on with `follow`."""
+
+    async def depth(self, queue: str) -> QueueDepth:
+        """What lies in a queue now. Raises NotFoundError."""
+
+    async def aclose(self) -> None:
+        """Close the connection. Idempotent."""

@@ -1,0 +1,98 @@
+"""The errors of slicebus, one tree.
+
+    SlicebusError
+    ├── TransientError            the same call may succeed later; retried where the call is made
+    │   ├── UnavailableError      a server cannot be reached, or answered 5xx, or did not answer in time
+    │   └── ThrottledError        a server asked to come back later (429, a blocked connection)
+    ├── PermanentError            the same call will fail again
+    │   ├── NotFoundError         the object, queue or stream does not exist
+    │   ├── ForbiddenError        the caller may not do this (401, 403, ACCESS_REFUSED)
+    │   ├── InvalidError          the server refused the content (400, 422)
+    │   └── ConfigurationError    the process was started with settings that cannot work
+    ├── ConflictError             the object changed since it was read; read it again and decide again
+    │   ├── AlreadyExistsError    a create found the name taken
+    │   └── ExpiredError          a watch or a list continuation is older than the server's history (410)
+    └── ProtocolError             a message that this version cannot or must not act on; it carries a `DeadReason`
+
+Adapters translate foreign errors into these through one table each, with `raise … from`.
+"""
+
+from enum import StrEnum
+
+
+class SlicebusError(Exception):
+    """Any error that slicebus raises on purpose."""
+
+
+class TransientError(SlicebusError):
+    """The same call may succeed later."""
+
+
+class UnavailableError(TransientError):
+    """A server cannot be reached, failed, or did not answer in time. The call may or may not have taken effect."""
+
+
+class ThrottledError(TransientError):
+    """A server asked to come back later."""
+
+
+class PermanentError(SlicebusError):
+    """The same call will fail again."""
+
+
+class NotFoundError(PermanentError):
+    """The object, queue or stream does not exist."""
+
+
+class ForbiddenError(PermanentError):
+    """The caller may not do this."""
+
+
+class InvalidError(PermanentError):
+    """The server refused the content; the message is the server's."""
+
+
+class ConfigurationError(PermanentError):
+    """The process was started with settings that cannot work."""
+
+
+class ConflictError(SlicebusError):
+    """The object changed since it was read."""
+
+
+class AlreadyExistsError(ConflictError):
+    """A create found the name taken."""
+
+
+class ExpiredError(ConflictError):
+    """A watch or a list continuation is older than the server's history."""
+
+
+class DeadReason(StrEnum):
+    """Why a message lies in the dead-letter queue."""
+
+    MALFORMED = "malformed"
+    """Not JSON, not the type's shape, or an attribute is missing."""
+    UNKNOWN_VERSION = "unknown-version"
+    """A schema major version that this side does not know."""
+    UNKNOWN_TYPE = "unknown-type"
+    """A message type that this side does not know."""
+    UNKNOWN_CLUSTER = "unknown-cluster"
+    """No WorkerCluster of that name, or it is not accepted."""
+    WRONG_USER = "wrong-user"
+    """The broker-verified user may not speak for that cluster, or there is no such user."""
+    FENCED_EPOCH = "fenced-epoch"
+    """An agent that has lost its lease since."""
+    REFUSED = "refused"
+    """Well-formed, but acting on it failed for good; the detail says how."""
+    UNDELIVERABLE = "undeliverable"
+    """The broker gave up: the delivery limit was reached, or the queue overflowed."""
+
+
+class ProtocolError(SlicebusError):
+    """A message that must not be acted on. `reason` groups it, the text says what exactly is wrong."""
+
+    def __init__(self, reason: DeadReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail

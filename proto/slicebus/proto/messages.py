@@ -1,0 +1,309 @@
+"""The messages: one frozen type each, with the direction it travels and the lane it travels on.
+
+Kubernetes objects inside a message are plain dictionaries as the API server gave them, so that fields this version does
+not know pass through. Counts are pods by pod set name (for a multi-host Ray group: pods, not replicas). Times are
+RFC 3339 in UTC.
+"""
+
+from enum import StrEnum
+from typing import Any, ClassVar, NewType
+
+import msgspec
+
+ClusterName = NewType("ClusterName", str)
+Counts = dict[str, int]
+Manifest = dict[str, Any]
+
+
+class Direction(StrEnum):
+    """Which exchange a message travels on."""
+
+    UP = "up"
+    """Agent to manager."""
+    DOWN = "down"
+    """Manager to agent."""
+
+
+class Lane(StrEnum):
+    """Which queue of the receiver a message lands in, so that status traffic never delays a spec."""
+
+    CONTROL = "control"
+    STATUS = "status"
+
+
+class JobRef(msgspec.Struct, frozen=True, order=True):
+    """One job on the manager, and its copy of the same namespace and name on a worker. The unit of ordering."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    """The UID of the manager's object. A job deleted and created again under its name is another job."""
+
+    @property
+    def key(self) -> str:
+        """`Kind/namespace/name`, the CloudEvents subject."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A message body. Subclasses give the type, the direction and the lane."""
+
+    type: ClassVar[str]
+    direction: ClassVar[Direction]
+    lane: ClassVar[Lane] = Lane.CONTROL
+
+
+# --- up: agent to manager -------------------------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """An agent has taken its lease and speaks from now on, with the epoch of the envelope."""
+
+    type: ClassVar[str] = "hello"
+    direction: ClassVar[Direction] = Direction.UP
+
+    agent_version: str
+    kubernetes_version: str
+    schema_version: str
+    scheduler_backends: list[str] = []
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """The agent is alive. Quantities are Kubernetes quantities, by flavor and resource."""
+
+    type: ClassVar[str] = "heartbeat"
+    direction: ClassVar[Direction] = Direction.UP
+
+    capacity: dict[str, dict[str, str]] = {}
+    """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
+    used: dict[str, dict[str, str]] = {}
+    """Requests of pods bound to those nodes, by flavor and resource."""
+    jobs: int = 0
+    """Objects with our origin."""
+    lag_s: float = 0.0
+    """Age of the oldest change on the worker that is not yet reported, in seconds."""
+    out_of_sync: int = 0
+    """Objects whose applied version is older than the newest received."""
+
+
+class ScaleRequest(Message, frozen=True, kw_only=True):
+    """A job on the worker wants another size."""
+
+    type: ClassVar[str] = "scale-request"
+    direction: ClassVar[Direction] = Direction.UP
+
+    job: JobRef
+    workload: str
+    """The slice that the worker's job names now."""
+    worker_uid: str
+    """UID of the object that carries the counts: the job, or the child RayCluster of a RayJob."""
+    worker_generation: int
+    """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
+    granted: Counts
+    """What the worker's pods may use now."""
+    wanted: Counts
+    why: str = ""
+    """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
+
+
+class PodSetStatus(msgspec.Struct, frozen=True):
+    """Pods of one pod set, as the agent counts them."""
+
+    ready: int = 0
+    gated: int = 0
+    total: int = 0
+
+
+class JobPhase(StrEnum):
+    """Where the worker's copy stands, in the terms that the manager decides by."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    GONE = "Gone"
+    """Somebody other than the agent deleted the job on the worker."""
+
+
+class Status(Message, frozen=True, kw_only=True):
+    """The worker's job, as it stands. A newer one of the same job replaces an older one."""
+
+    type: ClassVar[str] = "status"
+    direction: ClassVar[Direction] = Direction.UP
+    lane: ClassVar[Lane] = Lane.STATUS
+
+    job: JobRef
+    workload: str
+    spec_version: int
+    """Applied on the worker."""
+    phase: JobPhase
+    message: str = ""
+    job_status: Manifest = {}
+    """`.status` of the worker's job, verbatim."""
+    pods: dict[str, PodSetStatus] = {}
+
+
+class Applied(Message, frozen=True, kw_only=True):
+    """The worker's objects are at this version; everything older is done with."""
+
+    type: ClassVar[str] = "applied"
+    direction: ClassVar[Direction] = Direction.UP
+
+    job: JobRef
+    workload: str
+    """The slice that the worker's job names; empty after a delete."""
+    spec_version: int
+    deleted: bool = False
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """The worker could not apply a message, and will not without a change."""
+
+    type: ClassVar[str] = "refused"
+    direction: ClassVar[Direction] = Direction.UP
+
+    job: JobRef
+    workload: str
+    spec_version: int
+    reason: str
+    """CamelCase, for a condition: `JobExists`, `Invalid`, `Forbidden`."""
+    message: str
+
+
+class InventoryItem(msgspec.Struct, frozen=True):
+    """One job on the worker, as hashes."""
+
+    job: JobRef
+    workload: str
+    spec_version: int
+    spec_hash: str
+    status_hash: str
+
+
+class Inventory(Message, frozen=True, kw_only=True):
+    """One page of what the worker holds. A page set is complete when `last` was seen with every page before it."""
+
+    type: ClassVar[str] = "inventory"
+    direction: ClassVar[Direction] = Direction.UP
+    lane: ClassVar[Lane] = Lane.STATUS
+
+    page: int
+    last: bool
+    items: list[InventoryItem]
+
+
+# --- down: manager to agent -----------------------------------------------------------------------------------------
+
+
+class PodSetFlavor(msgspec.Struct, frozen=True):
+    """Where the pods of one pod set may run: the admission's flavor, spelled out."""
+
+    node_labels: dict[str, str] = {}
+    tolerations: list[Manifest] = []
+
+
+class WorkloadSpec(Message, frozen=True, kw_only=True):
+    """The admitted slice and its job. Creates both on the worker where they are missing; changes counts in place."""
+
+    type: ClassVar[str] = "workload-spec"
+    direction: ClassVar[Direction] = Direction.DOWN
+
+    job: JobRef
+    spec_version: int
+    """Grows with every change of what the worker shall hold for this job, over all its slices."""
+    workload: Manifest
+    """The manager's Workload, with its status."""
+    manifest: Manifest
+    """The manager's job, without its status."""
+    granted: Counts
+    flavors: dict[str, PodSetFlavor] = {}
+    """By pod set."""
+
+
+class Relabel(Message, frozen=True, kw_only=True):
+    """The job moves from one slice to the next, and its pods may use the new counts."""
+
+    type: ClassVar[str] = "relabel"
+    direction: ClassVar[Direction] = Direction.DOWN
+
+    job: JobRef
+    spec_version: int
+    from_workload: str
+    to_workload: str
+    granted: Counts
+
+
+class Suspend(Message, frozen=True, kw_only=True):
+    """The job has lost its quota: its pods go, its object stays."""
+
+    type: ClassVar[str] = "suspend"
+    direction: ClassVar[Direction] = Direction.DOWN
+
+    job: JobRef
+    spec_version: int
+    reason: str = ""
+    message: str = ""
+
+
+class Delete(Message, frozen=True, kw_only=True):
+    """The worker's objects of this job go. `spec_version` is the tombstone: an older spec never brings them back."""
+
+    type: ClassVar[str] = "delete"
+    direction: ClassVar[Direction] = Direction.DOWN
+
+    job: JobRef
+    spec_version: int
+    reason: str = ""
+
+
+class Pending(Message, frozen=True, kw_only=True):
+    """Why the request that the worker made waits. Shown as an Event on the worker's object."""
+
+    type: ClassVar[str] = "pending"
+    direction: ClassVar[Direction] = Direction.DOWN
+    lane: ClassVar[Lane] = Lane.STATUS
+
+    job: JobRef
+    workload: str
+    """The pending slice; empty where the request was refused and no slice was made."""
+    worker_uid: str
+    worker_generation: int
+    wanted: Counts
+    reason: str
+    """CamelCase: `Pending` (waits for quota), `Inadmissible`, `StructuralChange`."""
+    message: str
+    since: str
+    would_admit: str = ""
+    """What would let it in, in words."""
+
+
+class Resync(Message, frozen=True, kw_only=True):
+    """Asks the agent for its inventory and the status of every job."""
+
+    type: ClassVar[str] = "resync"
+    direction: ClassVar[Direction] = Direction.DOWN
+    lane: ClassVar[Lane] = Lane.STATUS
+
+    reason: str = ""
+
+
+MESSAGES: dict[str, type[Message]] = {
+    message.type: message
+    for message in (
+        Hello,
+        Heartbeat,
+        ScaleRequest,
+        Status,
+        Applied,
+        Refused,
+        Inventory,
+        WorkloadSpec,
+        Relabel,
+        Suspend,
+        Delete,
+        Pending,
+        Resync,
+    )
+}
+"""Every message by its type."""

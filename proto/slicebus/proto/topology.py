@@ -1,0 +1,136 @@
+"""Exchanges, queues and bindings, as data. Both sides declare what they use, idempotently."""
+
+import msgspec
+
+from slicebus.proto.messages import MESSAGES, ClusterName, Direction, Lane
+
+UP = "slicebus.up"
+DOWN = "slicebus.down"
+DEAD = "slicebus.dead"
+"""The dead-letter exchange, and the queue bound to it."""
+JOURNAL = "slicebus.journal"
+
+DELIVERY_LIMIT = 20
+"""RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
+JOURNAL_MAX_AGE = "7D"
+JOURNAL_MAX_BYTES = 2 * 1024**3
+
+QueueArgument = str | int | bool
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """A durable topic exchange."""
+
+    name: str
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A durable queue; `arguments` are RabbitMQ's `x-` arguments."""
+
+    name: str
+    arguments: dict[str, QueueArgument]
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What of an exchange lands in a queue."""
+
+    exchange: str
+    queue: str
+    routing_key: str
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """Exchanges first, then queues, then bindings: declared in this order."""
+
+    exchanges: tuple[Exchange, ...]
+    queues: tuple[Queue, ...]
+    bindings: tuple[Binding, ...]
+
+    def __add__(self, other: "Topology") -> "Topology":
+        return Topology(
+            exchanges=tuple(dict.fromkeys(self.exchanges + other.exchanges)),
+            queues=tuple({queue.name: queue for queue in self.queues + other.queues}.values()),
+            bindings=tuple(dict.fromkeys(self.bindings + other.bindings)),
+        )
+
+
+def exchange_of(direction: Direction) -> str:
+    """The exchange that messages of this direction are published to."""
+    return {Direction.UP: UP, Direction.DOWN: DOWN}[direction]
+
+
+def routing_key(cluster: ClusterName, message_type: str) -> str:
+    """`<cluster>.<type>`. Cluster names are DNS labels, so the dot separates."""
+    return f"{cluster}.{message_type}"
+
+
+def manager_queue(lane: Lane) -> str:
+    """The manager's queue of a lane."""
+    return f"slicebus.manager.{lane}"
+
+
+def agent_queue(cluster: ClusterName, lane: Lane) -> str:
+    """An agent's queue of a lane."""
+    return f"slicebus.agent.{cluster}.{lane}"
+
+
+def common_topology() -> Topology:
+    """What both sides need: the exchanges, the dead-letter queue and the journal.
+
+    The dead-letter queue comes before any queue that dead-letters into it: at-least-once dead-lettering retries only
+    every few minutes when its target is missing.
+    """
+    return Topology(
+        exchanges=(Exchange(DEAD), Exchange(UP), Exchange(DOWN)),
+        queues=(
+            Queue(DEAD, {"x-queue-type": "quorum"}),
+            Queue(
+                JOURNAL,
+                {
+                    "x-queue-type": "stream",
+                    "x-max-age": JOURNAL_MAX_AGE,
+                    "x-max-length-bytes": JOURNAL_MAX_BYTES,
+                },
+            ),
+        ),
+        bindings=(Binding(DEAD, DEAD, "#"), Binding(UP, JOURNAL, "#"), Binding(DOWN, JOURNAL, "#")),
+    )
+
+
+def manager_topology() -> Topology:
+    """The common topology and the manager's own queues."""
+    return common_topology() + _lanes(Direction.UP, "*", {lane: manager_queue(lane) for lane in Lane})
+
+
+def agent_topology(cluster: ClusterName) -> Topology:
+    """The common topology and one agent's queues.
+
+    The manager declares it too when it accepts a cluster: a message to an agent that has never connected waits there.
+    """
+    return common_topology() + _lanes(Direction.DOWN, cluster, {lane: agent_queue(cluster, lane) for lane in Lane})
+
+
+def _lanes(direction: Direction, cluster: str, queues: dict[Lane, str]) -> Topology:
+    return Topology(
+        exchanges=(),
+        queues=tuple(_quorum(name) for name in queues.values()),
+        bindings=tuple(
+            Binding(exchange_of(direction), queues[message.lane], f"{cluster}.{message.type}")
+            for message in MESSAGES.values()
+            if message.direction is direction
+        ),
+    )
+
+
+def _quorum(name: str) -> Queue:
+    return Queue(
+        name,
+        {
+            "x-queue-type": "quorum",
+            "x-delivery-limit": DELIVERY_LIMIT,
+            "x-dead-letter-exchange": DEAD,
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+            "x-single-active-consumer": True,
+        },
+    )

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the servers and tools that the integration tests run, each from its own go.mod beside this file, and links them
+# into one folder, whose path is the last line printed. A tool is built again only when its go.mod or go.sum changes.
+#
+#   TOOLS_CACHE   where the binaries are kept; default: slicebus/tools under the user's cache folder
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slicebus/tools}
+bin=$cache/bin
+mkdir -p "$bin"
+
+build() { # build MODULE LDFLAGS PACKAGE...: one binary for each package, named as the package's command
+  local module=$1 ldflags=$2 package name key store
+  shift 2
+  key=$(cat "$here/$module/go.mod" "$here/$module/go.sum" | sha256sum | cut -c1-12)
+  store=$cache/$module-$key
+  for package in "$@"; do
+    name=${package##*/}
+    [ "$module" = etcd ] && name=etcd
+    if [ ! -x "$store/$name" ]; then
+      echo "building $name from tests/tools/$module/go.mod" >&2
+      mkdir -p "$store"
+      (cd "$here/$module" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $ldflags" -o "$store/$name.partial" "$package")
+      mv "$store/$name.partial" "$store/$name"
+    fi
+    ln -sfn "$store/$name" "$bin/$name"
+  done
+}
+
+build etcd '' go.etcd.io/etcd/server/v3
+build kwok '' sigs.k8s.io/kwok/cmd/kwok
+build helm '' helm.sh/helm/v4/cmd/helm
+# Without a version the API server reports v0.0.0, and refuses its own CRDs' and clients' version checks.
+build kubernetes '-X k8s.io/component-base/version.gitVersion=v1.36.3' \
+  k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
+echo "$bin"
