@@ -1,0 +1,63 @@
+"""The exact strings of Kueue's API that slicebus shares, and its own beside them.
+
+Source: Kueue v0.19.2, API version kueue.x-k8s.io/v1beta2.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
+
+QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
+ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
+"""The pod scheduling gate has the annotation's name."""
+MIN_PARALLELISM_ANNOTATION: Final = "kueue.x-k8s.io/job-min-parallelism"
+REPLACEMENT_FOR_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+SLICE_NAME_ANNOTATION: Final = "kueue.x-k8s.io/workload-slice-name"
+PREBUILT_NAME: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+"""A label and an annotation. Since Kueue 0.18 the annotation is read first: both are always written."""
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
+MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+
+ORIGIN_LABEL: Final = "slicebus.dev/origin"
+"""On every object that an agent makes. Not Kueue's own origin label: MultiKueue's collector deletes Workloads of its
+origin that it does not know."""
+ORIGIN: Final = "slicebus"
+MANAGER_UID_ANNOTATION: Final = "slicebus.dev/manager-uid"
+"""On a worker's objects: the UID of the manager's job."""
+SPEC_VERSION_ANNOTATION: Final = "slicebus.dev/spec-version"
+GRANTED_ANNOTATION: Final = "slicebus.dev/granted"
+"""On a worker's job: the pod counts that may run, JSON by pod set."""
+REQUESTED_ANNOTATION: Final = "slicebus.dev/requested"
+"""On the manager's job: the size that its worker asked for last. On a worker's job: what the agent has published."""
+DISPATCHED_ANNOTATION: Final = "slicebus.dev/dispatched"
+"""On a manager's Workload: version and hash of what its worker shall hold."""
+APPLIED_ANNOTATION: Final = "slicebus.dev/applied"
+"""On a manager's Workload: the version that its worker has reported."""
+
+
+class Condition(StrEnum):
+    """The condition types of a Workload."""
+
+    QUOTA_RESERVED = "QuotaReserved"
+    ADMITTED = "Admitted"
+    FINISHED = "Finished"
+    EVICTED = "Evicted"
+    REQUEUED = "Requeued"
+    PREEMPTED = "Preempted"
+    PODS_READY = "PodsReady"
+    DEACTIVATION_TARGET = "DeactivationTarget"
+
+
+class FinishedReason(StrEnum):
+    """Why a Workload is finished."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    OUT_OF_SYNC = "OutOfSync"
+    OWNER_NOT_FOUND = "OwnerNotFound"
+    SLICE_REPLACED = "WorkloadSliceReplaced"

@@ -1,0 +1,63 @@
+"""Amounts of resources as integers: cpu in thousandths of a core, everything else in units, rounded up.
+
+The same representation as Kueue's, so that sums and comparisons agree with it. Kubernetes quantities:
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+
+Amounts = Mapping[str, int]
+"""By resource name."""
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_SUFFIX = {
+    "": Decimal(1),
+    **{
+        suffix: Decimal(10) ** exponent
+        for suffix, exponent in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+def parse_quantity(text: str | int | float) -> Decimal:
+    """The value of a Kubernetes quantity. Raises ValueError for anything that is not one."""
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f"not a quantity: {text!r}")
+    number, exponent, suffix = match.groups()
+    return Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
+
+
+def amount(resource: str, text: str | int | float) -> int:
+    """A quantity as this module's integer for that resource. Raises ValueError."""
+    scale = 1000 if resource == "cpu" else 1
+    return int((parse_quantity(text) * scale).to_integral_value(rounding=ROUND_CEILING))
+
+
+def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Every quantity of a resource list as an integer. Raises ValueError."""
+    return {resource: amount(resource, text) for resource, text in quantities.items()}
+
+
+def format_amount(resource: str, value: int) -> str:
+    """The shortest Kubernetes quantity for an amount, binary for memory-like resources: `1100m`, `4`, `2Gi`."""
+    if resource == "cpu":
+        return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        for power, suffix in reversed(list(enumerate("KMGTPE", start=1))):
+            if value and value % 1024**power == 0:
+                return f"{value // 1024**power}{suffix}i"
+    return str(value)
+
+
+def add(left: Amounts, right: Amounts) -> dict[str, int]:
+    """The sum by resource."""
+    return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in {**left, **right}}
+
+
+def times(unit: Amounts, count: int) -> dict[str, int]:
+    """Every amount `count` times."""
+    return {resource: value * count for resource, value in unit.items()}

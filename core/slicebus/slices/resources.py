@@ -1,0 +1,41 @@
+"""What one pod requests, as the scheduler counts it."""
+
+from typing import Any
+
+from slicebus.slices.quantities import add, amounts
+
+Manifest = dict[str, Any]
+
+
+def pod_requests(spec: Manifest) -> dict[str, int]:
+    """Requests of a PodSpec as amounts. Raises ValueError for one that is not a quantity.
+
+    The larger of the containers' sum and the biggest moment of initialisation, plus overhead. A sidecar (an init
+    container that restarts) counts from its start on. A limit without a request is the request. Pod-level resources
+    win over the containers' sum.
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    running: dict[str, int] = {}
+    for container in spec.get("containers", ()):
+        running = add(running, _container_requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers", ()):
+        requests = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = add(sidecars, requests)
+            peak = _larger(peak, sidecars)
+        else:
+            peak = _larger(peak, add(sidecars, requests))
+    total = _larger(add(running, sidecars), peak)
+    total |= _container_requests(spec)
+    return add(total, amounts(spec.get("overhead", {})))
+
+
+def _container_requests(container: Manifest) -> dict[str, int]:
+    resources = container.get("resources", {})
+    return amounts({**resources.get("limits", {}), **resources.get("requests", {})})
+
+
+def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in {**left, **right}}

@@ -1,0 +1,191 @@
+"""A Workload as the domain sees it: one slice of a job's chain.
+
+`Slice.from_manifest` reads what the API server holds; nothing here writes. Fields the domain does not decide by stay in
+the manifest.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NewType, Self
+
+import msgspec
+
+from slicebus.slices import kueue
+from slicebus.slices.kueue import Condition
+from slicebus.slices.quantities import amounts
+from slicebus.slices.resources import pod_requests
+
+Manifest = dict[str, Any]
+Counts = dict[str, int]
+FlavorName = NewType("FlavorName", str)
+SliceKey = NewType("SliceKey", str)
+"""`namespace/name`, as in the replacement annotation."""
+
+
+class PodSet(msgspec.Struct, frozen=True):
+    """Pods of one template. `requests` are one pod's, as amounts."""
+
+    name: str
+    count: int
+    requests: dict[str, int]
+    template: Manifest
+    """A PodTemplateSpec."""
+    min_count: int | None = None
+
+    @classmethod
+    def from_manifest(cls, pod_set: Manifest) -> Self:
+        """The pod set of a Workload's `spec.podSets[]`. Raises ValueError for a request that is not a quantity."""
+        return cls(
+            name=pod_set.get("name", "main"),
+            count=pod_set.get("count", 1),
+            requests=pod_requests(pod_set["template"].get("spec", {})),
+            template=pod_set["template"],
+            min_count=pod_set.get("minCount"),
+        )
+
+
+class PodSetAssignment(msgspec.Struct, frozen=True):
+    """What admission gave one pod set. `usage` is of all its pods, as amounts, at the time of admission."""
+
+    name: str
+    flavors: dict[str, FlavorName]
+    """By resource."""
+    usage: dict[str, int]
+    count: int
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """Quota that a slice holds."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """Pods by pod set, as admitted."""
+        return {assignment.name: assignment.count for assignment in self.pod_sets}
+
+    def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
+        """The flavors of one pod set by resource; empty for one that was not admitted."""
+        return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
+
+    @classmethod
+    def from_manifest(cls, admission: Manifest) -> Self:
+        """A Workload's `status.admission`."""
+        return cls(
+            cluster_queue=admission["clusterQueue"],
+            pod_sets=tuple(
+                PodSetAssignment(
+                    name=assignment.get("name", "main"),
+                    flavors={resource: FlavorName(name) for resource, name in assignment.get("flavors", {}).items()},
+                    usage=amounts(assignment.get("resourceUsage", {})),
+                    count=assignment.get("count", 0),
+                )
+                for assignment in admission.get("podSetAssignments", ())
+            ),
+        )
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """One Workload. Slices of one job form a chain by `job_uid`."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    """RFC 3339, so that text order is time order."""
+    job_uid: str
+    queue: str
+    priority: int
+    active: bool
+    pod_sets: tuple[PodSet, ...]
+    replaces: SliceKey | None
+    chain: str
+    """The name of the chain's first slice."""
+    admission: Admission | None
+    admitted: bool
+    """Has quota, passed every check, and is neither evicted nor finished."""
+    evicted: bool
+    finished: bool
+    deleting: bool
+    cluster: str | None
+    conditions: dict[str, Manifest]
+    """By type."""
+
+    @property
+    def key(self) -> SliceKey:
+        """`namespace/name`."""
+        return SliceKey(f"{self.namespace}/{self.name}")
+
+    @property
+    def age_key(self) -> tuple[str, str]:
+        """Sorts the slices of a job oldest first: creation time, then UID."""
+        return self.created, self.uid
+
+    @property
+    def counts(self) -> Counts:
+        """Pods by pod set, as the spec asks."""
+        return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
+
+    @property
+    def granted(self) -> Counts:
+        """Pods by pod set that may run: min(admitted, spec); empty while nothing is admitted."""
+        if not self.admitted or self.admission is None:
+            return {}
+        wanted = self.counts
+        return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
+
+    def condition(self, type: Condition) -> bool:
+        """Whether the condition of that type is True."""
+        return self.conditions.get(type, {}).get("status") == "True"
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """The slice of a Workload. Raises ValueError for a pod request that is not a quantity."""
+        metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
+        annotations = metadata.get("annotations", {})
+        conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+
+        def holds(type: Condition) -> bool:
+            return bool(conditions.get(type, {}).get("status") == "True")
+
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            created=metadata.get("creationTimestamp", ""),
+            job_uid=metadata.get("labels", {}).get(kueue.JOB_UID_LABEL, ""),
+            queue=spec.get("queueName", ""),
+            priority=spec.get("priority", 0),
+            active=spec.get("active", True),
+            pod_sets=tuple(PodSet.from_manifest(pod_set) for pod_set in spec.get("podSets", ())),
+            replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
+            chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
+            admission=Admission.from_manifest(status["admission"]) if status.get("admission") else None,
+            admitted=holds(Condition.ADMITTED)
+            and holds(Condition.QUOTA_RESERVED)
+            and not holds(Condition.EVICTED)
+            and not holds(Condition.FINISHED),
+            evicted=holds(Condition.EVICTED),
+            finished=holds(Condition.FINISHED),
+            deleting="deletionTimestamp" in metadata,
+            cluster=status.get("clusterName"),
+            conditions=conditions,
+        )
+
+    def usage(self) -> dict[tuple[FlavorName, str], int]:
+        """What this slice holds of its ClusterQueue's quota, by (flavor, resource).
+
+        Per pod set min(admitted count, spec count) times one pod's requests; empty without an admission.
+        """
+        used: dict[tuple[FlavorName, str], int] = {}
+        if self.admission is None or self.finished:
+            return used
+        by_name = {pod_set.name: pod_set for pod_set in self.pod_sets}
+        for assignment in self.admission.pod_sets:
+            pod_set = by_name.get(assignment.name)
+            count = min(assignment.count, pod_set.count) if pod_set else assignment.count
+            for resource, flavor in assignment.flavors.items():
+                value = assignment.usage.get(resource, 0) * count // assignment.count if assignment.count else 0
+                used[flavor, resource] = used.get((flavor, resource), 0) + value
+        return used
+
