@@ -1,0 +1,141 @@
+"""What to do with the slices of one job so that they follow the size it wants.
+
+A chain is the unfinished slices of one job. At rest it has one; while a scale-up waits it has two, the admitted one and
+a pending one that replaces it. `plan` compares the chain with the wanted counts and says what to change; carrying that
+out and planning again ends with nothing left to change, from whatever state a crash has left.
+
+Source of the rules: KEP-77 and Kueue v0.19.2, `pkg/workloadslicing`.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from slicebus.slices.kueue import FinishedReason
+from slicebus.slices.workload import Counts, Slice, SliceKey
+
+REPLACED_BY = "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
+OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
+
+
+class Scaling(Enum):
+    """How wanted counts relate to a slice's counts."""
+
+    NONE = "the counts are equal"
+    DOWN = "some pod set shrank and none grew"
+    UP = "some pod set grew, whatever the others did"
+    STRUCTURAL = "the pod sets have other names, which is not a scaling"
+
+
+def scaling(current: Counts, wanted: Counts) -> Scaling:
+    """How `wanted` relates to `current`."""
+    if current.keys() != wanted.keys():
+        return Scaling.STRUCTURAL
+    if current == wanted:
+        return Scaling.NONE
+    if any(wanted[name] > count for name, count in current.items()):
+        return Scaling.UP
+    return Scaling.DOWN
+
+
+class CreateSlice(msgspec.Struct, frozen=True):
+    """A slice is missing: the chain's first, or the replacement of an admitted one."""
+
+    counts: Counts
+    replaces: SliceKey | None
+    chain: str | None
+    """The name of the chain's first slice; None when this is it."""
+
+
+class SetCounts(msgspec.Struct, frozen=True):
+    """A slice changes in place: it shrinks, or it is not admitted yet."""
+
+    slice: Slice
+    counts: Counts
+
+
+class FinishSlice(msgspec.Struct, frozen=True):
+    """A slice has ended."""
+
+    slice: Slice
+    reason: FinishedReason
+    message: str
+
+
+class RefuseScaling(msgspec.Struct, frozen=True):
+    """The wanted pod sets are not those of the chain: nothing is changed, and somebody should be told."""
+
+    slice: Slice
+    message: str
+
+
+ChainCommand = CreateSlice | SetCounts | FinishSlice | RefuseScaling
+
+
+def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
+    """The commands that bring a job's slices to the wanted counts; empty when they are there.
+
+    `slices` are all Workloads of the job, in any order. Those that end come before what is made, so that a chain never
+    has more than two unfinished slices.
+    """
+    unfinished = sorted((slice for slice in slices if not slice.finished and not slice.deleting), key=_age)
+    if not unfinished:
+        return [CreateSlice(counts=wanted, replaces=None, chain=None)]
+    holder, pending = _holder_and_pending(unfinished)
+    ended: list[ChainCommand] = [
+        _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
+    ]
+    return ended + _follow(holder, pending, wanted)
+
+
+def _age(slice: Slice) -> tuple[str, str]:
+    return slice.age_key
+
+
+def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:
+    """The slice that the chain rests on, and the pending one that is to replace it.
+
+    The newest admitted slice holds the chain. Where none is admitted the oldest does: it is the one that a worker's
+    objects may still name.
+    """
+    admitted = [slice for slice in unfinished if slice.admitted]
+    if not admitted:
+        return unfinished[0], None
+    holder = admitted[-1]
+    replacements = [slice for slice in unfinished if not slice.admitted and slice.replaces == holder.key]
+    return holder, replacements[-1] if replacements else None
+
+
+def _finish(slice: Slice, holder: Slice) -> FinishSlice:
+    """How a slice ends that is neither the holder nor its pending replacement."""
+    if slice.admitted or holder.replaces == slice.key:
+        message = REPLACED_BY.format(uid=holder.uid, job_uid=holder.job_uid)
+        return FinishSlice(slice=slice, reason=FinishedReason.SLICE_REPLACED, message=message)
+    return FinishSlice(slice=slice, reason=FinishedReason.OUT_OF_SYNC, message=OUT_OF_SYNC)
+
+
+def _follow(holder: Slice, pending: Slice | None, wanted: Counts) -> list[ChainCommand]:
+    change = scaling(holder.counts, wanted)
+    if change is Scaling.STRUCTURAL:
+        return [RefuseScaling(slice=holder, message=structural_message(holder.counts, wanted))]
+    if not holder.admitted:
+        return [] if change is Scaling.NONE else [SetCounts(slice=holder, counts=wanted)]
+    if change is not Scaling.UP:
+        withdrawn: list[ChainCommand] = [_withdraw(pending)] if pending else []
+        shrunk: list[ChainCommand] = [SetCounts(slice=holder, counts=wanted)] if change is Scaling.DOWN else []
+        return withdrawn + shrunk
+    if pending is None:
+        return [CreateSlice(counts=wanted, replaces=holder.key, chain=holder.chain)]
+    return [] if pending.counts == wanted else [SetCounts(slice=pending, counts=wanted)]
+
+
+def _withdraw(pending: Slice) -> FinishSlice:
+    return FinishSlice(slice=pending, reason=FinishedReason.OUT_OF_SYNC, message=OUT_OF_SYNC)
+
+
+def structural_message(current: Mapping[str, int], wanted: Mapping[str, int]) -> str:
+    """Which pod sets a refused resize would add and remove."""
+    added, removed = sorted(wanted.keys() - current.keys()), sorted(current.keys() - wanted.keys())
+    changes = [f"adds {', '.join(added)}"] * bool(added) + [f"removes {', '.join(removed)}"] * bool(removed)
+    return f"A resize may change counts only, this one changes the pod sets: it {' and '.join(changes)}"

@@ -1,0 +1,238 @@
+"""The chain's rules, one row each, and the properties that hold for every chain."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.slices.chain import (
+    ChainCommand,
+    CreateSlice,
+    FinishSlice,
+    RefuseScaling,
+    Scaling,
+    SetCounts,
+    plan,
+    scaling,
+)
+from slicebus.slices.kueue import FinishedReason
+from slicebus.slices.workload import Admission, PodSet, PodSetAssignment, Slice, SliceKey
+
+
+def a_slice(name: str, counts: dict[str, int], **changes: Any) -> Slice:
+    """A pending slice of job `j`, created in the second that its name ends with."""
+    return msgspec.structs.replace(
+        Slice(
+            namespace="team",
+            name=name,
+            uid=f"uid-{name}",
+            created=f"2026-01-01T00:00:0{name[-1]}Z",
+            job_uid="j",
+            queue="q",
+            priority=0,
+            active=True,
+            pod_sets=tuple(PodSet(name=n, count=c, requests={"cpu": 1000}, template={}) for n, c in counts.items()),
+            replaces=None,
+            chain="s1",
+            admission=None,
+            admitted=False,
+            evicted=False,
+            finished=False,
+            deleting=False,
+            cluster=None,
+            conditions={},
+        ),
+        **changes,
+    )
+
+
+def admitted(name: str, counts: dict[str, int], **changes: Any) -> Slice:
+    given = Admission(
+        cluster_queue="cq",
+        pod_sets=tuple(PodSetAssignment(name=n, flavors={}, usage={}, count=c) for n, c in counts.items()),
+    )
+    return a_slice(name, counts, **({"admitted": True, "admission": given} | changes))
+
+
+def replacing(old: str) -> dict[str, Any]:
+    return {"replaces": SliceKey(f"team/{old}")}
+
+
+S1, S2, S3 = "s1", "s2", "s3"
+
+
+def short(command: ChainCommand) -> tuple[Any, ...]:
+    match command:
+        case CreateSlice(counts=counts, replaces=replaces, chain=chain):
+            return "create", counts, replaces, chain
+        case SetCounts(slice=slice, counts=counts):
+            return "set", slice.name, counts
+        case FinishSlice(slice=slice, reason=reason):
+            return "finish", slice.name, reason
+        case RefuseScaling(slice=slice):
+            return "refuse", slice.name
+
+
+REPLACED, OUT_OF_SYNC = FinishedReason.SLICE_REPLACED, FinishedReason.OUT_OF_SYNC
+
+CASES: dict[str, tuple[list[Slice], dict[str, int], list[tuple[Any, ...]]]] = {
+    "the first": ([], {"main": 1}, [("create", {"main": 1}, None, None)]),
+    "a finished one is no slice": (
+        [admitted(S1, {"main": 1}, finished=True, admitted=False)],
+        {"main": 1},
+        [("create", {"main": 1}, None, None)],
+    ),
+    "at rest": ([admitted(S1, {"main": 1})], {"main": 1}, []),
+    "scale-up of an admitted one": (
+        [admitted(S1, {"main": 1})],
+        {"main": 5},
+        [("create", {"main": 5}, "team/s1", "s1")],
+    ),
+    "scale-down in place": ([admitted(S1, {"main": 5})], {"main": 3}, [("set", "s1", {"main": 3})]),
+    "a pending first one changes in place": ([a_slice(S1, {"main": 1})], {"main": 5}, [("set", "s1", {"main": 5})]),
+    "up and down at once is a scale-up": (
+        [admitted(S1, {"a": 3, "b": 3})],
+        {"a": 1, "b": 4},
+        [("create", {"a": 1, "b": 4}, "team/s1", "s1")],
+    ),
+    "other pod sets": ([admitted(S1, {"a": 1})], {"a": 1, "b": 1}, [("refuse", "s1")]),
+    "while the replacement waits": (
+        [admitted(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
+        {"main": 5},
+        [],
+    ),
+    "a second scale-up changes the pending one": (
+        [admitted(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
+        {"main": 8},
+        [("set", "s2", {"main": 8})],
+    ),
+    "the wish is withdrawn": (
+        [admitted(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
+        {"main": 1},
+        [("finish", "s2", OUT_OF_SYNC)],
+    ),
+    "the wish turns into a scale-down": (
+        [admitted(S1, {"main": 4}), a_slice(S2, {"main": 5}, **replacing(S1))],
+        {"main": 2},
+        [("finish", "s2", OUT_OF_SYNC), ("set", "s1", {"main": 2})],
+    ),
+    "the replacement is admitted": (
+        [admitted(S1, {"main": 1}), admitted(S2, {"main": 5}, **replacing(S1))],
+        {"main": 5},
+        [("finish", "s1", REPLACED)],
+    ),
+    "the replacement is admitted and the wish has moved on": (
+        [admitted(S1, {"main": 1}), admitted(S2, {"main": 5}, **replacing(S1))],
+        {"main": 7},
+        [("finish", "s1", REPLACED), ("create", {"main": 7}, "team/s2", "s1")],
+    ),
+    "two replacements after a crash": (
+        [
+            admitted(S1, {"main": 1}),
+            a_slice(S2, {"main": 5}, **replacing(S1)),
+            a_slice(S3, {"main": 6}, **replacing(S1)),
+        ],
+        {"main": 6},
+        [("finish", "s2", OUT_OF_SYNC)],
+    ),
+    "a pending one that replaces nothing of the chain": (
+        [admitted(S1, {"main": 1}), a_slice(S2, {"main": 5})],
+        {"main": 5},
+        [("finish", "s2", OUT_OF_SYNC), ("create", {"main": 5}, "team/s1", "s1")],
+    ),
+    "two pending, none admitted": (
+        [a_slice(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
+        {"main": 5},
+        [("finish", "s2", OUT_OF_SYNC), ("set", "s1", {"main": 5})],
+    ),
+}
+
+
+@pytest.mark.parametrize(("slices", "wanted", "expected"), CASES.values(), ids=CASES.keys())
+def test_plan(slices: list[Slice], wanted: dict[str, int], expected: list[tuple[Any, ...]]) -> None:
+    assert [short(command) for command in plan(list(reversed(slices)), wanted)] == expected
+
+
+def test_the_old_slice_says_what_replaced_it() -> None:
+    chain = [admitted(S1, {"main": 1}), admitted(S2, {"main": 5}, **replacing(S1))]
+    [finish] = plan(chain, {"main": 5})
+    assert isinstance(finish, FinishSlice)
+    assert finish.message == (
+        "Replaced to accommodate a workload (UID: uid-s2, JobUID: j) due to workload slice aggregation"
+    )
+
+
+def test_a_structural_change_is_named() -> None:
+    [refusal] = plan([admitted(S1, {"a": 1, "b": 1})], {"a": 1, "c": 1})
+    assert isinstance(refusal, RefuseScaling)
+    assert refusal.message.endswith("it adds c and removes b")
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, Scaling.NONE),
+        ({"a": 2, "b": 2}, {"a": 1, "b": 2}, Scaling.DOWN),
+        ({"a": 2, "b": 2}, {"a": 1, "b": 3}, Scaling.UP),
+        ({"a": 2}, {"b": 2}, Scaling.STRUCTURAL),
+    ],
+    ids=["none", "down", "mixed is up", "structural"],
+)
+def test_scaling(current: dict[str, int], wanted: dict[str, int], expected: Scaling) -> None:
+    assert scaling(current, wanted) is expected
+
+
+class World:
+    """Carries out commands on slices in memory, as the manager does on the API server."""
+
+    def __init__(self) -> None:
+        self.slices: list[Slice] = []
+        self.made = 0
+
+    def settle(self, wanted: dict[str, int]) -> None:
+        for _ in range(4):
+            commands = plan(self.slices, wanted)
+            if not commands:
+                return
+            for command in commands:
+                self.carry_out(command)
+        assert not plan(self.slices, wanted), "the chain does not settle"
+
+    def carry_out(self, command: ChainCommand) -> None:
+        match command:
+            case CreateSlice(counts=counts, replaces=replaces):
+                self.made += 1
+                self.slices.append(a_slice(f"s{self.made % 10}", counts, created=f"{self.made:05}", replaces=replaces))
+            case SetCounts(slice=slice, counts=counts):
+                pod_sets = tuple(msgspec.structs.replace(p, count=counts[p.name]) for p in slice.pod_sets)
+                self.replace(slice, pod_sets=pod_sets)
+            case FinishSlice(slice=slice):
+                self.replace(slice, finished=True, admitted=False)
+
+    def replace(self, slice: Slice, **changes: Any) -> None:
+        self.slices = [msgspec.structs.replace(s, **changes) if s is slice else s for s in self.slices]
+
+    def admit_one(self) -> None:
+        for slice in self.slices:
+            if not slice.admitted and not slice.finished:
+                self.replace(slice, admitted=True, admission=admitted("x1", slice.counts).admission)
+                return
+
+
+@given(steps=st.lists(st.one_of(st.just("admit"), st.integers(0, 4)), max_size=30))
+def test_any_story_ends_at_the_wanted_size_with_two_unfinished_slices_at_most(steps: list[str | int]) -> None:
+    world, wanted = World(), {"main": 1}
+    for step in steps:
+        if step == "admit":
+            world.admit_one()
+        else:
+            wanted = {"main": int(step)}
+        unfinished_before = [slice for slice in world.slices if slice.admitted and not slice.finished]
+        world.settle(wanted)
+        unfinished = [slice for slice in world.slices if not slice.finished]
+        assert len(unfinished) <= 2
+        assert sum(slice.admitted for slice in unfinished) <= 1
+        assert unfinished[-1].counts == wanted
+        assert not unfinished_before or any(slice.admitted for slice in unfinished), "an admitted chain lost its quota"
