@@ -1,32 +1,56 @@
 """Conditions of Kubernetes objects, as values."""
 
-from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 Manifest = dict[str, Any]
 
-
-def condition(type: str, *, status: bool, reason: str, message: str, generation: int, now: str) -> Manifest:
-    """One condition as metav1.Condition. The message is cut to the schema's 32,768 characters."""
-    return {
-        "type": type,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message[:32_768],
-        "observedGeneration": generation,
-        "lastTransitionTime": now,
-    }
+_MESSAGE_LENGTH = 32_768
+"""metav1.Condition allows no more."""
 
 
-def with_conditions(present: Sequence[Manifest], *new: Manifest) -> list[Manifest]:
-    """The conditions with each new one in the place of its type.
+class Finding(msgspec.Struct, frozen=True):
+    """What a condition shall say."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def has_finding(manifest: Manifest, finding: Finding) -> bool:
+    """Whether a condition of the object says so already."""
+    return any(_finding(condition) == finding for condition in _conditions(manifest))
+
+
+def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Manifest]:
+    """The object's conditions with each finding in the place of its type.
 
     `lastTransitionTime` stays where the status stays: it tells since when, not when it was looked at last.
     """
-    merged = {entry["type"]: entry for entry in present}
-    for entry in new:
-        old = merged.get(entry["type"])
-        if old is not None and old["status"] == entry["status"]:
-            entry = entry | {"lastTransitionTime": old["lastTransitionTime"]}
-        merged[entry["type"]] = entry
+    merged = {condition["type"]: condition for condition in _conditions(manifest)}
+    generation = manifest["metadata"].get("generation", 1)
+    for finding in findings:
+        status = "True" if finding.status else "False"
+        old = merged.get(finding.type)
+        merged[finding.type] = {
+            "type": finding.type,
+            "status": status,
+            "reason": finding.reason,
+            "message": finding.message[:_MESSAGE_LENGTH],
+            "observedGeneration": generation,
+            "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == status else now,
+        }
     return list(merged.values())
+
+
+def _conditions(manifest: Manifest) -> list[Manifest]:
+    conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
+    return conditions
+
+
+def _finding(condition: Manifest) -> Finding:
+    return Finding(
+        condition["type"], condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")
+    )

@@ -188,4 +188,3 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
                 value = assignment.usage.get(resource, 0) * count // assignment.count if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value
         return used
-

@@ -4,7 +4,8 @@
 what needs a cluster (which pods belong to a job, which child it has) is in the agent's adapters.
 """
 
-from slicebus.slices.jobs.base import JobKind, Outcome, Problem
 from slicebus.slices.jobs.registry import KINDS, kind_of
+
+from slicebus.slices.jobs.base import JobKind, Outcome, Problem
 
 __all__ = ["KINDS", "JobKind", "Outcome", "Problem", "kind_of"]

@@ -1,0 +1,45 @@
+# `make` alone lists the targets. Every target sets up what it needs and no more.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools
+export TOOLS_CACHE
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit servers lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(READY) ## run a manager and two agents for half a minute and watch resizes come through
+	$(BIN)/slicebus demo
+
+test: $(READY) servers lint ## set up what is missing and run every test
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(READY) ## run the tests that need no servers
+	$(BIN)/python -m pytest tests/unit
+
+servers: ## install or build the servers that integration tests run; what cannot be had is skipped there
+	@tests/tools/setup.sh
+
+lock: $(READY) ## resolve the dependencies anew
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev \
+	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean: ## remove the environment and every cache of the checkout
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

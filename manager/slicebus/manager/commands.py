@@ -1,0 +1,64 @@
+"""What a decision asks the shell to do. Commands of one decision are carried out in order; the first that fails ends it.
+
+Every command is safe to repeat: patches carry the resourceVersion that was decided on, a create finds its own name taken,
+a message carries its version.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from slicebus.kube.resources import Resource
+from slicebus.proto.envelope import MessageId
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Message
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """Create an object."""
+
+    resource: Resource
+    manifest: Manifest
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """Merge-patch an object as it was when decided: another resourceVersion is a conflict, decided again."""
+
+    resource: Resource
+    target: Manifest
+    body: Manifest
+    subresource: Literal["", "status"] = ""
+
+
+class Remove(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete the object with the target's UID, in the background."""
+
+    resource: Resource
+    target: Manifest
+
+
+class Emit(msgspec.Struct, frozen=True, kw_only=True):
+    """Record a Kubernetes Event on an object."""
+
+    regarding: Manifest
+    reason: str
+    note: str
+    warning: bool = False
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    """Publish a message to a cluster's agent, and go on when the broker has confirmed it."""
+
+    cluster: ClusterName
+    message: Message
+    correlation: MessageId | None = None
+    """The chain of messages it belongs to; None begins one, or continues that of the message being handled."""
+
+
+class Redeliver(msgspec.Struct, frozen=True, kw_only=True):
+    """Look at the job again after a while, and publish its spec again if the worker still has not applied it."""
+
+    job: JobRef
+    delay_s: float
+
+
+Command = Create | Patch | Remove | Emit | Publish | Redeliver

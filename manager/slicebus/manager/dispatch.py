@@ -1,0 +1,136 @@
+"""What a worker shall hold for a job, and the messages that bring it there.
+
+The outbox is the Workload itself (rule 5 of the design): before anything is published, the version and the hash of the
+content are written onto it; when the agent reports the version as applied, that is written beside them. Whatever is
+dispatched and not applied is published again, by this process or the next.
+"""
+
+import msgspec
+
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.commands import Command, Patch, Publish
+from slicebus.manager.manifests import annotation_patch, without_server_fields
+from slicebus.manager.records import ABSENT, Dispatch, applied_version, content_hash, wish_of
+from slicebus.manager.resources import JOB_RESOURCES
+from slicebus.manager.views import JobView
+from slicebus.proto.messages import ClusterName, Delete, Manifest, PodSetFlavor, Relabel, WorkloadSpec
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload import Slice
+
+
+class _Outbox(msgspec.Struct, frozen=True):
+    """The newest dispatch of a job, and the object that it is written on: a Workload, or the job (`remember`)."""
+
+    record: Dispatch
+    carrier: Manifest
+
+
+def hold(view: JobView, slice: Slice) -> list[Command]:
+    """Commands that make the worker hold an admitted slice; empty when it has been told and nothing is due."""
+    if view.cluster is None or view.job is None:
+        return []
+    kind = KINDS[view.ref.kind]
+    content = content_hash([view.cluster, slice.name, slice.granted, kind.counts(view.job, view.job)])
+    version, writes = _next(view, content, view.workload(slice))
+    if not writes and not _is_due(view, version, view.workload(slice)):
+        return []
+    return [*writes, *_spec_messages(view, slice, version, view.cluster)]
+
+
+def withdraw(view: JobView, *, reason: str) -> list[Command]:
+    """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
+    outbox = _outbox(view)
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    version, writes = _next(view, ABSENT, outbox.carrier)
+    if not writes and not _is_due(view, version, outbox.carrier):
+        return []
+    message = Delete(job=view.ref, spec_version=version, reason=reason)
+    return [*writes, Publish(cluster=view.cluster, message=message)]
+
+
+def is_withdrawn(view: JobView) -> bool:
+    """Whether the worker certainly holds nothing: never told to, or it has reported the delete, or it left the fleet."""
+    outbox = _outbox(view)
+    if outbox is None or not view.in_fleet:
+        return True
+    return outbox.record.hash == ABSENT and applied_version(outbox.carrier) >= outbox.record.version
+
+
+def remember(view: JobView) -> list[Command]:
+    """The newest dispatch, written onto the job before its last Workload goes.
+
+    The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
+    """
+    outbox = _outbox(view)
+    if outbox is None or view.job is None or outbox.carrier is view.job:
+        return []
+    record = {
+        kueue.DISPATCHED_ANNOTATION: outbox.record.to_annotation(),
+        kueue.APPLIED_ANNOTATION: str(applied_version(outbox.carrier)),
+    }
+    body = {"metadata": {"annotations": record}}
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+
+
+def _outbox(view: JobView) -> _Outbox | None:
+    carriers = [*([view.job] if view.job else []), *view.workloads.values()]
+    records = [
+        _Outbox(record, carrier)
+        for carrier in carriers
+        if (record := Dispatch.from_manifest(carrier)) is not None
+    ]
+    return max(records, key=lambda outbox: outbox.record.version, default=None)
+
+
+def _next(view: JobView, content: str, workload: Manifest) -> tuple[int, list[Command]]:
+    """The version of this content, and the write that records it; no write when it is the newest already."""
+    outbox = _outbox(view)
+    if outbox and outbox.record.hash == content and outbox.carrier is workload:
+        return outbox.record.version, []
+    record = Dispatch(version=outbox.record.version + 1 if outbox else 1, hash=content)
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    return record.version, [Patch(resource=WORKLOADS, target=workload, body=body)]
+
+
+def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
+    return applied_version(workload) < version and view.published < version
+
+
+def _spec_messages(view: JobView, slice: Slice, version: int, cluster: ClusterName) -> list[Command]:
+    """The spec, and the relabel where the worker's job may still name the slice before."""
+    assert view.job is not None
+    workload, wish = view.workload(slice), wish_of(view.job, KINDS[view.ref.kind])
+    spec = WorkloadSpec(
+        job=view.ref,
+        spec_version=version,
+        workload=without_server_fields(workload),
+        manifest={k: v for k, v in without_server_fields(view.job).items() if k != "status"},
+        generation=view.job["metadata"].get("generation", 1),
+        granted=slice.granted,
+        flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
+    )
+    messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=wish.correlation)]
+    if slice.replaces and applied_version(workload) == 0:
+        relabel = Relabel(
+            job=view.ref,
+            spec_version=version,
+            from_workload=slice.replaces.partition("/")[2],
+            to_workload=slice.name,
+            granted=slice.granted,
+        )
+        messages.append(Publish(cluster=cluster, message=relabel, correlation=wish.correlation))
+    return messages
+
+
+def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:
+    """The node labels and tolerations of every flavor that a pod set was given."""
+    node_labels: dict[str, str] = {}
+    tolerations: list[Manifest] = []
+    names = slice.admission.flavors_of(pod_set).values() if slice.admission else ()
+    for name in dict.fromkeys(names):
+        spec = view.flavors.get(name, {}).get("spec", {})
+        node_labels |= spec.get("nodeLabels", {})
+        tolerations += [toleration for toleration in spec.get("tolerations", ()) if toleration not in tolerations]
+    return PodSetFlavor(node_labels=node_labels, tolerations=tolerations)

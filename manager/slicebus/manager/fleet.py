@@ -1,0 +1,101 @@
+"""The worker clusters: who they are, whether they are there, and what they last said of themselves."""
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+import msgspec
+
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.commands import Command, Emit, Patch
+from slicebus.manager.intake import Sender
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import Heartbeat, Hello, Manifest
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+
+CONNECTED = "Connected"
+
+
+class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A WorkerCluster object (slicebus.dev/v1alpha1) as the manager uses it."""
+
+    name: str
+    accepted: bool
+    cordoned: bool
+    weight: int
+    user: str
+    epoch: int
+    connected: bool
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """The cluster of an object that its schema has validated."""
+        name, spec, status = manifest["metadata"]["name"], manifest.get("spec", {}), manifest.get("status", {})
+        return cls(
+            name=name,
+            accepted=spec.get("accepted", False),
+            cordoned=spec.get("cordoned", False),
+            weight=spec.get("weight", 1),
+            user=spec.get("brokerUser") or name,
+            epoch=status.get("epoch", 0),
+            connected=any(
+                entry["type"] == CONNECTED and entry["status"] == "True" for entry in status.get("conditions", ())
+            ),
+        )
+
+
+def senders(clusters: Iterable[Manifest]) -> dict[str, Sender]:
+    """Who may speak for which cluster."""
+    return {
+        cluster.name: Sender(accepted=cluster.accepted, user=cluster.user, epoch=cluster.epoch)
+        for cluster in map(WorkerCluster.from_manifest, clusters)
+    }
+
+
+def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
+    """The agent's versions and its epoch, which fences every lower one from here on."""
+    told = {
+        "epoch": envelope.epoch,
+        "agentVersion": message.agent_version,
+        "kubernetesVersion": message.kubernetes_version,
+        "schemaVersion": message.schema_version,
+        "schedulerBackends": message.scheduler_backends,
+    }
+    return _report(cluster, told, envelope, now=now)
+
+
+def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now: str) -> list[Command]:
+    """What the agent last said of its cluster. An epoch that is new here, because the hello was not accepted, counts."""
+    told = {
+        "epoch": envelope.epoch,
+        "capacity": message.capacity,
+        "used": message.used,
+        "jobs": message.jobs,
+        "lagSeconds": round(message.lag_s),
+        "outOfSync": message.out_of_sync,
+    }
+    return _report(cluster, told, envelope, now=now)
+
+
+def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
+    """A cluster that has not been heard of for too long is not connected; its jobs run on."""
+    message = f"No heartbeat for {silent_s:.0f} seconds"
+    if not WorkerCluster.from_manifest(cluster).connected:
+        return []
+    finding = Finding(CONNECTED, False, "HeartbeatLost", message)
+    body = {"status": {"conditions": with_findings(cluster, finding, now=now)}}
+    return [
+        Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status"),
+        Emit(regarding=cluster, reason="HeartbeatLost", note=message, warning=True),
+    ]
+
+
+def _report(cluster: Manifest, told: Mapping[str, object], envelope: Envelope, *, now: str) -> list[Command]:
+    connected = Finding(CONNECTED, True, "Connected", "The agent speaks")
+    status = dict(told) | {"lastHeartbeatTime": now, "conditions": with_findings(cluster, connected, now=now)}
+    commands: list[Command] = [
+        Patch(resource=WORKERCLUSTERS, target=cluster, body={"status": status}, subresource="status")
+    ]
+    if not has_finding(cluster, connected):
+        note = f"The agent speaks, epoch {envelope.epoch}"
+        commands.append(Emit(regarding=cluster, reason="Connected", note=note))
+    return commands

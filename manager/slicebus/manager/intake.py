@@ -1,0 +1,166 @@
+"""What to do with a message from a worker.
+
+`authorize` comes first: it says whether the sender may speak for the cluster at all. Then one function a message type.
+A message that comes late or twice gives no commands.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.commands import Command, Emit, Patch, Redeliver, Remove
+from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
+from slicebus.manager.records import Requested, annotation, applied_version
+from slicebus.manager.resources import JOB_RESOURCES
+from slicebus.manager.views import JobView
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import Applied, JobPhase, Manifest, Refused, ScaleRequest, Status
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, has_finding
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+
+DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
+"""On a Workload: False while the worker refuses it."""
+_RETRY_REFUSED_S = 30.0
+_MAX_PODS = 100_000
+"""A count above this is no wish but a mistake; Kubernetes clusters are tested up to 150,000 pods."""
+_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager knows of a cluster when a message claims to be from it."""
+
+    accepted: bool
+    user: str
+    """The broker user that may speak for it."""
+    epoch: int
+
+
+def authorize(envelope: Envelope, senders: Mapping[str, Sender]) -> Sender:
+    """The sender, when it may speak for the envelope's cluster. Raises ProtocolError otherwise."""
+    sender = senders.get(envelope.cluster)
+    if sender is None:
+        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
+    if not sender.accepted:
+        raise ProtocolError(
+            DeadReason.UNKNOWN_CLUSTER, f"WorkerCluster {envelope.cluster!r} is not accepted: set spec.accepted to true"
+        )
+    if envelope.user_id != sender.user:
+        detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
+        raise ProtocolError(DeadReason.WRONG_USER, detail)
+    if envelope.epoch < sender.epoch:
+        detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
+        raise ProtocolError(DeadReason.FENCED_EPOCH, detail)
+    return sender
+
+
+def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
+    """The wish, written onto the manager's job. The chain follows from there."""
+    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+        return []
+    _check_cluster(view, envelope)
+    if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
+        raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
+    last = Requested.from_job(view.job)
+    if last and last.worker_uid == request.worker_uid and last.worker_generation >= request.worker_generation:
+        return []
+    wish = Requested(
+        counts=request.wanted,
+        worker_uid=request.worker_uid,
+        worker_generation=request.worker_generation,
+        baseline=KINDS[view.ref.kind].counts(view.job, view.job),
+        correlation=envelope.correlation_id,
+    )
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+
+
+def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
+    """The version that the worker has applied, written onto the slice that it names; after a delete onto every one."""
+    if not view.slices:
+        return []
+    _check_cluster(view, envelope)
+    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for name, workload in view.workloads.items()
+        if (report.deleted or name == report.workload)
+        and annotation(workload, kueue.DISPATCHED_ANNOTATION)
+        and applied_version(workload) < report.spec_version
+    ]
+
+
+def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
+    """Why the worker cannot apply a slice, shown on the Workload and on the job; tried again after a while."""
+    workload = view.workloads.get(refusal.workload)
+    if workload is None or applied_version(workload) >= refusal.spec_version:
+        return []
+    _check_cluster(view, envelope)
+    message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
+    finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
+    again = Redeliver(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    if has_finding(workload, finding):
+        return [again]
+    body = findings_patch(workload, finding, now=now)
+    told = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *told, again]
+
+
+def status(view: JobView, report: Status, envelope: Envelope, *, now: str) -> list[Command]:
+    """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other."""
+    if view.job is None or not view.slices:
+        return []
+    _check_cluster(view, envelope)
+    if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+        return []
+    if report.phase is JobPhase.GONE:
+        note = f"Deleted on cluster {envelope.cluster}, and therefore here"
+        gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
+        return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
+    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+
+
+def _mirror(job: Manifest, report: Status) -> list[Command]:
+    """The whole status of the worker's job, as it is there."""
+    difference = merge_difference(job.get("status", {}), report.job_status)
+    if not difference:
+        return []
+    resource = JOB_RESOURCES[job["kind"]]
+    return [Patch(resource=resource, target=job, body={"status": difference}, subresource="status")]
+
+
+def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
+    """Kueue's condition PodsReady on the slice that the worker's pods run on."""
+    holder = view.holder
+    if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
+        return []
+    ready = all(
+        report.pods[name].ready >= count if name in report.pods else count == 0
+        for name, count in holder.granted.items()
+    )
+    workload = view.workload(holder)
+    finding = (
+        Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")
+        if ready
+        else Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded")
+    )
+    if has_finding(workload, finding):
+        return []
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=workload,
+            body=findings_patch(workload, finding, now=now),
+            subresource="status",
+        )
+    ]
+
+
+def _check_cluster(view: JobView, envelope: Envelope) -> None:
+    """A cluster may only speak of the jobs that run on it."""
+    if view.cluster != envelope.cluster:
+        detail = f"{view.ref.key} runs on cluster {view.cluster!r}, not on {envelope.cluster!r}"
+        raise ProtocolError(DeadReason.REFUSED, detail)

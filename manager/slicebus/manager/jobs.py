@@ -1,0 +1,198 @@
+"""What to do for one job: make and change its slices, tell its worker, end it.
+
+Level-triggered: the decision is made from what is, not from what happened, and is made again whenever something of the
+job changes. A job that needs nothing gives no commands.
+"""
+
+from collections.abc import Sequence
+
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager import dispatch
+from slicebus.manager.commands import Command, Create, Emit, Patch
+from slicebus.manager.manifests import (
+    counts_patch,
+    finalizer_patch,
+    findings_patch,
+    free_name,
+    has_finalizer,
+    workload_manifest,
+)
+from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
+from slicebus.manager.records import Wish, wish_of
+from slicebus.manager.resources import JOB_RESOURCES
+from slicebus.manager.views import JobView
+from slicebus.proto.messages import JobPhase, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.chain import (
+    ChainCommand,
+    CreateSlice,
+    FinishSlice,
+    RefuseScaling,
+    SetCounts,
+    plan,
+)
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.names import group_of, slice_name
+from slicebus.slices.workload import Slice
+
+ACCEPTED_CONDITION = "slicebus.dev/Accepted"
+"""On a job that cannot be taken: False, with the reason."""
+RESIZABLE_CONDITION = "slicebus.dev/Resizable"
+"""On a Workload whose job wants a size that no slice can have: False, with the reason."""
+_FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
+
+
+def is_managed(job: Manifest) -> bool:
+    """Whether slicebus shall run this job: a queue name, the elastic annotation, and managedBy for MultiKueue."""
+    metadata = job["metadata"]
+    return (
+        bool(metadata.get("labels", {}).get(kueue.QUEUE_NAME_LABEL))
+        and metadata.get("annotations", {}).get(kueue.ELASTIC_ANNOTATION) == "true"
+        and job["spec"].get("managedBy") == kueue.MANAGED_BY_MULTIKUEUE
+    )
+
+
+def decide(view: JobView, now: str) -> list[Command]:
+    """Everything that is to be done for a job now."""
+    if view.job is None or "deletionTimestamp" in view.job["metadata"]:
+        return _end(view, reason="JobDeleted", ended=view.slices)
+    if not is_managed(view.job):
+        return []
+    kind = KINDS[view.ref.kind]
+    outcome = kind.outcome(view.job)
+    if outcome.phase in _FINISHED:
+        reason = _FINISHED[outcome.phase]
+        finished = [slice for slice in view.slices if not slice.finished]
+        commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in finished]
+        return commands + _end(view, reason="JobFinished", ended=view.slices if not finished else ())
+    deleting = [slice for slice in view.slices if slice.deleting and not slice.finished]
+    if deleting:
+        return _end(view, reason="WorkloadDeleted", ended=deleting)
+    if not view.slices and (problems := kind.problems(view.job)):
+        return _refuse(view.job, problems, now=now)
+    return _follow(view, view.job, now)
+
+
+def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
+    """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
+    wish = wish_of(job, KINDS[view.ref.kind])
+    planned = plan(view.slices, wish.counts)
+    commands: list[Command] = []
+    for command in planned:
+        commands += _carry_out(view, job, command, wish=wish, now=now)
+    if not any(isinstance(command, RefuseScaling) for command in planned):
+        commands += _clear_refusal(view, now=now)
+    if view.holder is not None:
+        commands += dispatch.hold(view, view.holder)
+    return commands + _release([slice for slice in view.slices if slice.finished], view)
+
+
+def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wish, now: str) -> list[Command]:
+    match command:
+        case CreateSlice():
+            return _create(view, job, command, wish=wish)
+        case SetCounts(slice=slice, counts=counts):
+            workload = view.workload(slice)
+            return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, counts))]
+        case FinishSlice(slice=slice, reason=reason, message=message):
+            return [_finish(view, slice, reason=reason, message=message, now=now)]
+        case RefuseScaling(slice=slice, message=message):
+            return _refuse_scaling(view, job, slice, message=message, now=now)
+
+
+def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -> list[Command]:
+    ref = view.ref
+    base = slice_name(
+        kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=wish.name_seed
+    )
+    name = free_name(base, view.slices)
+    annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
+    if command.replaces:
+        annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    manifest = workload_manifest(
+        job, KINDS[ref.kind], ref=ref, name=name, counts=command.counts, annotations=annotations
+    )
+    note = f"Created Workload: {ref.namespace}/{name}"
+    return [
+        Create(resource=WORKLOADS, manifest=manifest),
+        Emit(regarding=job, reason="CreatedWorkload", note=note),
+    ]
+
+
+def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:
+    workload = view.workload(slice)
+    finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
+    return Patch(
+        resource=WORKLOADS, target=workload, body=findings_patch(workload, finding, now=now), subresource="status"
+    )
+
+
+def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
+    workload = view.workload(slice)
+    finding = Finding(RESIZABLE_CONDITION, False, STRUCTURAL_CHANGE, message)
+    if has_finding(workload, finding):
+        return []
+    body = findings_patch(workload, finding, now=now)
+    return [
+        *pending_notice(view, slice, reason=finding.reason, message=message, since=now),
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=message, warning=True),
+    ]
+
+
+def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
+    cleared = Finding(RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=view.workload(slice),
+            body=findings_patch(view.workload(slice), cleared, now=now),
+            subresource="status",
+        )
+        for slice in view.slices
+        if not slice.finished and slice.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False"
+    ]
+
+
+def _end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
+    """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
+    if not dispatch.is_withdrawn(view):
+        return dispatch.withdraw(view, reason=reason)
+    released = _release(ended, view)
+    return dispatch.remember(view) + released if released else []
+
+
+def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
+    workloads = [view.workload(slice) for slice in ended]
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload))
+        for workload in workloads
+        if has_finalizer(workload)
+    ]
+
+
+def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
+    message = "; ".join(problem.message for problem in problems)
+    return _tell(job, Finding(ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
+
+
+def _tell(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
+    """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
+    status = _status_with(job, finding, now=now)
+    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
+        return []
+    return [
+        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
+    ]
+
+
+def _status_with(job: Manifest, finding: Finding, *, now: str) -> Manifest:
+    """The part of a job's status that shows a finding. A RayJob has no conditions: it has a message and a reason."""
+    if job["kind"] == "RayJob":
+        return {"message": finding.message, "reason": finding.reason}
+    if has_finding(job, finding):
+        return {"conditions": job["status"]["conditions"]}
+    return {"conditions": with_findings(job, finding, now=now)}

@@ -1,0 +1,88 @@
+"""The manifests and patches that the manager writes."""
+
+from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.jobs import JobKind
+from slicebus.slices.workload import Slice
+
+
+def workload_manifest(
+    job: Manifest, kind: JobKind, *, ref: JobRef, name: str, counts: Counts, annotations: dict[str, str]
+) -> Manifest:
+    """A new slice of a job: every pod set of the job with the wanted count, owned by the job."""
+    owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": ref.namespace,
+            "labels": {kueue.JOB_UID_LABEL: ref.uid},
+            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | annotations,
+            "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {
+            "active": True,
+            "queueName": job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL],
+            "priority": 0,
+            "podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in kind.pod_sets(job)],
+        },
+    }
+
+
+def counts_patch(workload: Manifest, counts: Counts) -> Manifest:
+    """Other counts for the pod sets of a Workload. A merge patch replaces the whole list."""
+    pod_sets = workload["spec"]["podSets"]
+    return {"spec": {"podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in pod_sets]}}
+
+
+def annotation_patch(name: str, value: str) -> Manifest:
+    """One annotation to set."""
+    return {"metadata": {"annotations": {name: value}}}
+
+
+def findings_patch(target: Manifest, *findings: Finding, now: str) -> Manifest:
+    """Conditions to set in `/status`. A merge patch replaces the whole list."""
+    return {"status": {"conditions": with_findings(target, *findings, now=now)}}
+
+
+def finalizer_patch(workload: Manifest) -> Manifest:
+    """The Workload without our finalizer."""
+    kept = [name for name in workload["metadata"].get("finalizers", ()) if name != kueue.RESOURCE_IN_USE_FINALIZER]
+    return {"metadata": {"finalizers": kept}}
+
+
+def has_finalizer(workload: Manifest) -> bool:
+    """Whether the manager still holds the Workload."""
+    return kueue.RESOURCE_IN_USE_FINALIZER in workload["metadata"].get("finalizers", ())
+
+
+def without_server_fields(manifest: Manifest) -> Manifest:
+    """An object as it travels: what only its own API server understands is left out."""
+    dropped = ("managedFields", "resourceVersion")
+    return manifest | {"metadata": {k: v for k, v in manifest["metadata"].items() if k not in dropped}}
+
+
+def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
+    """The JSON merge patch (RFC 7396) that makes `wanted` of `present`; empty when they are equal."""
+    difference: Manifest = dict.fromkeys(present.keys() - wanted.keys())
+    for name, value in wanted.items():
+        old = present.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            if inner := merge_difference(old, value):
+                difference[name] = inner
+        elif old != value:
+            difference[name] = value
+    return difference
+
+
+def free_name(base: str, slices: tuple[Slice, ...]) -> str:
+    """`base`, or a variant of it where a slice of the job that has ended already has the name."""
+    taken = {slice.name for slice in slices if slice.finished}
+    name, attempt = base, 1
+    while name in taken:
+        attempt += 1
+        name = f"{base[:60]}-{attempt}"
+    return name

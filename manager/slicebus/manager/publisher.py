@@ -1,0 +1,1 @@
+"""Publishes to the agents, one envelope a message."""

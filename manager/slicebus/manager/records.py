@@ -1,0 +1,108 @@
+"""What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
+
+import hashlib
+from typing import Self
+
+import msgspec
+
+from slicebus.proto.envelope import MessageId
+from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.jobs import JobKind
+
+ABSENT = "absent"
+"""The hash of a dispatch that tells the worker to hold nothing."""
+
+
+def job_ref(job: Manifest) -> JobRef:
+    """The reference of a manager's job."""
+    metadata = job["metadata"]
+    return JobRef(
+        api_version=job["apiVersion"],
+        kind=job["kind"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+    )
+
+
+def annotation(manifest: Manifest, name: str) -> str | None:
+    """An annotation's value."""
+    value: str | None = manifest["metadata"].get("annotations", {}).get(name)
+    return value
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """The size that a worker asked for last, on the manager's job."""
+
+    counts: Counts
+    worker_uid: str
+    worker_generation: int
+    baseline: Counts
+    """The counts of the manager's own spec at that time. When somebody edits them, that edit is the newer wish."""
+    correlation: MessageId
+
+    def to_annotation(self) -> str:
+        """JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_job(cls, job: Manifest) -> Self | None:
+        """The record on a job; None where there is none, or where somebody has made it unreadable."""
+        text = annotation(job, kueue.REQUESTED_ANNOTATION)
+        try:
+            return msgspec.json.decode(text, type=cls) if text else None
+        except msgspec.DecodeError:
+            return None
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """The size that a job shall have."""
+
+    counts: Counts
+    name_seed: str
+    """What makes the name of a slice for this wish differ from those before it."""
+    correlation: MessageId | None
+
+
+def wish_of(job: Manifest, kind: JobKind) -> Wish:
+    """The newest wish: the worker's last request, unless the manager's own spec was edited since."""
+    baseline = kind.counts(job, job)
+    generation = job["metadata"].get("generation", 1)
+    requested = Requested.from_job(job)
+    if requested is None or requested.baseline != baseline:
+        return Wish(counts=baseline, name_seed=str(generation), correlation=None)
+    seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
+    return Wish(counts=requested.counts, name_seed=seed, correlation=requested.correlation)
+
+
+class Dispatch(msgspec.Struct, frozen=True):
+    """What a worker shall hold for a job: a version that only grows, and the hash of the content."""
+
+    version: int
+    hash: str
+
+    def to_annotation(self) -> str:
+        """JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """The record on a Workload or a job; None where there is none or it is unreadable."""
+        text = annotation(manifest, kueue.DISPATCHED_ANNOTATION)
+        try:
+            return msgspec.json.decode(text, type=cls) if text else None
+        except msgspec.DecodeError:
+            return None
+
+
+def applied_version(manifest: Manifest) -> int:
+    """The version that the worker has reported, on the object that has the dispatch; 0 before the first."""
+    text = annotation(manifest, kueue.APPLIED_ANNOTATION) or "0"
+    return int(text) if text.isdecimal() else 0
+
+
+def content_hash(content: object) -> str:
+    """A short hash of any value of plain types, the same for equal values."""
+    encoded = msgspec.json.encode(content, order="deterministic")
+    return hashlib.blake2b(encoded, digest_size=8).hexdigest()

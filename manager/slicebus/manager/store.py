@@ -1,0 +1,135 @@
+"""The manager's caches, and the views of them that decisions are made from."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import structlog
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.resources import (
+    CLUSTERQUEUES,
+    LOCALQUEUES,
+    RESOURCEFLAVORS,
+    WORKERCLUSTERS,
+    WORKLOADS,
+    Resource,
+)
+from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.jobs import is_managed
+from slicebus.manager.records import job_ref
+from slicebus.manager.resources import JOB_RESOURCES
+from slicebus.manager.views import JobView
+from slicebus.proto.messages import JobRef, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.workload import Slice, SliceKey
+
+_log = structlog.get_logger()
+_BY_JOB_UID = "job-uid"
+
+
+def _job_uids(workload: Manifest) -> Iterable[str]:
+    uid = workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL)
+    return [uid] if uid else []
+
+
+class Store:
+    """Every object that the manager decides by. One writer, the manager; other writers are seen through the watches."""
+
+    def __init__(self) -> None:
+        self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
+        self.workloads = Cache(indexes={_BY_JOB_UID: _job_uids})
+        self.cluster_queues = Cache()
+        self.local_queues = Cache()
+        self.flavors = Cache()
+        self.clusters = Cache()
+        self.published: dict[JobRef, int] = {}
+        """The newest spec version published since the worker's agent last said hello."""
+        self.slices: dict[SliceKey, Slice] = {}
+        """Every Workload as a slice, read once for each of its versions."""
+        self.workloads.subscribe(self._read_slice)
+
+    def caches(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource with its cache."""
+        for kind, cache in self.jobs.items():
+            yield JOB_RESOURCES[kind], cache
+        yield WORKLOADS, self.workloads
+        yield CLUSTERQUEUES, self.cluster_queues
+        yield LOCALQUEUES, self.local_queues
+        yield RESOURCEFLAVORS, self.flavors
+        yield WORKERCLUSTERS, self.clusters
+
+    def cache_of(self, resource: Resource) -> Cache:
+        """The cache of a resource."""
+        return next(cache for cached, cache in self.caches() if cached == resource)
+
+    def view(self, ref: JobRef) -> JobView:
+        """Everything that belongs to one job."""
+        job = self.jobs[ref.kind].get(ref.namespace, ref.name)
+        workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_JOB_UID, ref.uid)}
+        slices = (self.slices.get(SliceKey(f"{ref.namespace}/{name}")) for name in workloads)
+        chain = tuple(sorted(filter(None, slices), key=lambda slice: slice.age_key))
+        return JobView(
+            ref=ref,
+            job=job if job is not None and job["metadata"]["uid"] == ref.uid else None,
+            workloads=workloads,
+            slices=chain,
+            flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
+            in_fleet=any(self.clusters.get(None, slice.cluster) for slice in chain if slice.cluster),
+            published=self.published.get(ref, 0),
+        )
+
+    def refs(self) -> Iterator[JobRef]:
+        """Every job that the manager has or had something to do with."""
+        for cache in self.jobs.values():
+            yield from (job_ref(job) for job in cache.all() if is_managed(job))
+        yield from filter(None, map(owner_ref, self.workloads.all()))
+
+    def worker_clusters(self) -> list[WorkerCluster]:
+        """The fleet."""
+        return [WorkerCluster.from_manifest(cluster) for cluster in self.clusters.all()]
+
+    def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
+        """Call back with the job whenever it or one of its Workloads changes."""
+
+        def job_changed(change: Change) -> None:
+            job = change.new or change.old
+            if job is not None and is_managed(job):
+                callback(job_ref(job))
+
+        def workload_changed(change: Change) -> None:
+            workload = change.new or change.old
+            ref = owner_ref(workload) if workload else None
+            if ref is not None:
+                callback(ref)
+
+        for cache in self.jobs.values():
+            cache.subscribe(job_changed)
+        self.workloads.subscribe(workload_changed)
+
+    def _read_slice(self, change: Change) -> None:
+        if change.new is None:
+            assert change.old is not None
+            self.slices.pop(_key(change.old), None)
+            return
+        try:
+            self.slices[_key(change.new)] = Slice.from_manifest(change.new)
+        except ValueError as error:
+            self.slices.pop(_key(change.new), None)
+            _log.warning("workload.unreadable", workload=_key(change.new), error=str(error))
+
+
+def owner_ref(workload: Manifest) -> JobRef | None:
+    """The job that owns a Workload, when it is of a kind that slicebus runs."""
+    for owner in workload["metadata"].get("ownerReferences", ()):
+        if owner.get("controller") and owner["kind"] in JOB_RESOURCES:
+            return JobRef(
+                api_version=owner["apiVersion"],
+                kind=owner["kind"],
+                namespace=workload["metadata"]["namespace"],
+                name=owner["name"],
+                uid=owner["uid"],
+            )
+    return None
+
+
+def _key(workload: Manifest) -> SliceKey:
+    return SliceKey(f"{workload['metadata']['namespace']}/{workload['metadata']['name']}")

@@ -1,0 +1,61 @@
+"""What the decisions of an admission cycle mean for the objects.
+
+The cycle itself is `slicebus.slices.admission`; here its verdicts become writes, Events and notices.
+"""
+
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.commands import Command, Emit, Patch
+from slicebus.manager.notices import pending_notice
+from slicebus.manager.views import JobView
+from slicebus.slices.admission import Admit, Decision, Wait, admission_manifest
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+
+
+def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
+    """The writes of one decision about a slice of this job."""
+    if isinstance(decision, Admit):
+        return _admit(view, slice, decision, now=now)
+    return _wait(view, slice, decision, now=now)
+
+
+def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Command]:
+    """Quota and admission in one write, so that no crash leaves the one without the other."""
+    workload, queue = view.workload(slice), decision.admission.cluster_queue
+    reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
+    admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
+    status = {
+        "admission": admission_manifest(decision.admission),
+        "clusterName": decision.cluster,
+        "conditions": with_findings(workload, reserved, admitted, now=now),
+    }
+    note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),
+        *(Emit(regarding=target, reason="Admitted", note=note) for target in told),
+    ]
+
+
+def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Command]:
+    workload = view.workload(slice)
+    finding = Finding(Condition.QUOTA_RESERVED, False, decision.reason, decision.message)
+    if has_finding(workload, finding):
+        return []
+    conditions = with_findings(workload, finding, now=now)
+    since = next(entry["lastTransitionTime"] for entry in conditions if entry["type"] == Condition.QUOTA_RESERVED)
+    notice = pending_notice(
+        view,
+        slice,
+        reason=decision.reason,
+        message=decision.message,
+        since=since,
+        would_admit=decision.would_admit,
+    )
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        *(notice if slice.replaces else ()),
+        Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
+        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in told),
+    ]

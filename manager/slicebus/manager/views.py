@@ -1,0 +1,39 @@
+"""What a decision about one job may look at: the cached objects, as values."""
+
+import msgspec
+
+from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.slices.workload import Slice
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of the manager with everything that belongs to it. Manifests are read-only."""
+
+    ref: JobRef
+    job: Manifest | None
+    """None when the job is gone, or another one has its name."""
+    workloads: dict[str, Manifest]
+    """Every Workload of the job by name."""
+    slices: tuple[Slice, ...]
+    """The same Workloads, oldest first."""
+    flavors: dict[str, Manifest] = {}
+    """ResourceFlavors by name."""
+    in_fleet: bool = True
+    """Whether a WorkerCluster of the chain's cluster still exists."""
+    published: int = 0
+    """The newest version that this process has published since the worker's agent last said hello."""
+
+    @property
+    def holder(self) -> Slice | None:
+        """The newest admitted slice: the one that the worker's pods may run on."""
+        return next((slice for slice in reversed(self.slices) if slice.admitted), None)
+
+    @property
+    def cluster(self) -> ClusterName | None:
+        """Where the chain runs."""
+        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster), None)
+        return ClusterName(name) if name else None
+
+    def workload(self, slice: Slice) -> Manifest:
+        """The manifest of a slice."""
+        return self.workloads[slice.name]

@@ -1,0 +1,59 @@
+"""Makes the envelopes of one publisher. Time and randomness come in as functions."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from slicebus.proto.envelope import Envelope, MessageId
+from slicebus.proto.messages import ClusterName, JobRef, Message
+
+
+def new_id(now: datetime, random: bytes) -> MessageId:
+    """A UUIDv7 (RFC 9562) of a time and ten random bytes: ids sort by time."""
+    value = int(now.timestamp() * 1000) << 80 | int.from_bytes(random[:10])
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    text = f"{value:032x}"
+    return MessageId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+
+
+class Issuer:
+    """Numbers the messages of one publisher within its epoch."""
+
+    def __init__(
+        self, *, epoch: int, user: str | None, now: Callable[[], datetime], random: Callable[[int], bytes]
+    ) -> None:
+        self.epoch = epoch
+        self._user = user
+        self._now = now
+        self._random = random
+        self._sequence = 0
+
+    def envelope(
+        self,
+        message: Message,
+        cluster: ClusterName,
+        *,
+        caused_by: Envelope | None = None,
+        correlation: MessageId | None = None,
+    ) -> Envelope:
+        """The envelope of a new message.
+
+        It belongs to `correlation`, else to the chain of the message that caused it, else it begins one.
+        """
+        now = self._now()
+        identifier = new_id(now, self._random(10))
+        self._sequence += 1
+        job = getattr(message, "job", None)
+        return Envelope(
+            id=identifier,
+            type=message.type,
+            cluster=cluster,
+            subject=job.key if isinstance(job, JobRef) else "",
+            time=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            epoch=self.epoch,
+            sequence=self._sequence,
+            correlation_id=correlation or (caused_by.correlation_id if caused_by else identifier),
+            causation_id=caused_by.id if caused_by else None,
+            traceparent=caused_by.traceparent if caused_by else None,
+            user_id=self._user,
+        )

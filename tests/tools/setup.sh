@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Gets the servers that the integration tests run: RabbitMQ from Debian's packages, the Kubernetes control plane and Helm
+# built by Go. Says in one line what is missing and cannot be had; the tests that need it are skipped then, and fail in CI.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+if [ ! -x /usr/lib/rabbitmq/bin/rabbitmq-server ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing rabbitmq-server" >&2
+    # The package starts a broker of its own where services can start; the tests start theirs with private folders.
+    apt-get update -qq
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends rabbitmq-server >/dev/null
+  else
+    echo "no RabbitMQ: install Debian's rabbitmq-server to run the tests that need a broker" >&2
+  fi
+fi
+
+if command -v go >/dev/null; then
+  "$here/build.sh" >/dev/null
+else
+  echo "no Go: install it to build the Kubernetes control plane and run the tests that need it" >&2
+fi
