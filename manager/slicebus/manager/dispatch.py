@@ -77,9 +77,7 @@ def remember(view: JobView) -> list[Command]:
 def _outbox(view: JobView) -> _Outbox | None:
     carriers = [*([view.job] if view.job else []), *view.workloads.values()]
     records = [
-        _Outbox(record, carrier)
-        for carrier in carriers
-        if (record := Dispatch.from_manifest(carrier)) is not None
+        _Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
     ]
     return max(records, key=lambda outbox: outbox.record.version, default=None)
 

@@ -104,9 +104,7 @@ def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wis
 
 def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -> list[Command]:
     ref = view.ref
-    base = slice_name(
-        kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=wish.name_seed
-    )
+    base = slice_name(kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=wish.name_seed)
     name = free_name(base, view.slices)
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:

@@ -108,7 +108,9 @@ def _message_type(attributes: dict[str, str]) -> str:
         detail = f"schema version {version[:50]} of {message_type}, this side knows {SCHEMA_VERSION}"
         raise ProtocolError(DeadReason.UNKNOWN_VERSION, detail)
     if message_type not in MESSAGES:
-        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"no message type of schema {SCHEMA_VERSION}: {message_type[:200]}")
+        raise ProtocolError(
+            DeadReason.UNKNOWN_TYPE, f"no message type of schema {SCHEMA_VERSION}: {message_type[:200]}"
+        )
     return message_type
 
 

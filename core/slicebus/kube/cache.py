@@ -1,0 +1,124 @@
+"""Objects of one resource in memory, with indexes, fed by a reflector and by one's own writes.
+
+A write's answer is put into the cache at once, so that the next decision sees it. The watch brings the same object
+again, and older ones before it: those are told by their resourceVersion and dropped. (Comparing resourceVersions as
+numbers is allowed since Kubernetes 1.35, KEP-5504, and was always true on etcd.)
+
+Whatever comes out of a cache is shared: read it, never change it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+Manifest = dict[str, Any]
+Key = tuple[str, str]
+Indexer = Callable[[Manifest], Iterable[str]]
+
+_TOMBSTONES = 4096
+"""How many deleted UIDs are remembered against events that were under way when the delete was seen."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """An object came (no old), changed, or went (no new)."""
+
+    old: Manifest | None
+    new: Manifest | None
+
+
+class Cache:
+    """Objects by namespace and name. Not synced until a reflector has listed them once."""
+
+    def __init__(self, indexes: Mapping[str, Indexer] | None = None) -> None:
+        self.synced = asyncio.Event()
+        self._objects: dict[Key, Manifest] = {}
+        self._indexers = dict(indexes or {})
+        self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
+            name: defaultdict(dict) for name in self._indexers
+        }
+        self._gone: dict[str, None] = {}
+        self._callbacks: list[Callable[[Change], None]] = []
+
+    def get(self, namespace: str | None, name: str) -> Manifest | None:
+        """One object, or None."""
+        return self._objects.get((namespace or "", name))
+
+    def all(self) -> list[Manifest]:
+        """Every object."""
+        return list(self._objects.values())
+
+    def by(self, index: str, value: str) -> list[Manifest]:
+        """Objects that the index has under a value."""
+        return list(self._indexes[index].get(value, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def subscribe(self, callback: Callable[[Change], None]) -> None:
+        """Call back on every change, at once and in order. Objects that are there already come first."""
+        self._callbacks.append(callback)
+        for manifest in self.all():
+            callback(Change(old=None, new=manifest))
+
+    def put(self, manifest: Manifest) -> None:
+        """Take an object in, unless a newer state of it is known."""
+        key, metadata = _key(manifest), manifest["metadata"]
+        old = self._objects.get(key)
+        if metadata["uid"] in self._gone:
+            return
+        if old is not None:
+            if old["metadata"]["uid"] == metadata["uid"]:
+                if _version(old) >= _version(manifest):
+                    return
+            elif _version(old) > _version(manifest):
+                return
+        self._store(key, manifest, old)
+
+    def remove(self, manifest: Manifest) -> None:
+        """Drop an object, and anything that still arrives of it."""
+        key, uid = _key(manifest), manifest["metadata"]["uid"]
+        self._gone[uid] = None
+        if len(self._gone) > _TOMBSTONES:
+            del self._gone[next(iter(self._gone))]
+        old = self._objects.get(key)
+        if old is not None and old["metadata"]["uid"] == uid:
+            self._store(key, None, old)
+
+    def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
+        """Take a whole list in, as of its version: what is not in it is gone, unless it was put in since."""
+        listed = {manifest["metadata"]["uid"]: manifest for manifest in manifests}
+        for manifest in self.all():
+            if manifest["metadata"]["uid"] not in listed and _version(manifest) <= int(resource_version or 0):
+                self.remove(manifest)
+        for manifest in listed.values():
+            self.put(manifest)
+        self.synced.set()
+
+    def _store(self, key: Key, new: Manifest | None, old: Manifest | None) -> None:
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            for value in indexer(old) if old else ():
+                index[value].pop(key, None)
+                if not index[value]:
+                    del index[value]
+            for value in indexer(new) if new else ():
+                index[value][key] = new  # type: ignore[assignment]
+        if new is None:
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        change = Change(old=old, new=new)
+        for callback in self._callbacks:
+            callback(change)
+
+
+def _key(manifest: Manifest) -> Key:
+    metadata = manifest["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _version(manifest: Manifest) -> int:
+    return int(manifest["metadata"]["resourceVersion"])

@@ -1,0 +1,354 @@
+"""A raw JSON client: one method a verb, manifests in and out, slicebus errors.
+
+Reads are retried while the server cannot be reached, until `Timeouts.retry_s` is over. Writes are not: whether one took
+effect is for the caller to find out.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import aiohttp
+import msgspec
+import orjson
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from slicebus.kube.failures import error_of, translated
+from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
+from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
+
+Manifest = dict[str, Any]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """How long one request may take, in seconds."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    """Without a byte from the server."""
+    retry_s: float = 20.0
+    """For how long a read is tried again while the server cannot be reached."""
+
+
+class MergePatch(msgspec.Struct, frozen=True):
+    """RFC 7396."""
+
+    body: Manifest
+    content_type: str = "application/merge-patch+json"
+
+
+class JsonPatch(msgspec.Struct, frozen=True):
+    """RFC 6902."""
+
+    body: list[Manifest]
+    content_type: str = "application/json-patch+json"
+
+
+class StrategicPatch(msgspec.Struct, frozen=True):
+    """Kubernetes' own format: lists of built-in kinds are merged by key. Not for custom resources."""
+
+    body: Manifest
+    content_type: str = "application/strategic-merge-patch+json"
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """Items of one list request; `continue_token` is empty on the last page."""
+
+    items: list[Manifest]
+    resource_version: str
+    continue_token: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch. A BOOKMARK's object has a resourceVersion only."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Manifest
+
+
+class _WatchLine(msgspec.Struct, frozen=True):
+    type: str
+    object: Manifest
+
+
+class KubeClient:
+    """One API server. Close it, or use it as an async context manager."""
+
+    def __init__(self, api: ApiClient, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 a frozen value
+        self._api = api
+        self._timeouts = timeouts
+
+    @classmethod
+    def from_url(cls, url: str, *, token: str | None = None, ca_file: str | None = None) -> Self:
+        """A server by its URL, without a kubeconfig."""
+        configuration = Configuration(host=url, ssl_ca_cert=ca_file)
+        if token:
+            configuration.api_key = {"BearerToken": f"Bearer {token}"}
+        return cls(ApiClient(configuration))
+
+    @classmethod
+    async def from_kubeconfig(cls, path: str | Path | None = None, *, context: str | None = None) -> Self:
+        """A server by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
+        configuration = Configuration()
+        try:
+            await config.load_kube_config(
+                str(path) if path else None, context=context, client_configuration=configuration
+            )
+        except (config.ConfigException, OSError) as error:
+            raise ConfigurationError(f"kubeconfig: {error}") from error
+        return cls(ApiClient(configuration))
+
+    @classmethod
+    async def connect(cls, *, kubeconfig: str | Path | None = None, context: str | None = None) -> Self:
+        """The cluster that this process runs in; with a kubeconfig or outside of a cluster, that of the kubeconfig."""
+        if kubeconfig or context:
+            return await cls.from_kubeconfig(kubeconfig, context=context)
+        configuration = Configuration()
+        try:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        except config.ConfigException:
+            return await cls.from_kubeconfig()
+        return cls(ApiClient(configuration))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection. Idempotent."""
+        await self._api.close()
+
+    @property
+    def host(self) -> str:
+        """The server's URL."""
+        return str(self._api.configuration.host)
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
+        """One object. Raises NotFoundError."""
+        return await self._read(resource.path(namespace, name))
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        limit: int | None = None,
+        continue_token: str | None = None,
+        resource_version: str | None = None,
+    ) -> ListPage:
+        """One page of a collection; items have apiVersion and kind. Raises ExpiredError for an old continuation."""
+        query = {
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "limit": limit,
+            "continue": continue_token,
+            "resourceVersion": resource_version,
+        }
+        answer = await self._read(resource.path(namespace), query)
+        named = {"apiVersion": resource.api_version, "kind": resource.kind}
+        metadata = answer.get("metadata", {})
+        return ListPage(
+            items=[named | item for item in answer.get("items") or ()],
+            resource_version=metadata.get("resourceVersion", ""),
+            continue_token=metadata.get("continue", ""),
+        )
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        labels: str | None = None,
+        timeout_s: float = 300.0,
+        silence_s: float = 90.0,
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes since a resourceVersion, with bookmarks, until the server ends the watch after `timeout_s`.
+
+        Raises ExpiredError when the version is older than the server's history, UnavailableError when nothing came for
+        `silence_s`: a server sends a bookmark about once a minute.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "timeoutSeconds": round(timeout_s),
+        }
+        what = f"watch {resource.plural}"
+        with translated(what):
+            response = await self._request("GET", resource.path(namespace), query=query, read_s=silence_s)
+            async with response:
+                if response.status != 200:
+                    raise error_of(response.status, await response.read())
+                async for line in response.content:
+                    yield _watch_event(line)
+
+    async def create(self, resource: Resource, manifest: Manifest, *, field_manager: str = "slicebus") -> Manifest:
+        """The object as it was created. Raises AlreadyExistsError, InvalidError."""
+        namespace = manifest["metadata"].get("namespace")
+        return await self._write("POST", resource.path(namespace), manifest, {"fieldManager": field_manager})
+
+    async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
+        """The object as it was replaced. Raises ConflictError when its resourceVersion is not the newest."""
+        metadata = manifest["metadata"]
+        return await self._write(
+            "PUT", resource.path(metadata.get("namespace"), metadata["name"], subresource), manifest
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        patch: MergePatch | JsonPatch | StrategicPatch,
+        *,
+        subresource: str = "",
+    ) -> Manifest:
+        """The object as it was patched. A resourceVersion in the patch makes another one a ConflictError."""
+        path = resource.path(namespace, name, subresource)
+        return await self._write("PATCH", path, patch.body, content_type=patch.content_type)
+
+    async def apply(
+        self, resource: Resource, manifest: Manifest, *, field_manager: str, force: bool = True, subresource: str = ""
+    ) -> Manifest:
+        """The object after a server-side apply. Unless forced, a field that another manager owns is a ConflictError."""
+        metadata = manifest["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        return await self._write("PATCH", path, manifest, query, content_type="application/apply-patch+yaml")
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: Propagation = "Background",
+        uid: str | None = None,
+    ) -> None:
+        """Mark an object for deletion. Raises NotFoundError; ConflictError when the name has another UID."""
+        options: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        await self._write("DELETE", resource.path(namespace, name), options)
+
+    async def version(self) -> str:
+        """The server's version, such as `v1.36.3`."""
+        return str((await self._read("/version"))["gitVersion"])
+
+    async def can_i(self, verb: str, resource: Resource, *, namespace: str = "", subresource: str = "") -> bool:
+        """Whether this client may do that, as the server's authorizer says."""
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+        review = {
+            "apiVersion": SELFSUBJECTACCESSREVIEWS.api_version,
+            "kind": SELFSUBJECTACCESSREVIEWS.kind,
+            "metadata": {},
+            "spec": {"resourceAttributes": attributes | ({"subresource": subresource} if subresource else {})},
+        }
+        answer = await self._write("POST", SELFSUBJECTACCESSREVIEWS.path(), review)
+        return bool(answer["status"]["allowed"])
+
+    async def serves(self, resource: Resource) -> bool:
+        """Whether the server serves a resource: a CRD may be missing."""
+        try:
+            answer = await self._read(resource.root)
+        except NotFoundError:
+            return False
+        return any(entry["name"] == resource.plural for entry in answer.get("resources") or ())
+
+    async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
+        return await self._retried(lambda: self._answer("GET", path, query=query))
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        query: Mapping[str, object | None] | None = None,
+        *,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        return await self._answer(method, path, query=query, body=body, content_type=content_type)
+
+    async def _retried(self, call: Callable[[], Awaitable[Manifest]]) -> Manifest:
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(multiplier=0.1, max=3),
+            stop=stop_after_delay(self._timeouts.retry_s),
+            reraise=True,
+        )
+        return await attempts(call)
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object | None] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        with translated(f"{method} {path}"):
+            response = await self._request(method, path, query=query, body=body, content_type=content_type)
+            async with response:
+                data = await response.read()
+        if not 200 <= response.status < 300:
+            raise error_of(response.status, data)
+        try:
+            answer: Manifest = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise error_of(502, data) from error
+        return answer
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object | None] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        read_s: float | None = None,
+    ) -> aiohttp.ClientResponse:
+        configuration, timeouts = self._api.configuration, self._timeouts
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
+        return await session.request(
+            method,
+            f"{configuration.host}{path}",
+            params={name: str(value) for name, value in (query or {}).items() if value is not None},
+            data=orjson.dumps(body) if body is not None else None,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(sock_connect=timeouts.connect_s, sock_read=read_s or timeouts.read_s),
+            server_hostname=configuration.tls_server_name,
+        )
+
+
+def _watch_event(line: bytes) -> WatchEvent:
+    try:
+        read = msgspec.json.decode(line, type=_WatchLine)
+    except msgspec.DecodeError as error:
+        raise error_of(502, line) from error
+    if read.type == "ERROR":
+        raise _watch_error(read.object)
+    return msgspec.convert({"type": read.type, "object": read.object}, WatchEvent)
+
+
+def _watch_error(status: Manifest) -> SlicebusError:
+    return error_of(status.get("code", 500), orjson.dumps(status))

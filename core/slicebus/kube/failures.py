@@ -1,0 +1,63 @@
+"""Kubernetes' answers and aiohttp's exceptions as slicebus errors: one table each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import aiohttp
+import orjson
+
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    ThrottledError,
+    UnavailableError,
+)
+
+_BY_STATUS: dict[int, type[SlicebusError]] = {
+    400: InvalidError,
+    401: ForbiddenError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    405: InvalidError,
+    409: ConflictError,
+    410: ExpiredError,
+    413: InvalidError,
+    415: InvalidError,
+    422: InvalidError,
+    429: ThrottledError,
+}
+_BY_REASON: dict[str, type[SlicebusError]] = {"AlreadyExists": AlreadyExistsError, "Expired": ExpiredError}
+"""A 409 is told apart by the reason of its Status; a watch reports 410 as a Status too."""
+_EXCERPT = 300
+
+
+def error_of(status: int, body: bytes) -> SlicebusError:
+    """The error of an answer that is not 2xx. Whatever the table does not know may pass: UnavailableError."""
+    message, reason = _message(body)
+    error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
+    return error(f"{status}: {message}")
+
+
+def _message(body: bytes) -> tuple[str, str]:
+    """The text and the reason of a Status; an excerpt of whatever else a proxy put there."""
+    try:
+        status = orjson.loads(body)
+        return str(status["message"]), str(status.get("reason", ""))
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        return body[:_EXCERPT].decode(errors="replace"), ""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise UnavailableError for every way in which a server cannot be reached or stops in the middle."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise UnavailableError(f"{what}: no answer in time") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise UnavailableError(f"{what}: {error or type(error).__name__}") from error

@@ -1,0 +1,141 @@
+"""Leader election by a Lease, with an epoch that only grows.
+
+Whether another holder is alive is judged by how long its last renewal has been seen unchanged here, never by comparing
+its clock with ours (as client-go does). The epoch is the Lease's `leaseTransitions`: each acquisition raises it, one by
+the same process after a restart too, so that whatever an earlier holder still sends can be told and refused.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import LEASES
+from slicebus.kube.times import micro_time_text
+from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError
+
+_log = structlog.get_logger()
+Manifest = dict[str, Any]
+
+
+class LeaseLost(SlicebusError):
+    """Somebody else holds the Lease, or it could not be renewed in time."""
+
+
+class LeaderElection:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        duration_s: float = 15.0,
+        renew_s: float = 3.0,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._duration_s = duration_s
+        self._renew_s = renew_s
+        self._lease: Manifest | None = None
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    async def acquire(self) -> int:
+        """Wait until the Lease is held; return its epoch."""
+        waiting = False
+        while True:
+            try:
+                lease = await self._try()
+            except (TransientError, ConflictError) as error:
+                _log.warning("lease.retry", lease=self._name, error=str(error))
+                lease = None
+            if lease is not None:
+                self._lease = lease
+                epoch = int(lease["spec"]["leaseTransitions"])
+                _log.info("lease.acquired", lease=self._name, identity=self._identity, epoch=epoch)
+                return epoch
+            if not waiting:
+                waiting = True
+                _log.info("lease.waiting", lease=self._name, identity=self._identity)
+            await asyncio.sleep(self._renew_s)
+
+    async def hold(self) -> None:
+        """Renew the Lease until it is lost: then raise LeaseLost. Cancelling gives it back."""
+        loop = asyncio.get_running_loop()
+        renewed_at = loop.time()
+        try:
+            while True:
+                await asyncio.sleep(self._renew_s)
+                try:
+                    await self._renew()
+                    renewed_at = loop.time()
+                except TransientError as error:
+                    _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
+                except (ConflictError, NotFoundError) as error:
+                    raise LeaseLost(f"lease {self._name}: {error}") from error
+                # Two renewals before others may take it, whatever this process was doing meanwhile.
+                if loop.time() - renewed_at > self._duration_s - 2 * self._renew_s:
+                    raise LeaseLost(f"lease {self._name}: not renewed for {loop.time() - renewed_at:.0f} s")
+        except asyncio.CancelledError:
+            with suppress(SlicebusError):
+                await self._write({"holderIdentity": ""})
+            raise
+
+    async def _try(self) -> Manifest | None:
+        """One attempt: the Lease when it is ours now."""
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except NotFoundError:
+            with suppress(AlreadyExistsError):
+                return await self._create()
+            return None
+        spec = lease["spec"]
+        if spec.get("holderIdentity") not in ("", None, self._identity) and not self._expired(lease):
+            return None
+        self._lease = lease
+        taken = {"leaseTransitions": spec.get("leaseTransitions", 0) + 1, "acquireTime": _now()}
+        return await self._write(taken | {"holderIdentity": self._identity})
+
+    def _expired(self, lease: Manifest) -> bool:
+        version, now = lease["metadata"]["resourceVersion"], asyncio.get_running_loop().time()
+        if version != self._seen[0]:
+            self._seen = (version, now)
+        duration_s = lease["spec"].get("leaseDurationSeconds", self._duration_s)
+        return now - self._seen[1] > duration_s
+
+    async def _create(self) -> Manifest:
+        manifest = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": round(self._duration_s),
+                "acquireTime": _now(),
+                "renewTime": _now(),
+                "leaseTransitions": 1,
+            },
+        }
+        return await self._client.create(LEASES, manifest)
+
+    async def _renew(self) -> None:
+        self._lease = await self._write({})
+
+    async def _write(self, spec: Manifest) -> Manifest:
+        assert self._lease is not None
+        body = {
+            "metadata": {"resourceVersion": self._lease["metadata"]["resourceVersion"]},
+            "spec": {"renewTime": _now(), "leaseDurationSeconds": round(self._duration_s)} | spec,
+        }
+        return await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
+
+
+def _now() -> str:
+    return micro_time_text(datetime.now(UTC))

@@ -1,0 +1,18 @@
+"""Kubernetes' two time formats, always UTC."""
+
+from datetime import UTC, datetime
+
+
+def now_text() -> str:
+    """This second as metav1.Time."""
+    return time_text(datetime.now(UTC))
+
+
+def time_text(moment: datetime) -> str:
+    """A moment as metav1.Time, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time_text(moment: datetime) -> str:
+    """A moment as metav1.MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,111 @@
+"""A queue of keys that are to be looked at: the heart of a level-triggered controller.
+
+Per-object serialisation. What is queued is not an event but the name of an object whose state is to be compared with
+what it should be. A key that is queued already is not queued again. A key that is being handled is never handled twice
+at once: when it is added meanwhile, it is handled again afterwards. So handlers of one object never run into each
+other, a burst of events costs one look, and a slow object holds up one worker and no other object.
+
+Failures. A handler that raises a transient error or a conflict has its key queued again after a growing, jittered
+pause, forgotten with the first success. A permanent error is logged, and the key waits for its next change. Any other
+exception is a programming error and ends the process.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import structlog
+
+from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
+
+_log = structlog.get_logger()
+_PAUSE_FIRST_S = 0.02
+_PAUSE_MOST_S = 60.0
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class WorkQueue(Generic[Key]):
+    """Keys in the order in which they were added."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: dict[Key, None] = {}
+        self._active: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._ready = asyncio.Event()
+
+    def add(self, key: Key) -> None:
+        """Have a key handled as soon as a worker is free."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._active:
+            self._again.add(key)
+        else:
+            self._waiting[key] = None
+            self._ready.set()
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Have a key handled after a while, unless it is added before."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._due, key)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, is being handled, or is due later."""
+        return not (self._waiting or self._active or self._timers)
+
+    async def run(self, handler: Callable[[Key], Awaitable[None]], *, workers: int) -> None:
+        """Handle keys, at most `workers` at once, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(workers):
+                    group.create_task(self._work(handler), name=f"{self._name}-{number}")
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    def _due(self, key: Key) -> None:
+        del self._timers[key]
+        self.add(key)
+
+    async def _work(self, handler: Callable[[Key], Awaitable[None]]) -> None:
+        while True:
+            key = await self._take()
+            try:
+                await handler(key)
+            except (TransientError, ConflictError) as error:
+                self._retry(key, error)
+            except (PermanentError, ProtocolError) as error:
+                _log.error("workqueue.dropped", queue=self._name, key=str(key), error=str(error))
+                self._failures.pop(key, None)
+            else:
+                self._failures.pop(key, None)
+            finally:
+                self._active.discard(key)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.add(key)
+
+    async def _take(self) -> Key:
+        while not self._waiting:
+            self._ready.clear()
+            await self._ready.wait()
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._active.add(key)
+        return key
+
+    def _retry(self, key: Key, error: Exception) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause_s = min(_PAUSE_FIRST_S * 2**failures, _PAUSE_MOST_S) * random.uniform(0.5, 1.5)
+        _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
+        self.add_after(key, pause_s)
