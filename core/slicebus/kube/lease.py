@@ -108,7 +108,7 @@ class LeaderElection:
         if version != self._seen[0]:
             self._seen = (version, now)
         duration_s = lease["spec"].get("leaseDurationSeconds", self._duration_s)
-        return now - self._seen[1] > duration_s
+        return bool(now - self._seen[1] > duration_s)
 
     async def _create(self) -> Manifest:
         manifest = {
