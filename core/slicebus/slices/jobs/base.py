@@ -24,42 +24,55 @@ class Outcome(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class JobKind(Protocol):
-    """One kind of elastic job. Every method is a pure function of the manifests it is given."""
-
-    api_version: str
-    kind: str
-    plural: str
-
-    def pod_sets(self, job: Manifest) -> list[Manifest]:
-        """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
-
-    def counts(self, carrier: Manifest) -> Counts:
-        """Pods by pod set that an object wants now.
-
-        `carrier` is the object whose spec holds the counts on a worker: the job itself, or the child RayCluster of a
-        RayJob. For a multi-host Ray group these are pods, not replicas.
-        """
-
-    def problems(self, job: Manifest) -> list[Problem]:
-        """Why the job cannot be taken at all; empty for a job that can."""
-
-    def worker_copy(self, job: Manifest, placements: "dict[str, Placement]") -> Manifest:
-        """The job as it is created on a worker, without metadata beyond name, namespace, labels and annotations.
-
-        No queue name, no managedBy, not suspended, no status; in every pod template the elastic gate, the pod set's
-        name as a label, and the flavor's node selector and tolerations.
-        """
-
-    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """The job's manifest with these counts in its spec: whole replicas for multi-host groups."""
-
-    def outcome(self, job: Manifest) -> Outcome:
-        """Whether the job runs, succeeded or failed, by its status."""
-
-
 class Placement(msgspec.Struct, frozen=True):
     """Where the pods of one pod set may run."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Manifest, ...] = ()
+
+
+class JobKind(Protocol):
+    """One kind of elastic job. Every method is a pure function of the manifests it is given.
+
+    A job's counts are in the spec of its *carrier*: the job itself, or on a worker the child RayCluster of a RayJob.
+    """
+
+    api_version: str
+    kind: str
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
+
+    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+        """Pods by pod set that the carrier wants now. For a multi-host Ray group these are pods, not replicas."""
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """Why the job cannot be taken at all; empty for a job that can."""
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The job as it is created on a worker, with name, namespace, labels and annotations as only metadata.
+
+        No queue name, no managedBy, not suspended, no status; in every pod template the elastic gate, the pod set's
+        name as a label, and the placement of its pod set.
+        """
+
+    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+        """The JSON patch that gives a carrier these counts; empty when it has them or must not be written to."""
+
+    def suspend(self, job: Manifest) -> list[Manifest]:
+        """The JSON patch that takes every pod from a worker's job."""
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """Whether the job runs, succeeded or failed, by its status."""
+
+    def child(self, job: Manifest) -> str | None:
+        """The name of the RayCluster that carries the counts and the pods of a job on a worker; None if it does."""
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """Labels by which a worker's pods belong to the job: those of any entry."""
+
+    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+        """How many pods of a pod set start and stop together."""
+
+    def scaler(self, carrier: Manifest) -> str:
+        """Who changes the counts, in a few words, for people."""

@@ -1,0 +1,84 @@
+"""batch/v1 Job."""
+
+from typing import Any
+
+from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+
+Manifest = dict[str, Any]
+
+_POD_SET = "main"
+_SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+"""The API server writes these into the template, together with a selector; the worker's has to make its own."""
+
+
+class BatchJob:
+    """A Job has one pod set, `main`, whose count is the parallelism."""
+
+    api_version = "batch/v1"
+    kind = "Job"
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """One pod set."""
+        return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
+
+    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+        """The parallelism, which may exceed what is left to complete: KEP-77 counts the wish."""
+        return {_POD_SET: _parallelism(carrier)}
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """Only what no kind can live with: the API server has validated the rest."""
+        return common_problems(job, self.pod_sets(job))
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The job with a gated template and without the selector of the manager's API server."""
+        template = gated_template(_own_template(job), _POD_SET, placements.get(_POD_SET, Placement()))
+        dropped = () if job["spec"].get("manualSelector") else ("selector", "manualSelector")
+        spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
+        return copy_of(job, spec)
+
+    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+        """Another parallelism."""
+        if counts.get(_POD_SET, _parallelism(carrier)) == _parallelism(carrier):
+            return []
+        return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
+
+    def suspend(self, job: Manifest) -> list[Manifest]:
+        """The Job controller deletes the pods of a suspended Job."""
+        return [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """By the conditions Complete and Failed."""
+        phases = {"Complete": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED}
+        for condition in job.get("status", {}).get("conditions") or ():
+            if condition["type"] in phases and condition["status"] == "True":
+                return Outcome(phases[condition["type"]], condition.get("message", ""))
+        return Outcome(JobPhase.RUNNING)
+
+    def child(self, job: Manifest) -> str | None:
+        """None: a Job carries its own counts."""
+        return None
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """The label that the Job controller sets."""
+        return [{"batch.kubernetes.io/job-name": job["metadata"]["name"]}]
+
+    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+        """One."""
+        return 1
+
+    def scaler(self, carrier: Manifest) -> str:
+        """The spec."""
+        return "parallelism changed"
+
+
+def _parallelism(job: Manifest) -> int:
+    value: int = job["spec"].get("parallelism", 1)
+    return value
+
+
+def _own_template(job: Manifest) -> Manifest:
+    template: Manifest = job["spec"]["template"]
+    metadata = template.get("metadata") or {}
+    return template | {"metadata": metadata | {"labels": without(metadata.get("labels") or {}, _SERVER_LABELS)}}

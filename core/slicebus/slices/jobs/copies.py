@@ -1,0 +1,84 @@
+"""What every kind does to make a worker's copy of a job."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from slicebus.slices import kueue
+from slicebus.slices.jobs.base import Placement, Problem
+from slicebus.slices.resources import pod_requests
+
+Manifest = dict[str, Any]
+
+_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL)
+"""Without a queue name a Kueue on the worker leaves the job alone."""
+_DROPPED_ANNOTATIONS = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    kueue.REQUESTED_ANNOTATION,
+    kueue.DISPATCHED_ANNOTATION,
+    kueue.APPLIED_ANNOTATION,
+)
+_MAX_POD_SETS = 18
+"""Of a Workload's schema."""
+
+
+def copy_of(job: Manifest, spec: Manifest) -> Manifest:
+    """A job for a worker: the metadata that travels, and the spec without what only the manager's object has."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": without(metadata.get("labels", {}), _DROPPED_LABELS),
+            "annotations": without(metadata.get("annotations", {}), _DROPPED_ANNOTATIONS),
+        },
+        "spec": without(spec, ("managedBy",)),
+    }
+
+
+def without(mapping: Manifest, names: Iterable[str]) -> Manifest:
+    """A copy without some keys."""
+    dropped = set(names)
+    return {name: value for name, value in mapping.items() if name not in dropped}
+
+
+def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Manifest:
+    """A pod template whose pods wait for their slice, and then run where the flavor says.
+
+    The flavor's node labels win over the template's: the quota was given for that flavor.
+    """
+    metadata, spec = template.get("metadata") or {}, template["spec"]
+    gates = [gate for gate in spec.get("schedulingGates", ()) if gate["name"] != kueue.ELASTIC_GATE]
+    own = spec.get("tolerations", [])
+    changed = spec | {"schedulingGates": [*gates, {"name": kueue.ELASTIC_GATE}]}
+    if placement.node_selector:
+        changed["nodeSelector"] = spec.get("nodeSelector", {}) | placement.node_selector
+    if placement.tolerations:
+        changed["tolerations"] = [*own, *(t for t in placement.tolerations if t not in own)]
+    labels = metadata.get("labels", {}) | {kueue.POD_SET_LABEL: pod_set}
+    return template | {"metadata": metadata | {"labels": labels}, "spec": changed}
+
+
+def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
+    """What no kind can live with."""
+    found = []
+    if kueue.MIN_PARALLELISM_ANNOTATION in job["metadata"].get("annotations", {}):
+        text = (
+            f"annotation {kueue.MIN_PARALLELISM_ANNOTATION} (partial admission) cannot be used together with "
+            f"{kueue.ELASTIC_ANNOTATION}: remove one of them"
+        )
+        found.append(Problem("PartialAdmissionNotSupported", text))
+    if len(pod_sets) > _MAX_POD_SETS:
+        found.append(Problem("TooManyPodSets", f"a job has at most {_MAX_POD_SETS} pod sets, this one {len(pod_sets)}"))
+    names = [pod_set["name"] for pod_set in pod_sets]
+    if len(set(names)) < len(names):
+        found.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
+    for pod_set in pod_sets:
+        if "minCount" in pod_set:
+            found.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
+        try:
+            pod_requests(pod_set["template"].get("spec", {}))
+        except ValueError as error:
+            found.append(Problem("InvalidQuantity", f"pod set {pod_set['name']}: {error}"))
+    return found

@@ -1,0 +1,109 @@
+"""What RayCluster and RayJob share: groups, their pods as KubeRay makes them, and what KubeRay adds to the head."""
+
+import re
+from typing import Any
+
+from slicebus.proto.messages import Counts
+from slicebus.slices.jobs.base import Placement
+from slicebus.slices.jobs.copies import gated_template, without
+
+Manifest = dict[str, Any]
+
+HEAD = "head"
+_AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
+
+
+def autoscales(cluster_spec: Manifest) -> bool:
+    """Whether the Ray autoscaler owns the replicas."""
+    return bool(cluster_spec.get("enableInTreeAutoscaling"))
+
+
+def groups(cluster_spec: Manifest) -> list[Manifest]:
+    """The worker groups."""
+    found: list[Manifest] = cluster_spec.get("workerGroupSpecs") or []
+    return found
+
+
+def pod_set_name(group: Manifest) -> str:
+    """The group's name as a pod set name: lower case, DNS characters only."""
+    return re.sub(r"[^a-z0-9-]", "-", str(group["groupName"]).lower()).strip("-")[:63]
+
+
+def hosts(group: Manifest) -> int:
+    """Pods of one replica."""
+    return int(group.get("numOfHosts") or 1)
+
+
+def desired_replicas(group: Manifest) -> int:
+    """Replicas that KubeRay will make: nothing while suspended, clamped to min and max.
+
+    Source: KubeRay `utils.GetWorkerGroupDesiredReplicas`.
+    """
+    if group.get("suspend"):
+        return 0
+    least, most, wanted = group.get("minReplicas") or 0, group.get("maxReplicas"), group.get("replicas")
+    if wanted is None or wanted < least:
+        return int(least)
+    return int(wanted if most is None else min(wanted, most))
+
+
+def cluster_counts(cluster_spec: Manifest) -> Counts:
+    """Pods of the head and of each group."""
+    return {HEAD: 1} | {pod_set_name(group): desired_replicas(group) * hosts(group) for group in groups(cluster_spec)}
+
+
+def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...] = ()) -> list[Manifest]:
+    """The pod sets of a cluster. The head's template has what KubeRay adds to it, so that it is charged."""
+    counts, head = cluster_counts(cluster_spec), cluster_spec["headGroupSpec"]["template"]
+    added = [_autoscaler(cluster_spec), *beside_head] if autoscales(cluster_spec) else list(beside_head)
+    spec = head["spec"] | {"containers": [*head["spec"]["containers"], *added]}
+    pod_sets = [{"name": HEAD, "count": 1, "template": head | {"spec": spec}}]
+    for group in groups(cluster_spec):
+        name = pod_set_name(group)
+        pod_sets.append({"name": name, "count": counts[name], "template": group["template"]})
+    return pod_sets
+
+
+def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> Manifest:
+    """The spec of a cluster on a worker."""
+    head = cluster_spec["headGroupSpec"]
+    gated_head = head | {"template": gated_template(head["template"], HEAD, placements.get(HEAD, Placement()))}
+    changed: Manifest = {"headGroupSpec": gated_head}
+    if groups(cluster_spec):
+        changed["workerGroupSpecs"] = [_gated_group(group, placements) for group in groups(cluster_spec)]
+    return without(cluster_spec, ("managedBy", "suspend")) | changed
+
+
+def resize_groups(cluster: Manifest, counts: Counts) -> list[Manifest]:
+    """The JSON patch that sets replicas, each guarded by the group's name at its index.
+
+    Nothing where the autoscaler owns them. Whole replicas only.
+    """
+    if autoscales(cluster["spec"]):
+        return []
+    patch: list[Manifest] = []
+    for index, group in enumerate(groups(cluster["spec"])):
+        wanted = counts.get(pod_set_name(group))
+        if wanted is None or wanted == desired_replicas(group) * hosts(group):
+            continue
+        path = f"/spec/workerGroupSpecs/{index}"
+        patch.append({"op": "test", "path": f"{path}/groupName", "value": group["groupName"]})
+        patch.append({"op": "add", "path": f"{path}/replicas", "value": wanted // hosts(group)})
+    return patch
+
+
+def replica_size(cluster: Manifest, pod_set: str) -> int:
+    """Pods of one replica of a pod set."""
+    return next((hosts(group) for group in groups(cluster["spec"]) if pod_set_name(group) == pod_set), 1)
+
+
+def _gated_group(group: Manifest, placements: dict[str, Placement]) -> Manifest:
+    name = pod_set_name(group)
+    return group | {"template": gated_template(group["template"], name, placements.get(name, Placement()))}
+
+
+def _autoscaler(cluster_spec: Manifest) -> Manifest:
+    options = cluster_spec.get("autoscalerOptions") or {}
+    resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
+    image = options.get("image") or cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
+    return {"name": "autoscaler", "image": image, "resources": resources}

@@ -1,0 +1,64 @@
+"""ray.io/v1 RayCluster."""
+
+from typing import Any
+
+from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.jobs import ray
+from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.copies import common_problems, copy_of
+from slicebus.slices.jobs.ray_validation import cluster_problems
+
+Manifest = dict[str, Any]
+
+
+class RayCluster:
+    """A RayCluster has a pod set for the head and one for each worker group."""
+
+    api_version = "ray.io/v1"
+    kind = "RayCluster"
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """The head, then the groups."""
+        return ray.cluster_pod_sets(job["spec"])
+
+    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+        """Pods as KubeRay will make them."""
+        return ray.cluster_counts(carrier["spec"])
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """What KubeRay on the worker would refuse, said here and now."""
+        return cluster_problems(job["spec"]) or common_problems(job, self.pod_sets(job))
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The cluster with gated templates."""
+        return copy_of(job, ray.gated_cluster(job["spec"], placements))
+
+    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+        """Other replicas."""
+        return ray.resize_groups(carrier, counts)
+
+    def suspend(self, job: Manifest) -> list[Manifest]:
+        """KubeRay deletes the pods of a suspended cluster."""
+        return [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """A cluster runs until it is deleted; what is wrong with it is told."""
+        status = job.get("status", {})
+        failed = status.get("state") == "failed"
+        return Outcome(JobPhase.RUNNING, status.get("reason", "") if failed else "")
+
+    def child(self, job: Manifest) -> str | None:
+        """None: a RayCluster carries its own counts."""
+        return None
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """The label that KubeRay sets."""
+        return [{"ray.io/cluster": job["metadata"]["name"]}]
+
+    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+        """The group's numOfHosts."""
+        return ray.replica_size(carrier, pod_set)
+
+    def scaler(self, carrier: Manifest) -> str:
+        """The autoscaler, where it is on."""
+        return "ray autoscaler" if ray.autoscales(carrier["spec"]) else "replicas changed"

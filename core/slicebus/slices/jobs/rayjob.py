@@ -1,0 +1,111 @@
+"""ray.io/v1 RayJob: a RayCluster of its own, and a submitter."""
+
+from typing import Any
+
+from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.jobs import ray
+from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+from slicebus.slices.jobs.ray_validation import rayjob_problems
+
+Manifest = dict[str, Any]
+
+_SUBMITTER = "submitter"
+_SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+"""What KubeRay gives a submitter without a template (`GetDefaultSubmitterTemplate`)."""
+_PHASES = {"SUCCEEDED": JobPhase.SUCCEEDED, "FAILED": JobPhase.FAILED, "STOPPED": JobPhase.FAILED}
+
+
+class RayJob:
+    """A RayJob has its cluster's pod sets, and one for the submitter in K8sJobMode.
+
+    On a worker the counts are those of the child RayCluster: edits of the RayJob's own cluster spec are disregarded.
+    """
+
+    api_version = "ray.io/v1"
+    kind = "RayJob"
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """The head, the groups, the submitter."""
+        spec = job["spec"]
+        beside_head = (_submitter_container(spec),) if _mode(spec) == "SidecarMode" else ()
+        pod_sets = ray.cluster_pod_sets(spec["rayClusterSpec"], beside_head=beside_head)
+        if _has_submitter_pod(spec):
+            pod_sets.append({"name": _SUBMITTER, "count": 1, "template": _submitter_template(spec)})
+        return pod_sets
+
+    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+        """Pods of the cluster as KubeRay will make them, and the submitter."""
+        cluster_spec = carrier["spec"]["rayClusterSpec"] if carrier["kind"] == self.kind else carrier["spec"]
+        submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}
+        return ray.cluster_counts(cluster_spec) | submitter
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """What KubeRay on the worker would refuse, said here and now."""
+        return rayjob_problems(job["spec"]) or common_problems(job, self.pod_sets(job))
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The job with gated templates, the submitter's among them."""
+        changed = {"rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements)}
+        if _has_submitter_pod(job["spec"]):
+            template = _submitter_template(job["spec"])
+            placement = placements.get(_SUBMITTER, Placement())
+            changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
+        return copy_of(job, without(job["spec"], ("suspend",)) | changed)
+
+    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+        """Other replicas, on the child."""
+        return ray.resize_groups(carrier, counts) if carrier["kind"] == "RayCluster" else []
+
+    def suspend(self, job: Manifest) -> list[Manifest]:
+        """KubeRay deletes the cluster and the submitter of a suspended RayJob."""
+        return [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """By the job's status, once the deployment is over; a deployment that failed has none."""
+        status = job.get("status", {})
+        deployment, message = status.get("jobDeploymentStatus"), status.get("message", "")
+        if deployment in ("Failed", "ValidationFailed"):
+            return Outcome(JobPhase.FAILED, message)
+        if deployment == "Complete":
+            return Outcome(_PHASES.get(status.get("jobStatus", ""), JobPhase.RUNNING), message)
+        return Outcome(JobPhase.RUNNING, message)
+
+    def child(self, job: Manifest) -> str | None:
+        """The RayCluster that KubeRay made for the job; a name that is not there yet is empty."""
+        name: str = job.get("status", {}).get("rayClusterName", "")
+        return name
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """The child's pods, and those of the submitter Job, which has the RayJob's name."""
+        selectors = [{"batch.kubernetes.io/job-name": job["metadata"]["name"]}]
+        if child := self.child(job):
+            selectors.append({"ray.io/cluster": child})
+        return selectors
+
+    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+        """The group's numOfHosts."""
+        return ray.replica_size(carrier, pod_set) if carrier["kind"] == "RayCluster" else 1
+
+    def scaler(self, carrier: Manifest) -> str:
+        """The autoscaler, where it is on."""
+        spec = carrier["spec"].get("rayClusterSpec", carrier["spec"])
+        return "ray autoscaler" if ray.autoscales(spec) else "replicas changed"
+
+
+def _mode(spec: Manifest) -> str:
+    return str(spec.get("submissionMode") or "K8sJobMode")
+
+
+def _has_submitter_pod(spec: Manifest) -> bool:
+    return _mode(spec) == "K8sJobMode"
+
+
+def _submitter_container(spec: Manifest) -> Manifest:
+    image = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
+    return {"name": "ray-job-submitter", "image": image, "resources": _SUBMITTER_RESOURCES}
+
+
+def _submitter_template(spec: Manifest) -> Manifest:
+    own: Manifest | None = spec.get("submitterPodTemplate")
+    return own or {"spec": {"restartPolicy": "Never", "containers": [_submitter_container(spec)]}}
