@@ -117,6 +117,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         return SliceKey(f"{self.namespace}/{self.name}")
 
     @property
+    def chain_id(self) -> str:
+        """The same for all slices of one job. A Workload without a job is a chain of its own."""
+        return self.job_uid or self.uid
+
+    @property
     def age_key(self) -> tuple[str, str]:
         """Sorts the slices of a job oldest first: creation time, then UID."""
         return self.created, self.uid

@@ -1,0 +1,162 @@
+"""The builtin admission: which pending slices get quota and a cluster now, and why the others wait.
+
+`cycle` is one pass over everything that is pending. Each admission is charged before the next slice is looked at, so a
+cycle never gives more than there is; a slice that replaces another is charged the difference.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from slicebus.slices.flavors import Misfit, Room, assign
+from slicebus.slices.placement import Cluster, place, why_not
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import ClusterQueue, LocalQueue, ResourceFlavor, Usage, holders, usage_by_queue
+from slicebus.slices.workload import Admission, Slice, SliceKey
+
+Manifest = dict[str, Any]
+
+PENDING = "Pending"
+INADMISSIBLE = "Inadmissible"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a cycle decides by."""
+
+    cluster_queues: Mapping[str, ClusterQueue]
+    local_queues: Mapping[tuple[str, str], LocalQueue]
+    """By namespace and name."""
+    flavors: Mapping[str, ResourceFlavor]
+    slices: tuple[Slice, ...]
+    clusters: tuple[Cluster, ...]
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice gets quota and a cluster."""
+
+    key: SliceKey
+    admission: Admission
+    cluster: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice waits."""
+
+    key: SliceKey
+    reason: str
+    message: str
+    would_admit: str = ""
+
+
+Decision = Admit | Wait
+
+
+class _Cycle:
+    """The running account of one pass."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.held = holders(snapshot.slices)
+        self.used = usage_by_queue(self.held)
+        self.blocked: set[str] = set()
+        self.load: dict[str, int] = {}
+        for slice in self.held.values():
+            if slice.cluster:
+                self.load[slice.cluster] = self.load.get(slice.cluster, 0) + 1
+
+    def decide(self, slice: Slice) -> Decision:
+        queue = self._queue_of(slice)
+        if isinstance(queue, str):
+            return Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
+        if queue.name in self.blocked:
+            message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
+            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="the workloads before it")
+        decision = self._fit(slice, queue)
+        if isinstance(decision, Wait) and queue.strict_fifo:
+            self.blocked.add(queue.name)
+        return decision
+
+    def _queue_of(self, slice: Slice) -> ClusterQueue | str:
+        """The queue of a slice, or why it cannot be used."""
+        local = self.snapshot.local_queues.get((slice.namespace, slice.queue))
+        if local is None:
+            return f"LocalQueue {slice.queue} doesn't exist"
+        queue = self.snapshot.cluster_queues.get(local.cluster_queue)
+        if queue is None:
+            return f"ClusterQueue {local.cluster_queue} doesn't exist"
+        if local.held:
+            return f"LocalQueue {slice.queue} is stopped"
+        if queue.held:
+            return f"ClusterQueue {queue.name} is stopped"
+        return queue
+
+    def _fit(self, slice: Slice, queue: ClusterQueue) -> Decision:
+        replaced = self.held.get(slice.chain_id)
+        if (replaced.key if replaced else None) != slice.replaces:
+            message = "the slice that it replaces is not the one that holds the job's quota"
+            return Wait(key=slice.key, reason=PENDING, message=message)
+        used = self.used.setdefault(queue.name, {})
+        others = _minus(used, replaced.usage()) if replaced else used
+        found = assign(slice, Room(queue, self.snapshot.flavors, others), replaced=replaced)
+        if isinstance(found, Misfit):
+            return Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
+        cluster = replaced.cluster if replaced else place(self.snapshot.clusters, self.load)
+        if cluster is None:
+            obstacles = why_not(self.snapshot.clusters)
+            message = f"no worker cluster can take it: {obstacles}"
+            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="a connected worker cluster")
+        self._charge(slice, found, others=others, cluster=cluster, first=replaced is None)
+        return Admit(key=slice.key, admission=found, cluster=cluster)
+
+    def _charge(self, slice: Slice, admission: Admission, *, others: Usage, cluster: str, first: bool) -> None:
+        admitted = msgspec.structs.replace(slice, admission=admission, cluster=cluster)
+        self.held[slice.chain_id] = admitted
+        self.used[admission.cluster_queue] = _plus(others, admitted.usage())
+        if first:
+            self.load[cluster] = self.load.get(cluster, 0) + 1
+
+
+def cycle(snapshot: Snapshot) -> list[Decision]:
+    """A decision for every pending slice, by priority, then age.
+
+    BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
+    """
+    account = _Cycle(snapshot)
+    return [account.decide(slice) for slice in sorted(filter(is_pending, snapshot.slices), key=_order)]
+
+
+def is_pending(slice: Slice) -> bool:
+    """Whether a slice is to be looked at: it wants quota and has none."""
+    return slice.active and slice.admission is None and not (slice.finished or slice.evicted or slice.deleting)
+
+
+def admission_manifest(admission: Admission) -> Manifest:
+    """A Workload's `status.admission`."""
+    return {
+        "clusterQueue": admission.cluster_queue,
+        "podSetAssignments": [
+            {
+                "name": assignment.name,
+                "flavors": dict(assignment.flavors),
+                "resourceUsage": {
+                    resource: format_amount(resource, value) for resource, value in assignment.usage.items()
+                },
+                "count": assignment.count,
+            }
+            for assignment in admission.pod_sets
+        ],
+    }
+
+
+def _order(slice: Slice) -> tuple[int, str, str]:
+    return -slice.priority, *slice.age_key
+
+
+def _minus(used: Usage, given_back: Usage) -> Usage:
+    return {key: value - given_back.get(key, 0) for key, value in used.items()}
+
+
+def _plus(used: Usage, charged: Usage) -> Usage:
+    keys: Iterable[tuple[Any, str]] = {**used, **charged}
+    return {key: used.get(key, 0) + charged.get(key, 0) for key in keys}

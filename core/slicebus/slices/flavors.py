@@ -1,0 +1,196 @@
+"""Which flavors the pod sets of one slice get, or in Kueue's words why they get none."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from slicebus.slices.quantities import format_amount, times
+from slicebus.slices.quota import ClusterQueue, FlavorQuota, ResourceFlavor, ResourceGroup, Usage
+from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
+
+Manifest = dict[str, Any]
+_PODS = "pods"
+_FORBIDDING = ("NoSchedule", "NoExecute")
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """Why a slice cannot be admitted now. `lacking` is what would let it in."""
+
+    message: str
+    lacking: str = ""
+
+
+class _Full(msgspec.Struct, frozen=True):
+    """Why one flavor has no room for one pod set."""
+
+    message: str
+    lacking: str
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What a slice may take from: the queue, its flavors, and what others use of it."""
+
+    queue: ClusterQueue
+    flavors: Mapping[str, ResourceFlavor]
+    used: Usage
+    """By others: what a replaced slice holds is not in it, so only the difference is charged."""
+
+
+def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
+    """Flavors for every pod set of a slice, all or nothing.
+
+    Pod sets are taken in order, each charged before the next. A replacement keeps the flavors of the slice that it
+    replaces, even where another flavor has room.
+    """
+    taken: Usage = {}
+    assignments: list[PodSetAssignment] = []
+    for pod_set in slice.pod_sets:
+        sticky = replaced.admission.flavors_of(pod_set.name) if replaced and replaced.admission else {}
+        assigned = _assign_pod_set(pod_set, room, taken=taken, sticky=sticky)
+        if isinstance(assigned, Misfit):
+            message = f"couldn't assign flavors to pod set {pod_set.name}: {assigned.message}"
+            return Misfit(message, assigned.lacking)
+        for resource, flavor in assigned.flavors.items():
+            key = flavor, resource
+            taken[key] = taken.get(key, 0) + assigned.usage[resource]
+        assignments.append(assigned)
+    return Admission(cluster_queue=room.queue.name, pod_sets=tuple(assignments))
+
+
+def _assign_pod_set(
+    pod_set: PodSet, room: Room, *, taken: Usage, sticky: Mapping[str, FlavorName]
+) -> PodSetAssignment | Misfit:
+    needs = _needs(pod_set, room.queue)
+    covered = {resource for group in room.queue.resource_groups for resource in group.resources}
+    missing = sorted(resource for resource, value in needs.items() if value and resource not in covered)
+    if missing:
+        return Misfit(f"resource {missing[0]} unavailable in ClusterQueue", f"{missing[0]} in the ClusterQueue's quota")
+    flavors: dict[str, FlavorName] = {}
+    for group in room.queue.resource_groups:
+        wanted = {resource: needs[resource] for resource in group.resources if resource in needs}
+        if not wanted:
+            continue
+        found = _pick(pod_set, group, wanted, room=room, taken=taken, sticky=sticky)
+        if isinstance(found, Misfit):
+            return found
+        flavors |= dict.fromkeys(wanted, found)
+    return PodSetAssignment(name=pod_set.name, flavors=flavors, usage=needs, count=pod_set.count)
+
+
+def _needs(pod_set: PodSet, queue: ClusterQueue) -> dict[str, int]:
+    """What all pods of a pod set request; the pods themselves too where the queue has a quota for them."""
+    needs = times(pod_set.requests, pod_set.count)
+    counted = any(_PODS in group.resources for group in queue.resource_groups)
+    return needs | {_PODS: pod_set.count} if counted else needs
+
+
+def _pick(
+    pod_set: PodSet,
+    group: ResourceGroup,
+    wanted: Mapping[str, int],
+    *,
+    room: Room,
+    taken: Usage,
+    sticky: Mapping[str, FlavorName],
+) -> FlavorName | Misfit:
+    """The first flavor of a group that suits the pods and has room."""
+    kept = next((sticky[resource] for resource in wanted if resource in sticky), None)
+    reasons: list[str] = []
+    lacking: list[str] = []
+    for quota in group.flavors:
+        flavor = room.flavors.get(quota.name)
+        if flavor is None:
+            reasons.append(f"flavor {quota.name} not found")
+            continue
+        unsuitable = _unsuitable(pod_set, flavor, group, room.flavors)
+        full = None if unsuitable else _full(quota, wanted, room=room, taken=taken)
+        if kept is not None and kept != quota.name:
+            if not unsuitable and not full:
+                reasons.insert(0, f"couldn't change flavor from: {kept} to: {quota.name}")
+        elif unsuitable:
+            reasons.append(unsuitable)
+        elif full:
+            reasons.append(full.message)
+            lacking.append(full.lacking)
+        else:
+            return quota.name
+    return Misfit(", ".join(reasons), " or ".join(lacking))
+
+
+def _full(quota: FlavorQuota, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Full | None:
+    """Which resource is short in a flavor, told apart by whether it ever could be there."""
+    for resource, request_now in wanted.items():
+        if request_now == 0:
+            continue
+        key, nominal = (quota.name, resource), quota.nominal.get(resource, 0)
+        need = request_now + taken.get(key, 0)
+        short = need + room.used.get(key, 0) - nominal
+        if short <= 0:
+            continue
+        where, more = f"{resource} in flavor {quota.name}", format_amount(resource, short)
+        if need > nominal:
+            request, most = format_amount(resource, need), format_amount(resource, nominal)
+            message = f"insufficient quota for {where}, request > maximum capacity ({request} > {most})"
+        else:
+            message = f"insufficient unused quota for {where}, {more} more needed"
+        return _Full(message, f"{more} more {where} of ClusterQueue {room.queue.name}")
+    return None
+
+
+def _unsuitable(
+    pod_set: PodSet, flavor: ResourceFlavor, group: ResourceGroup, flavors: Mapping[str, ResourceFlavor]
+) -> str | None:
+    """Why the pods cannot run on the flavor's nodes; None when they can."""
+    spec = pod_set.template.get("spec", {})
+    tolerations = [*spec.get("tolerations", ()), *flavor.tolerations]
+    for taint in flavor.taints:
+        if taint.get("effect") in _FORBIDDING and not any(_tolerates(taint, entry) for entry in tolerations):
+            return f"untolerated taint {taint['key']} in flavor {flavor.name}"
+    keys = {key for quota in group.flavors if quota.name in flavors for key in flavors[quota.name].node_labels}
+    if not _selects(spec, flavor.node_labels, keys):
+        return f"flavor {flavor.name} doesn't match node affinity"
+    return None
+
+
+def _tolerates(taint: Manifest, toleration: Manifest) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("key") not in (None, "", taint["key"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> bool:
+    """Whether node selector and required affinity allow these labels. Only keys that some flavor knows are compared."""
+    known = set(keys)
+    selector = {key: value for key, value in spec.get("nodeSelector", {}).items() if key in known}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = (affinity or {}).get("nodeSelectorTerms", ())
+    return not terms or any(
+        all(_expression(entry, labels) for entry in term.get("matchExpressions", ()) if entry["key"] in known)
+        for term in terms
+    )
+
+
+def _expression(entry: Manifest, labels: Mapping[str, str]) -> bool:
+    """One match expression of a node selector term."""
+    value, values = labels.get(entry["key"]), entry.get("values", ())
+    match entry["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and int(value) < int(values[0])
+    return False
