@@ -51,7 +51,7 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
 
 
 def is_withdrawn(view: JobView) -> bool:
-    """Whether the worker certainly holds nothing: never told to, or it has reported the delete, or it left the fleet."""
+    """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
     outbox = _outbox(view)
     if outbox is None or not view.in_fleet:
         return True

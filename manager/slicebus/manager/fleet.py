@@ -64,7 +64,7 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
 
 
 def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now: str) -> list[Command]:
-    """What the agent last said of its cluster. An epoch that is new here, because the hello was not accepted, counts."""
+    """What the agent last said of its cluster. Its epoch counts too: the hello may have come before the acceptance."""
     told = {
         "epoch": envelope.epoch,
         "capacity": message.capacity,

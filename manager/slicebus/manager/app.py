@@ -1,0 +1,132 @@
+"""The manager's process: builds its parts, and runs them in one task group."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from functools import partial
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.kube.client import KubeClient
+from slicebus.kube.lease import LeaderElection
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.times import now_text
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.manager import fleet, jobs
+from slicebus.manager.admitter import Admitter
+from slicebus.manager.executor import Executor
+from slicebus.manager.inbox import Inbox
+from slicebus.manager.publisher import Publisher
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.store import Store
+from slicebus.process.health import health_server
+from slicebus.process.logs import configure_logging
+from slicebus.process.run import run_process
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import JobRef, Lane
+from slicebus.proto.topology import manager_topology
+
+_log = structlog.get_logger()
+_LEASE = "slicebus-manager"
+
+
+class Manager:
+    """One manager, on a connected client and bus that its caller closes."""
+
+    def __init__(self, settings: ManagerSettings, *, client: KubeClient, bus: Bus) -> None:
+        self._settings = settings
+        self._client = client
+        self._bus = bus
+        self.registry = CollectorRegistry()
+        self.leading = asyncio.Event()
+
+    async def run(self) -> None:
+        """Wait for the lease, then manage until cancelled. Raises LeaseLost in an exception group."""
+        lease = LeaderElection(
+            self._client,
+            namespace=self._settings.namespace,
+            name=_LEASE,
+            identity=self._settings.identity,
+            duration_s=self._settings.lease_duration_s,
+            renew_s=self._settings.lease_renew_s,
+        )
+        epoch = await lease.acquire()
+        await self._bus.declare(manager_topology())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lease.hold(), name="lease")
+            group.create_task(self._lead(epoch), name="lead")
+
+    async def _lead(self, epoch: int) -> None:
+        store = Store()
+        queue: WorkQueue[JobRef] = WorkQueue("jobs")
+        issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        executor = Executor(
+            client=self._client,
+            store=store,
+            publisher=Publisher(self._bus, issuer),
+            look_again=queue.add_after,
+        )
+        inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self.registry)
+        async with asyncio.TaskGroup() as group:
+            for resource, cache in store.caches():
+                group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
+            for _, cache in store.caches():
+                await cache.synced.wait()
+            store.on_job_change(queue.add)
+            _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
+            self.leading.set()
+            group.create_task(Admitter(store, executor).run(), name="admission")
+            group.create_task(
+                queue.run(partial(self._look, store, executor), workers=self._settings.workers), name="jobs"
+            )
+            group.create_task(self._watch_fleet(store, executor, inbox), name="fleet")
+            for lane in Lane:
+                group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
+
+    async def _look(self, store: Store, executor: Executor, ref: JobRef) -> None:
+        await executor.run(jobs.decide(store.view(ref), now_text()))
+
+    async def _watch_fleet(self, store: Store, executor: Executor, inbox: Inbox) -> None:
+        """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
+        loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
+        started_at = loop.time()
+        silent: WorkQueue[str] = WorkQueue("fleet")
+
+        async def mark(name: str) -> None:
+            cluster, heard_at = store.clusters.get(None, name), inbox.heard_at.get(name, started_at)
+            if cluster is not None and loop.time() - heard_at > limit_s:
+                commands = fleet.lost(cluster, silent_s=loop.time() - heard_at, now=now_text())
+                await executor.run(commands)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(silent.run(mark, workers=1), name="fleet-marks")
+            while True:
+                await asyncio.sleep(limit_s / 10)
+                for cluster in store.worker_clusters():
+                    silent.add(cluster.name)
+
+
+async def run_manager(settings: ManagerSettings) -> None:
+    """Connect, serve the probes, and manage until cancelled."""
+    async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client:
+        bus = await connect(settings.amqp_url, name=f"slicebus-manager {settings.identity}")
+        try:
+            manager = Manager(settings, client=client, bus=bus)
+            async with health_server(settings.health_address, ready=manager.leading.is_set, registry=manager.registry):
+                await manager.run()
+        finally:
+            await bus.aclose()
+
+
+def run() -> None:
+    """The `slicebus manager` command."""
+
+    async def main() -> None:
+        settings = ManagerSettings.from_env(os.environ)
+        configure_logging(format=settings.log_format, level=settings.log_level)
+        await run_manager(settings)
+
+    run_process(main)

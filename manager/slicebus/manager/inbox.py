@@ -1,0 +1,119 @@
+"""Receives what the agents publish: decode, authorize, decide, carry out; then the delivery is acknowledged."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.lanes import dispatch
+from slicebus.kube.times import now_text
+from slicebus.manager import fleet, intake
+from slicebus.manager.commands import Command
+from slicebus.manager.executor import Executor
+from slicebus.manager.store import Store
+from slicebus.proto.codec import Received, decode
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Heartbeat,
+    Hello,
+    Inventory,
+    JobRef,
+    Lane,
+    Message,
+    Refused,
+    ScaleRequest,
+    Status,
+)
+from slicebus.proto.topology import manager_queue
+from slicebus.slices.jobs import KINDS
+
+_log = structlog.get_logger()
+_SUBJECT = "cloudEvents_subject"
+
+
+class Inbox:
+    """The manager's two lanes."""
+
+    def __init__(
+        self, *, bus: Bus, store: Store, executor: Executor, look: Callable[[JobRef], None], registry: CollectorRegistry
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._executor = executor
+        self._look = look
+        self.heard_at: dict[ClusterName, float] = {}
+        """When each cluster last spoke, in the loop's time."""
+        self._received = Counter(
+            "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
+        )
+
+    async def run(self, lane: Lane, *, prefetch: int) -> None:
+        """Handle one lane until cancelled."""
+        async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
+            await dispatch(subscription, self._handle, key=_line)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        received = decode(delivery.message)
+        envelope, message = received.envelope, received.message
+        try:
+            intake.authorize(envelope, fleet.senders(self._store.clusters.all()))
+        except ProtocolError as error:
+            if isinstance(message, Heartbeat) and error.reason is DeadReason.UNKNOWN_CLUSTER:
+                _log.info("heartbeat.ignored", cluster=envelope.cluster, detail=error.detail)
+                return
+            raise
+        self._received.labels(envelope.cluster, envelope.type).inc()
+        self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
+        await self._executor.run(self._decide(received), caused_by=envelope)
+        if isinstance(message, Hello):
+            self._deliver_again(envelope.cluster)
+
+    def _decide(self, received: Received) -> Sequence[Command]:
+        envelope, message, now = received.envelope, received.message, now_text()
+        match message:
+            case Hello() | Heartbeat():
+                return self._decide_cluster(envelope, message, now)
+            case ScaleRequest():
+                return intake.scale_request(self._store.view(_known(message.job)), message, envelope)
+            case Applied():
+                return intake.applied(self._store.view(_known(message.job)), message, envelope)
+            case Refused():
+                return intake.refused(self._store.view(_known(message.job)), message, envelope, now=now)
+            case Status():
+                return intake.status(self._store.view(_known(message.job)), message, envelope, now=now)
+            case Inventory():
+                return []
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
+
+    def _decide_cluster(self, envelope: Envelope, message: Message, now: str) -> Sequence[Command]:
+        cluster = self._store.clusters.get(None, envelope.cluster)
+        if cluster is None:
+            return []
+        if isinstance(message, Hello):
+            return fleet.hello(cluster, message, envelope, now=now)
+        assert isinstance(message, Heartbeat)
+        return fleet.heartbeat(cluster, message, envelope, now=now)
+
+    def _deliver_again(self, cluster: ClusterName) -> None:
+        """An agent that has just started may not have what was published to the one before it."""
+        for ref in set(self._store.refs()):
+            if self._store.view(ref).cluster == cluster:
+                self._store.published.pop(ref, None)
+                self._look(ref)
+
+
+def _line(delivery: Delivery) -> str:
+    """Messages of one object of one cluster stay in order."""
+    cluster = delivery.message.routing_key.partition(".")[0]
+    return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"
+
+
+def _known(ref: JobRef) -> JobRef:
+    if ref.kind not in KINDS:
+        raise ProtocolError(DeadReason.REFUSED, f"no job kind {ref.kind!r}")
+    return ref
