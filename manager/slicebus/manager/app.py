@@ -17,6 +17,7 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import fleet, jobs
 from slicebus.manager.admitter import Admitter
+from slicebus.manager.commands import Emit
 from slicebus.manager.executor import Executor
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
@@ -25,8 +26,9 @@ from slicebus.manager.store import Store
 from slicebus.process.health import health_server
 from slicebus.process.logs import configure_logging
 from slicebus.process.run import run_process
+from slicebus.proto.errors import PermanentError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import JobRef, Lane
+from slicebus.proto.messages import ClusterName, JobRef, Lane
 from slicebus.proto.topology import manager_topology
 
 _log = structlog.get_logger()
@@ -87,15 +89,22 @@ class Manager:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
 
     async def _look(self, store: Store, executor: Executor, ref: JobRef) -> None:
-        await executor.run(jobs.decide(store.view(ref), now_text()))
+        view = store.view(ref)
+        try:
+            await executor.run(jobs.decide(view, now_text()))
+        except PermanentError as error:
+            if view.job is not None:
+                told = Emit(regarding=view.job, reason="ReconcileFailed", note=str(error), warning=True)
+                await executor.run([told])
+            raise
 
     async def _watch_fleet(self, store: Store, executor: Executor, inbox: Inbox) -> None:
         """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
         loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
         started_at = loop.time()
-        silent: WorkQueue[str] = WorkQueue("fleet")
+        silent: WorkQueue[ClusterName] = WorkQueue("fleet")
 
-        async def mark(name: str) -> None:
+        async def mark(name: ClusterName) -> None:
             cluster, heard_at = store.clusters.get(None, name), inbox.heard_at.get(name, started_at)
             if cluster is not None and loop.time() - heard_at > limit_s:
                 commands = fleet.lost(cluster, silent_s=loop.time() - heard_at, now=now_text())
@@ -106,7 +115,7 @@ class Manager:
             while True:
                 await asyncio.sleep(limit_s / 10)
                 for cluster in store.worker_clusters():
-                    silent.add(cluster.name)
+                    silent.add(ClusterName(cluster.name))
 
 
 async def run_manager(settings: ManagerSettings) -> None:
@@ -115,7 +124,7 @@ async def run_manager(settings: ManagerSettings) -> None:
         bus = await connect(settings.amqp_url, name=f"slicebus-manager {settings.identity}")
         try:
             manager = Manager(settings, client=client, bus=bus)
-            async with health_server(settings.health_address, ready=manager.leading.is_set, registry=manager.registry):
+            async with health_server(settings.health_address, ready=lambda: True, registry=manager.registry):
                 await manager.run()
         finally:
             await bus.aclose()

@@ -1,7 +1,7 @@
 """What a decision asks the shell to do.
 
-Commands of one decision are carried out in order; the first that fails ends it. Every command is safe to repeat: patches
-carry the resourceVersion that was decided on, a create finds its own name taken, a message carries its version.
+Commands of one decision are carried out in order; the first that fails ends it. Every command is safe to repeat:
+patches carry the resourceVersion that was decided on, a create finds its own name taken, a message has its version.
 """
 
 from typing import Literal
