@@ -13,9 +13,9 @@ import structlog
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager import verdicts
-from slicebus.manager.executor import Executor
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.store import Store, owner_ref
+from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, TransientError
 from slicebus.slices.admission import Admit, Decision, Snapshot, cycle
 from slicebus.slices.placement import Cluster

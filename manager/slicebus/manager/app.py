@@ -17,12 +17,12 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import fleet, jobs
 from slicebus.manager.admitter import Admitter
-from slicebus.manager.commands import Emit
-from slicebus.manager.executor import Executor
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
+from slicebus.process.commands import Emit
+from slicebus.process.executor import Executor
 from slicebus.process.health import health_server
 from slicebus.process.logs import configure_logging
 from slicebus.process.run import run_process
@@ -32,7 +32,8 @@ from slicebus.proto.messages import ClusterName, JobRef, Lane
 from slicebus.proto.topology import manager_topology
 
 _log = structlog.get_logger()
-_LEASE = "slicebus-manager"
+COMPONENT = "slicebus-manager"
+"""Names the Lease, and who writes and tells."""
 
 
 class Manager:
@@ -50,7 +51,7 @@ class Manager:
         lease = LeaderElection(
             self._client,
             namespace=self._settings.namespace,
-            name=_LEASE,
+            name=COMPONENT,
             identity=self._settings.identity,
             duration_s=self._settings.lease_duration_s,
             renew_s=self._settings.lease_renew_s,
@@ -65,11 +66,17 @@ class Manager:
         store = Store()
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+
+        def look_again(ref: JobRef, delay_s: float) -> None:
+            store.published.pop(ref, None)
+            queue.add_after(ref, delay_s)
+
         executor = Executor(
             client=self._client,
-            store=store,
-            publisher=Publisher(self._bus, issuer),
-            look_again=queue.add_after,
+            caches=store.cache_of,
+            publish=Publisher(self._bus, issuer, store).publish,
+            look_again=look_again,
+            component=COMPONENT,
         )
         inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self.registry)
         async with asyncio.TaskGroup() as group:

@@ -8,11 +8,11 @@ dispatched and not applied is published again, by this process or the next.
 import msgspec
 
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.commands import Command, Patch, Publish
 from slicebus.manager.manifests import annotation_patch, without_server_fields
 from slicebus.manager.records import ABSENT, Dispatch, applied_version, content_hash, wish_of
 from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import ClusterName, Delete, Manifest, PodSetFlavor, Relabel, WorkloadSpec
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -105,7 +105,6 @@ def _spec_messages(view: JobView, slice: Slice, version: int, cluster: ClusterNa
         spec_version=version,
         workload=without_server_fields(workload),
         manifest={k: v for k, v in without_server_fields(view.job).items() if k != "status"},
-        generation=view.job["metadata"].get("generation", 1),
         granted=slice.granted,
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
     )

@@ -6,8 +6,8 @@ from typing import Self
 import msgspec
 
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.commands import Command, Emit, Patch
 from slicebus.manager.intake import Sender
+from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings

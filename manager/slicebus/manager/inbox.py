@@ -10,9 +10,9 @@ from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import dispatch
 from slicebus.kube.times import now_text
 from slicebus.manager import fleet, intake
-from slicebus.manager.commands import Command
-from slicebus.manager.executor import Executor
 from slicebus.manager.store import Store
+from slicebus.process.commands import Command
+from slicebus.process.executor import Executor
 from slicebus.proto.codec import Received, decode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import msgspec
 
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.commands import Command, Emit, Patch, Redeliver, Remove
 from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
 from slicebus.manager.records import Requested, annotation, applied_version
 from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, Manifest, Refused, ScaleRequest, Status
@@ -101,7 +101,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     _check_cluster(view, envelope)
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
-    again = Redeliver(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    again = LookAgain(job=view.ref, delay_s=_RETRY_REFUSED_S)
     if has_finding(workload, finding):
         return [again]
     body = findings_patch(workload, finding, now=now)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager import dispatch
-from slicebus.manager.commands import Command, Create, Emit, Patch
 from slicebus.manager.manifests import (
     counts_patch,
     finalizer_patch,
@@ -21,6 +20,7 @@ from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.records import Wish, wish_of
 from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Create, Emit, Patch
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.chain import (

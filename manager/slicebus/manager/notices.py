@@ -1,8 +1,8 @@
 """The messages that tell a worker why the size it asked for is not there yet."""
 
-from slicebus.manager.commands import Command, Publish
 from slicebus.manager.records import Requested
 from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Publish
 from slicebus.proto.messages import Pending
 from slicebus.slices.workload import Slice
 

@@ -57,9 +57,9 @@ class Store:
         yield RESOURCEFLAVORS, self.flavors
         yield WORKERCLUSTERS, self.clusters
 
-    def cache_of(self, resource: Resource) -> Cache:
-        """The cache of a resource."""
-        return next(cache for cached, cache in self.caches() if cached == resource)
+    def cache_of(self, resource: Resource) -> Cache | None:
+        """The cache of a resource; None for one that is not cached."""
+        return next((cache for cached, cache in self.caches() if cached == resource), None)
 
     def view(self, ref: JobRef) -> JobView:
         """Everything that belongs to one job."""

@@ -4,9 +4,9 @@ The cycle itself is `slicebus.slices.admission`; here its verdicts become writes
 """
 
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.commands import Command, Emit, Patch
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Emit, Patch
 from slicebus.slices.admission import Admit, Decision, Wait, admission_manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import Condition

@@ -215,10 +215,8 @@ class WorkloadSpec(Message, frozen=True, kw_only=True):
     workload: Manifest
     """The manager's Workload, with its status."""
     manifest: Manifest
-    """The manager's job, without its status."""
-    generation: int
-    """metadata.generation of the manager's job. A newer one than the worker has seen brings its counts with it: that is
-    how a resize that starts at the manager reaches the worker."""
+    """The manager's job, without its status. When its counts are others than the last time, they are taken over: so a
+    resize that starts at the manager reaches the worker."""
     granted: Counts
     flavors: dict[str, PodSetFlavor] = {}
     """By pod set."""

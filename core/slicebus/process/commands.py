@@ -1,4 +1,4 @@
-"""What a decision asks the shell to do.
+"""What a decision asks the shell to do, in either role.
 
 Commands of one decision are carried out in order; the first that fails ends it. Every command is safe to repeat:
 patches carry the resourceVersion that was decided on, a create finds its own name taken, a message has its version.
@@ -21,11 +21,14 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Merge-patch an object as it was when decided: another resourceVersion is a conflict, decided again."""
+    """Patch an object as it was when decided: another resourceVersion is a conflict, decided again.
+
+    A mapping is a merge patch, a list a JSON patch.
+    """
 
     resource: Resource
     target: Manifest
-    body: Manifest
+    body: Manifest | list[Manifest]
     subresource: Literal["", "status"] = ""
 
 
@@ -46,7 +49,7 @@ class Emit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """Publish a message to a cluster's agent, and go on when the broker has confirmed it."""
+    """Publish a message, and go on when the broker has confirmed it."""
 
     cluster: ClusterName
     message: Message
@@ -54,11 +57,11 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """The chain of messages it belongs to; None begins one, or continues that of the message being handled."""
 
 
-class Redeliver(msgspec.Struct, frozen=True, kw_only=True):
-    """Look at the job again after a while, and publish its spec again if the worker still has not applied it."""
+class LookAgain(msgspec.Struct, frozen=True, kw_only=True):
+    """Look at the job again after a while, although nothing may have changed."""
 
     job: JobRef
     delay_s: float
 
 
-Command = Create | Patch | Remove | Emit | Publish | Redeliver
+Command = Create | Patch | Remove | Emit | Publish | LookAgain

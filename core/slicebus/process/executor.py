@@ -1,19 +1,18 @@
-"""Carries out commands: the only place where the manager writes to its cluster and to the bus."""
+"""Carries out commands: the only place where a role writes to its cluster and to the bus."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.cache import Cache
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
-from slicebus.manager.commands import Command, Create, Emit, Patch, Publish, Redeliver, Remove
-from slicebus.manager.publisher import Publisher
-from slicebus.manager.store import Store
+from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
-from slicebus.proto.messages import Delete, JobRef, Manifest, WorkloadSpec
+from slicebus.proto.messages import JobRef, Manifest
 
-COMPONENT = "slicebus-manager"
+Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
 
 
 class Executor:
@@ -27,15 +26,17 @@ class Executor:
         self,
         *,
         client: KubeClient,
-        store: Store,
-        publisher: Publisher,
+        caches: Callable[[Resource], Cache | None],
+        publish: Publisher,
         look_again: Callable[[JobRef, float], None],
+        component: str,
     ) -> None:
         self._client = client
-        self._store = store
-        self._publisher = publisher
-        self._events = EventRecorder(client, component=COMPONENT)
+        self._caches = caches
+        self._publish = publish
         self._look_again = look_again
+        self._component = component
+        self._events = EventRecorder(client, component=component)
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
         """Carry out all of them. Raises the first error; what was done before stays done."""
@@ -51,47 +52,58 @@ class Executor:
                     await self._events.record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
                     await self._publish(command, caused_by)
-                case Redeliver(job=job, delay_s=delay_s):
-                    self._store.published.pop(job, None)
+                case LookAgain(job=job, delay_s=delay_s):
                     self._look_again(job, delay_s)
 
     async def _create(self, resource: Resource, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
         try:
-            created = await self._client.create(resource, manifest, field_manager=COMPONENT)
+            created = await self._client.create(resource, manifest, field_manager=self._component)
         except ConflictError:
             await self._refresh(resource, metadata["name"], metadata.get("namespace"))
             raise
-        self._store.cache_of(resource).put(created)
+        self._keep(resource, created)
 
-    async def _patch(self, patch: Patch) -> None:
-        metadata = patch.target["metadata"]
+    async def _patch(self, command: Patch) -> None:
+        resource, metadata = command.resource, command.target["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
-        fenced = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
-        body = patch.body | {"metadata": patch.body.get("metadata", {}) | fenced}
         try:
             patched = await self._client.patch(
-                patch.resource, name, namespace, MergePatch(body), subresource=patch.subresource
+                resource, name, namespace, _fenced(command), subresource=command.subresource
             )
         except ConflictError:
-            await self._refresh(patch.resource, name, namespace)
+            await self._refresh(resource, name, namespace)
             raise
         except NotFoundError as error:
-            self._store.cache_of(patch.resource).remove(patch.target)
-            raise ConflictError(f"{patch.resource.kind} {namespace}/{name} is gone") from error
-        self._store.cache_of(patch.resource).put(patched)
+            self._drop(resource, command.target)
+            raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
+        self._keep(resource, patched)
 
     async def _remove(self, resource: Resource, target: Manifest) -> None:
         metadata = target["metadata"]
         with suppress(NotFoundError):
             await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
 
-    async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
-        message = command.message
-        await self._publisher.publish(command.cluster, message, caused_by=caused_by, correlation=command.correlation)
-        if isinstance(message, WorkloadSpec | Delete):
-            self._store.published[message.job] = message.spec_version
-
     async def _refresh(self, resource: Resource, name: str, namespace: str | None) -> None:
         with suppress(NotFoundError):
-            self._store.cache_of(resource).put(await self._client.get(resource, name, namespace))
+            self._keep(resource, await self._client.get(resource, name, namespace))
+
+    def _keep(self, resource: Resource, manifest: Manifest) -> None:
+        cache = self._caches(resource)
+        if cache is not None:
+            cache.put(manifest)
+
+    def _drop(self, resource: Resource, manifest: Manifest) -> None:
+        cache = self._caches(resource)
+        if cache is not None:
+            cache.remove(manifest)
+
+
+def _fenced(command: Patch) -> MergePatch | JsonPatch:
+    """The patch with the resourceVersion that was decided on; the server refuses it when there is a newer one."""
+    version = command.target["metadata"]["resourceVersion"]
+    if isinstance(command.body, list):
+        fence = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+        return JsonPatch([fence, *command.body])
+    metadata = command.body.get("metadata", {}) | {"resourceVersion": version}
+    return MergePatch(command.body | {"metadata": metadata})

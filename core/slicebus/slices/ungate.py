@@ -1,0 +1,62 @@
+"""Which pods may start: at most as many of each pod set as the slice grants."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from slicebus.slices import kueue
+
+Manifest = dict[str, Any]
+
+_REPLICA_LABEL = "ray.io/worker-group-replica-name"
+"""KubeRay's name of the replica that a pod of a multi-host group belongs to."""
+_OVER = ("Succeeded", "Failed")
+
+
+def is_gated(pod: Manifest) -> bool:
+    """Whether our gate holds the pod."""
+    return any(gate["name"] == kueue.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def pod_set_of(pod: Manifest) -> str:
+    """The pod set of a pod, from the label that the template gave it."""
+    name: str = pod["metadata"].get("labels", {}).get(kueue.POD_SET_LABEL, "")
+    return name
+
+
+def to_ungate(
+    pods: Iterable[Manifest], granted: Mapping[str, int], *, replica_size: Callable[[str], int] = lambda _: 1
+) -> list[Manifest]:
+    """The gated pods that may start now, lowest name first.
+
+    Of each pod set granted minus what runs already. A terminating pod still counts, one that has succeeded or failed
+    does not. Pods of a multi-host replica start together or not at all.
+    """
+    by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
+    for pod in pods:
+        if pod.get("status", {}).get("phase") not in _OVER:
+            by_set[pod_set_of(pod)].append(pod)
+    chosen: list[Manifest] = []
+    for name, members in sorted(by_set.items()):
+        running = sum(not is_gated(pod) for pod in members)
+        waiting = [pod for pod in members if is_gated(pod) and "deletionTimestamp" not in pod["metadata"]]
+        room = granted.get(name, 0) - running
+        for replica in _replicas(waiting, members, size=replica_size(name)):
+            if len(replica) <= room:
+                room -= len(replica)
+                chosen += replica
+    return chosen
+
+
+def _replicas(waiting: list[Manifest], members: list[Manifest], *, size: int) -> list[list[Manifest]]:
+    """Waiting pods by the replica that they start with; a replica whose pods are not all there yet is left out."""
+    by_name = sorted(waiting, key=lambda pod: pod["metadata"]["name"])
+    if size == 1:
+        return [[pod] for pod in by_name]
+    replicas: defaultdict[str, list[Manifest]] = defaultdict(list)
+    for pod in by_name:
+        replicas[pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")].append(pod)
+    present: defaultdict[str, int] = defaultdict(int)
+    for pod in members:
+        present[pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")] += 1
+    return [pods for name, pods in replicas.items() if name and present[name] >= size]
