@@ -32,7 +32,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class JobKind(Protocol):
-    """One kind of elastic job. Every method is a pure function of the manifests it is given.
+    """One kind of elastic job, with `spec.suspend`. Every method is a pure function of the manifests it is given.
 
     A job's counts are in the spec of its *carrier*: the job itself, or on a worker the child RayCluster of a RayJob.
     """
@@ -58,9 +58,6 @@ class JobKind(Protocol):
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a carrier these counts; empty when it has them or must not be written to."""
-
-    def suspend(self, job: Manifest) -> list[Manifest]:
-        """The JSON patch that takes every pod from a worker's job."""
 
     def outcome(self, job: Manifest) -> Outcome:
         """Whether the job runs, succeeded or failed, by its status."""

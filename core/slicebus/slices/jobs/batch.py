@@ -44,10 +44,6 @@ class BatchJob:
             return []
         return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
 
-    def suspend(self, job: Manifest) -> list[Manifest]:
-        """The Job controller deletes the pods of a suspended Job."""
-        return [{"op": "add", "path": "/spec/suspend", "value": True}]
-
     def outcome(self, job: Manifest) -> Outcome:
         """By the conditions Complete and Failed."""
         phases = {"Complete": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED}

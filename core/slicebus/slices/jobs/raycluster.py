@@ -37,10 +37,6 @@ class RayCluster:
         """Other replicas."""
         return ray.resize_groups(carrier, counts)
 
-    def suspend(self, job: Manifest) -> list[Manifest]:
-        """KubeRay deletes the pods of a suspended cluster."""
-        return [{"op": "add", "path": "/spec/suspend", "value": True}]
-
     def outcome(self, job: Manifest) -> Outcome:
         """A cluster runs until it is deleted; what is wrong with it is told."""
         status = job.get("status", {})

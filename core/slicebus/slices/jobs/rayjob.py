@@ -57,10 +57,6 @@ class RayJob:
         """Other replicas, on the child."""
         return ray.resize_groups(carrier, counts) if carrier["kind"] == "RayCluster" else []
 
-    def suspend(self, job: Manifest) -> list[Manifest]:
-        """KubeRay deletes the cluster and the submitter of a suspended RayJob."""
-        return [{"op": "add", "path": "/spec/suspend", "value": True}]
-
     def outcome(self, job: Manifest) -> Outcome:
         """By the job's status, once the deployment is over; a deployment that failed has none."""
         status = job.get("status", {})

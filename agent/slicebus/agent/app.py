@@ -1,0 +1,172 @@
+"""The agent's process: builds its parts, and runs them in one task group."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from slicebus.agent.capacity import capacity, used
+from slicebus.agent.inbox import Inbox
+from slicebus.agent.publisher import Publisher
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.store import SELECTORS, Store
+from slicebus.agent.tombstones import Tombstones
+from slicebus.agent.views import JobKey
+from slicebus.agent.watcher import Watcher
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.kube.cache import Cache
+from slicebus.kube.client import KubeClient
+from slicebus.kube.lease import LeaderElection
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import Resource
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.process.commands import Publish
+from slicebus.process.executor import Executor
+from slicebus.process.health import health_server
+from slicebus.process.logs import configure_logging
+from slicebus.process.run import run_process
+from slicebus.proto.envelope import SCHEMA_VERSION
+from slicebus.proto.errors import TransientError
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import Heartbeat, Hello, JobRef, Lane, Message
+from slicebus.proto.topology import agent_topology
+
+_log = structlog.get_logger()
+COMPONENT = "slicebus-agent"
+"""Names the Lease, and who writes and tells."""
+_LOOK_FOR_CRD_S = 60.0
+
+
+class Agent:
+    """One agent, on a connected client and bus that its caller closes."""
+
+    def __init__(self, settings: AgentSettings, *, client: KubeClient, bus: Bus) -> None:
+        self._settings = settings
+        self._client = client
+        self._bus = bus
+        self.registry = CollectorRegistry()
+        self.speaking = asyncio.Event()
+
+    async def run(self) -> None:
+        """Wait for the lease, then speak for the cluster until cancelled. Raises LeaseLost in an exception group."""
+        lease = LeaderElection(
+            self._client,
+            namespace=self._settings.namespace,
+            name=COMPONENT,
+            identity=self._settings.identity,
+            duration_s=self._settings.lease_duration_s,
+            renew_s=self._settings.lease_renew_s,
+        )
+        epoch = await lease.acquire()
+        await self._bus.declare(agent_topology(self._settings.cluster))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lease.hold(), name="lease")
+            group.create_task(self._speak(epoch), name="speak")
+
+    async def _speak(self, epoch: int) -> None:
+        store, tombstones = Store(), Tombstones(self._client, self._settings.namespace)
+        queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        publisher = Publisher(self._bus, issuer)
+        executor = Executor(
+            client=self._client,
+            caches=store.cache_of,
+            publish=publisher.publish,
+            look_again=lambda ref, delay_s: queue.add_after(_key(ref), delay_s),
+            component=COMPONENT,
+        )
+        watcher = Watcher(
+            self._settings,
+            client=self._client,
+            store=store,
+            executor=executor,
+            tombstones=tombstones,
+            queue=queue,
+            registry=self.registry,
+        )
+        inbox = Inbox(
+            self._settings,
+            bus=self._bus,
+            store=store,
+            executor=executor,
+            tombstones=tombstones,
+            look=queue.add,
+            resync=watcher.forget_reports,
+        )
+        await tombstones.load()
+        async with asyncio.TaskGroup() as group:
+            for resource, cache in store.caches():
+                group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
+            for _, cache in store.caches():
+                await cache.synced.wait()
+            await self._say(publisher, await self._hello())
+            store.on_change(queue.add)
+            _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
+            self.speaking.set()
+            group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
+            group.create_task(self._beat(publisher, store), name="heartbeat")
+            for lane in Lane:
+                group.create_task(inbox.run(lane), name=f"inbox:{lane}")
+
+    async def _reflect(self, resource: Resource, cache: Cache) -> None:
+        """Keep a cache, once the cluster serves the resource: Ray's CRDs may be missing, or come later."""
+        while not await self._client.serves(resource):
+            cache.synced.set()
+            await asyncio.sleep(_LOOK_FOR_CRD_S)
+        await Reflector(self._client, resource, cache, labels=SELECTORS[resource]).run()
+
+    async def _hello(self) -> Hello:
+        return Hello(
+            agent_version=version("slicebus"),
+            kubernetes_version=await self._client.version(),
+            schema_version=SCHEMA_VERSION,
+        )
+
+    async def _beat(self, publisher: Publisher, store: Store) -> None:
+        while True:
+            beat = Heartbeat(
+                capacity={"": capacity(store.nodes())},
+                used={"": used(store.pods())},
+                jobs=sum(1 for _ in store.our_jobs()),
+            )
+            try:
+                await self._say(publisher, beat)
+            except TransientError as error:
+                _log.warning("heartbeat.failed", error=str(error))
+            await asyncio.sleep(self._settings.heartbeat_s)
+
+    async def _say(self, publisher: Publisher, message: Message) -> None:
+        await publisher.publish(Publish(cluster=self._settings.cluster, message=message))
+
+
+def _key(ref: JobRef) -> JobKey:
+    return JobKey(ref.kind, ref.namespace, ref.name)
+
+
+async def run_agent(settings: AgentSettings) -> None:
+    """Connect, serve the probes, and speak for the cluster until cancelled."""
+    async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client:
+        bus = await connect(settings.amqp_url, name=f"slicebus-agent {settings.cluster} {settings.identity}")
+        try:
+            agent = Agent(settings, client=client, bus=bus)
+            # A standby is ready too: it waits for the lease.
+            async with health_server(settings.health_address, ready=lambda: True, registry=agent.registry):
+                await agent.run()
+        finally:
+            await bus.aclose()
+
+
+def run() -> None:
+    """The `slicebus agent` command."""
+
+    async def main() -> None:
+        settings = AgentSettings.from_env(os.environ)
+        configure_logging(format=settings.log_format, level=settings.log_level)
+        await run_agent(settings)
+
+    run_process(main)

@@ -1,0 +1,269 @@
+"""What to do with a message from the manager.
+
+Each message type is a list of steps; a step is a pure function of the view as it is when its turn comes. An order that
+comes late, twice, or before its neighbour changes nothing that a newer one has set: the version decides. Steps raise
+ConflictError when the order has to wait for something that is still going.
+"""
+
+from collections.abc import Callable, Sequence
+
+from slicebus.agent import marks
+from slicebus.agent.views import JOB_RESOURCES, WorkerView
+from slicebus.kube.resources import WORKLOADS
+from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
+from slicebus.proto.errors import ConflictError, PermanentError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Counts,
+    Delete,
+    JobRef,
+    Manifest,
+    Pending,
+    Refused,
+    Relabel,
+    Suspend,
+    WorkloadSpec,
+)
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS, Placement
+
+Step = Callable[[WorkerView], Sequence[Command]]
+
+
+class RefusedOrder(PermanentError):
+    """An order that this cluster will not carry out without a change; the manager is told."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
+    """The slice and its job come to be, or change in place."""
+    return [
+        lambda view: _upsert_copy(view, order),
+        lambda view: _mirror_status(view, order),
+        lambda view: _take_counts(view, order),
+        lambda view: _upsert_job(view, order),
+        lambda view: report(view, order.job, cluster),
+    ]
+
+
+def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
+    """The job moves to its next slice, and the copies of those before it go."""
+    return [
+        lambda view: _move(view, order),
+        lambda view: _drop_old_copies(view, order.job),
+        lambda view: report(view, order.job, cluster),
+    ]
+
+
+def suspend(order: Suspend, cluster: ClusterName) -> list[Step]:
+    """The job loses its pods and what it was granted."""
+    return [lambda view: _suspend(view, order), lambda view: report(view, order.job, cluster)]
+
+
+def delete(order: Delete) -> list[Step]:
+    """The job and its copies go. The tombstone is written before, the answer comes when the job is really gone."""
+    return [lambda view: _remove_all(view, order.job)]
+
+
+def pending(notice: Pending) -> list[Step]:
+    """Why a request waits, as an Event where the user looks: on the job, and on the cluster that a RayJob made."""
+    return [lambda view: _tell(view, notice)]
+
+
+def report(view: WorkerView, job: JobRef, cluster: ClusterName) -> list[Command]:
+    """Where the worker's job stands, whatever order led there."""
+    present = view.job is not None and marks.is_of(view.job, job)
+    applied = Applied(
+        job=job,
+        workload=marks.slice_of(view.job) if present and view.job else "",
+        spec_version=marks.spec_version(view.job) if present and view.job else 0,
+    )
+    return [Publish(cluster=cluster, message=applied)]
+
+
+def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
+    """Tells the manager that a spec cannot be applied, and why."""
+    refused = Refused(
+        job=order.job,
+        workload=order.workload["metadata"]["name"],
+        spec_version=order.spec_version,
+        reason=getattr(error, "reason", type(error).__name__.removesuffix("Error")),
+        message=str(error),
+    )
+    return [Publish(cluster=cluster, message=refused)]
+
+
+def _own_job(view: WorkerView, job: JobRef) -> Manifest | None:
+    """The job's copy, or None where there is none. What is not ours is refused, what is still going is waited for."""
+    if view.job is None:
+        return None
+    if not marks.is_ours(view.job):
+        raise RefusedOrder("JobExists", f"{view.key} is there already and was not made by slicebus: it is left alone")
+    if not marks.is_of(view.job, job) or "deletionTimestamp" in view.job["metadata"]:
+        raise ConflictError(f"an earlier {view.key} is still there")
+    return view.job
+
+
+def _copy(view: WorkerView, name: str) -> Manifest | None:
+    return next((copy for copy in view.copies if copy["metadata"]["name"] == name), None)
+
+
+def _is_stale(job: Manifest | None, version: int) -> bool:
+    return job is not None and marks.spec_version(job) > version
+
+
+def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    if _is_stale(_own_job(view, order.job), order.spec_version):
+        return []
+    manifest = _copy_manifest(view, order)
+    present = _copy(view, manifest["metadata"]["name"])
+    if present is None:
+        return [Create(resource=WORKLOADS, manifest=manifest)]
+    if marks.spec_version(present) >= order.spec_version:
+        return []
+    body = {"metadata": {"annotations": manifest["metadata"]["annotations"]}, "spec": manifest["spec"]}
+    return [Patch(resource=WORKLOADS, target=present, body=body)]
+
+
+def _copy_manifest(view: WorkerView, order: WorkloadSpec) -> Manifest:
+    """The Workload for this cluster: no queue name and no owner, so that a Kueue here leaves it alone."""
+    metadata, spec = order.workload["metadata"], order.workload["spec"]
+    annotations = dict(metadata.get("annotations", {})) | {
+        kueue.MANAGER_UID_ANNOTATION: order.job.uid,
+        kueue.SPEC_VERSION_ANNOTATION: str(order.spec_version),
+        kueue.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+    }
+    for own in (kueue.DISPATCHED_ANNOTATION, kueue.APPLIED_ANNOTATION):
+        annotations.pop(own, None)
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN},
+            "annotations": annotations,
+        },
+        "spec": {name: value for name, value in spec.items() if name != "queueName"},
+    }
+
+
+def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """The manager's verdict on the slice, for people who look here."""
+    copy, status = _copy(view, order.workload["metadata"]["name"]), order.workload.get("status", {})
+    if copy is None or marks.spec_version(copy) != order.spec_version:
+        return []
+    shown = {name: status[name] for name in ("admission", "clusterName", "conditions") if name in status}
+    if all(copy.get("status", {}).get(name) == value for name, value in shown.items()):
+        return []
+    return [Patch(resource=WORKLOADS, target=copy, body={"status": shown}, subresource="status")]
+
+
+def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """A resize that started at the manager: its spec has other counts than the last time."""
+    job = _own_job(view, order.job)
+    if job is None or view.carrier is None or _is_stale(job, order.spec_version):
+        return []
+    kind = KINDS[view.key.kind]
+    counts = kind.counts(order.manifest, order.manifest)
+    if marks.baseline(job) == counts:
+        return []
+    patch = kind.resize(view.carrier, counts)
+    return [Patch(resource=JOB_RESOURCES[view.carrier["kind"]], target=view.carrier, body=patch)] if patch else []
+
+
+def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
+    kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
+    counts = kind.counts(order.manifest, order.manifest)
+    at = marks.job_marks(order.job, workload=name, version=order.spec_version, grant=order.granted)
+    at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts(counts)
+    if job is None:
+        return [
+            Create(resource=resource, manifest=_with_metadata(kind.worker_copy(order.manifest, _places(order)), at))
+        ]
+    if marks.slice_of(job) != name:
+        only_baseline = {"annotations": {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}}
+        return (
+            []
+            if marks.baseline(job) == counts
+            else [Patch(resource=resource, target=job, body={"metadata": only_baseline})]
+        )
+    if marks.spec_version(job) >= order.spec_version:
+        return []
+    return [Patch(resource=resource, target=job, body=_resumed(job, {"metadata": at}))]
+
+
+def _resumed(job: Manifest, body: Manifest) -> Manifest:
+    """A job that was suspended runs again with what it is granted."""
+    return body | {"spec": {"suspend": False}} if job["spec"].get("suspend") else body
+
+
+def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    merged = {name: metadata.get(name, {}) | at[name] for name in ("labels", "annotations")}
+    return manifest | {"metadata": metadata | merged}
+
+
+def _places(order: WorkloadSpec) -> dict[str, Placement]:
+    return {
+        name: Placement(node_selector=flavor.node_labels, tolerations=tuple(flavor.tolerations))
+        for name, flavor in order.flavors.items()
+    }
+
+
+def _move(view: WorkerView, order: Relabel) -> list[Command]:
+    """Needs no copy of the new slice: spec and relabel may come in either order."""
+    job = _own_job(view, order.job)
+    if job is None or marks.spec_version(job) >= order.spec_version:
+        return []
+    at = marks.job_marks(order.job, workload=order.to_workload, version=order.spec_version, grant=order.granted)
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=_resumed(job, {"metadata": at}))]
+
+
+def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
+    current = _own_job(view, job)
+    if current is None:
+        return []
+    return [
+        Remove(resource=WORKLOADS, target=copy)
+        for copy in view.copies
+        if copy["metadata"]["name"] != marks.slice_of(current)
+        and marks.spec_version(copy) < marks.spec_version(current)
+    ]
+
+
+def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
+    job = _own_job(view, order.job)
+    if job is None or marks.spec_version(job) >= order.spec_version:
+        return []
+    nothing: Counts = {}
+    at = marks.job_marks(order.job, workload=marks.slice_of(job), version=order.spec_version, grant=nothing)
+    at["annotations"][kueue.REQUESTED_ANNOTATION] = None
+    body = {"metadata": at, "spec": {"suspend": True}}
+    resource = JOB_RESOURCES[view.key.kind]
+    told = Emit(regarding=job, reason=order.reason or "Suspended", note=order.message, warning=True)
+    return [Patch(resource=resource, target=job, body=body), told]
+
+
+def _remove_all(view: WorkerView, job: JobRef) -> list[Command]:
+    """Only what was made for this very job of the manager."""
+    commands: list[Command] = []
+    if view.job is not None and marks.is_of(view.job, job):
+        commands.append(Remove(resource=JOB_RESOURCES[view.key.kind], target=view.job))
+    return commands + [Remove(resource=WORKLOADS, target=copy) for copy in view.copies if marks.is_of(copy, job)]
+
+
+def _tell(view: WorkerView, notice: Pending) -> list[Command]:
+    if view.job is None or not marks.is_of(view.job, notice.job):
+        return []
+    wanted = ", ".join(f"{name}={count}" for name, count in sorted(notice.wanted.items()))
+    note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
+    if notice.would_admit:
+        note += f"; it goes on with {notice.would_admit}"
+    looked_at = {target["metadata"]["uid"]: target for target in (view.job, view.carrier) if target is not None}
+    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in looked_at.values()]

@@ -1,0 +1,138 @@
+"""The agent's caches, and the views of them that decisions are made from."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from slicebus.agent import marks
+from slicebus.agent.views import JOB_RESOURCES, JobKey, WorkerView
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.resources import JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+
+_JOB_NAME = "batch.kubernetes.io/job-name"
+_RAY_CLUSTER = "ray.io/cluster"
+_RAY_ORIGIN_NAME = "ray.io/originated-from-cr-name"
+_RAY_ORIGIN_KIND = "ray.io/originated-from-crd"
+_BY_OWNER = "owner"
+_BY_JOB = "job"
+_OURS = f"{kueue.ORIGIN_LABEL}={kueue.ORIGIN}"
+
+SELECTORS: dict[Resource, str | None] = {
+    JOBS: _OURS,
+    RAYJOBS: _OURS,
+    # Children of RayJobs do not have our label: KubeRay makes them.
+    RAYCLUSTERS: None,
+    WORKLOADS: _OURS,
+    PODS: kueue.POD_SET_LABEL,
+    NODES: None,
+}
+"""What is watched, and the label selector."""
+
+
+class Store:
+    """Everything that the agent decides by."""
+
+    def __init__(self) -> None:
+        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+
+    def caches(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource with its cache."""
+        yield from self._caches.items()
+
+    def cache_of(self, resource: Resource) -> Cache | None:
+        """The cache of a resource; None for one that is not watched."""
+        return self._caches.get(resource)
+
+    def view(self, key: JobKey) -> WorkerView:
+        """Everything that belongs to one job."""
+        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        copies = self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
+        if job is None:
+            return WorkerView(key=key, job=None, copies=tuple(copies))
+        return WorkerView(
+            key=key, job=job, carrier=self._carrier(job), copies=tuple(copies), pods=tuple(self._pods(job))
+        )
+
+    def our_jobs(self) -> Iterator[JobKey]:
+        """Every job that the agent has made."""
+        for resource in JOB_RESOURCES.values():
+            yield from (_key(job) for job in self._caches[resource].all() if marks.is_ours(job))
+
+    def nodes(self) -> list[Manifest]:
+        """The cluster's nodes."""
+        return self._caches[NODES].all()
+
+    def pods(self) -> list[Manifest]:
+        """The pods of our jobs."""
+        return self._caches[PODS].all()
+
+    def on_change(self, callback: Callable[[JobKey], None]) -> None:
+        """Call back with every job that a change may concern."""
+
+        def changed(keys: Callable[[Manifest], Iterable[JobKey]]) -> Callable[[Change], None]:
+            def forward(change: Change) -> None:
+                manifest = change.new or change.old
+                for key in keys(manifest) if manifest else ():
+                    callback(key)
+
+            return forward
+
+        for resource in JOB_RESOURCES.values():
+            self._caches[resource].subscribe(changed(_keys_of_job))
+        self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
+        self._caches[PODS].subscribe(changed(self._keys_of_pod))
+
+    def _carrier(self, job: Manifest) -> Manifest | None:
+        child = KINDS[job["kind"]].child(job)
+        return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
+
+    def _pods(self, job: Manifest) -> Iterator[Manifest]:
+        namespace = job["metadata"]["namespace"]
+        for selector in KINDS[job["kind"]].pod_selectors(job):
+            for label, value in selector.items():
+                yield from self._caches[PODS].by(_BY_OWNER, f"{namespace}/{label}={value}")
+
+    def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
+        metadata = pod["metadata"]
+        labels, namespace = metadata.get("labels", {}), metadata["namespace"]
+        if _JOB_NAME in labels:
+            yield JobKey("Job", namespace, labels[_JOB_NAME])
+            yield JobKey("RayJob", namespace, labels[_JOB_NAME])
+        cluster = self._caches[RAYCLUSTERS].get(namespace, labels.get(_RAY_CLUSTER, ""))
+        if cluster is not None:
+            yield from _keys_of_job(cluster)
+
+
+def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
+    if resource == PODS:
+        return {_BY_OWNER: _owner_labels}
+    if resource == WORKLOADS:
+        return {_BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
+    return {}
+
+
+def _owner_labels(pod: Manifest) -> Iterator[str]:
+    metadata = pod["metadata"]
+    for label in (_JOB_NAME, _RAY_CLUSTER):
+        if label in metadata.get("labels", {}):
+            yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
+
+
+def _key(job: Manifest) -> JobKey:
+    return JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
+
+
+def _keys_of_job(job: Manifest) -> Iterator[JobKey]:
+    """The job itself, when it is ours; for a RayCluster that a RayJob made, that RayJob."""
+    labels = job["metadata"].get("labels", {})
+    if labels.get(_RAY_ORIGIN_KIND) == "RayJob":
+        yield JobKey("RayJob", job["metadata"]["namespace"], labels[_RAY_ORIGIN_NAME])
+    elif marks.is_ours(job):
+        yield _key(job)
+
+
+def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
+    kind, _, name = (marks.annotation(copy, kueue.JOB_ANNOTATION) or "").partition("/")
+    if kind in JOB_RESOURCES and name:
+        yield JobKey(kind, copy["metadata"]["namespace"], name)

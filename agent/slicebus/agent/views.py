@@ -1,0 +1,33 @@
+"""What a decision about one job of the worker may look at."""
+
+import msgspec
+
+from slicebus.kube.resources import JOBS, RAYCLUSTERS, RAYJOBS, Resource
+from slicebus.proto.messages import Manifest
+
+JOB_RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (JOBS, RAYCLUSTERS, RAYJOBS)}
+"""The resource of each job kind."""
+
+
+class JobKey(msgspec.Struct, frozen=True, order=True):
+    """A job on the worker. Jobs of the manager that have one name after the other share it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job with everything that belongs to it. Manifests are read-only."""
+
+    key: JobKey
+    job: Manifest | None
+    """Whatever has the name, ours or not."""
+    carrier: Manifest | None = None
+    """The object whose spec has the counts; None while a RayJob has no cluster yet."""
+    copies: tuple[Manifest, ...] = ()
+    """Workloads that the agent made for the job."""
+    pods: tuple[Manifest, ...] = ()

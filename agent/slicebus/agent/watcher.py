@@ -1,0 +1,125 @@
+"""Looks at a job whenever something of it has changed, and does what that asks for."""
+
+import asyncio
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.agent import watching
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.store import Store
+from slicebus.agent.tombstones import Tombstones
+from slicebus.agent.views import JOB_RESOURCES, JobKey, WorkerView
+from slicebus.kube.client import KubeClient
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.process.commands import Command, Publish
+from slicebus.process.executor import Executor
+from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.messages import Applied, JobPhase, Status
+
+_log = structlog.get_logger()
+_CONCURRENT_UNGATES = 16
+
+
+class Watcher:
+    """The handler of the agent's work queue."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        client: KubeClient,
+        store: Store,
+        executor: Executor,
+        tombstones: Tombstones,
+        queue: WorkQueue[JobKey],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._store = store
+        self._executor = executor
+        self._tombstones = tombstones
+        self._queue = queue
+        self._reported: dict[JobKey, tuple[Status, float]] = {}
+        self._answered: set[tuple[str, int]] = set()
+        self._requests = Counter("slicebus_agent_scale_requests", "Scale requests published.", registry=registry)
+        self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
+
+    def forget_reports(self) -> None:
+        """Report on every job again."""
+        self._reported.clear()
+        for key in self._store.our_jobs():
+            self._queue.add(key)
+
+    async def look(self, key: JobKey) -> None:
+        """Everything that one job needs now."""
+        view = self._store.view(key)
+        if view.job is None:
+            await self._look_at_nothing(view)
+            return
+        await self._executor.run(watching.link(view))
+        request = watching.request(self._store.view(key), self._settings.cluster)
+        if request:
+            self._requests.inc()
+            await self._executor.run(request)
+        await self._ungate(self._store.view(key))
+        await self._report(self._store.view(key))
+
+    async def _ungate(self, view: WorkerView) -> None:
+        free = asyncio.Semaphore(_CONCURRENT_UNGATES)
+
+        async def one(command: Command) -> None:
+            async with free:
+                try:
+                    await self._executor.run([command])
+                except ConflictError as error:
+                    # The pod changed or went; its own event brings the job back here.
+                    _log.info("ungate.conflict", job=str(view.key), error=str(error))
+                else:
+                    self._ungated.inc()
+
+        async with asyncio.TaskGroup() as group:
+            for command in watching.ungate(view):
+                group.create_task(one(command), name=f"ungate:{view.key}")
+
+    async def _report(self, view: WorkerView) -> None:
+        """Publish the status when it has changed: an end at once, the rest not too often."""
+        status = watching.status(view)
+        if status is None:
+            return
+        now = asyncio.get_running_loop().time()
+        last, reported_at = self._reported.get(view.key, (None, 0.0))
+        if status == last:
+            return
+        due_s = reported_at + self._settings.status_interval_s - now if last is not None else 0.0
+        if due_s > 0 and status.phase is JobPhase.RUNNING:
+            self._queue.add_after(view.key, due_s)
+            return
+        await self._executor.run([Publish(cluster=self._settings.cluster, message=status)])
+        self._reported[view.key] = status, now
+
+    async def _look_at_nothing(self, view: WorkerView) -> None:
+        """A job that is not there: was it deleted on the manager's order, or by somebody else?"""
+        key = view.key
+        self._reported.pop(key, None)
+        if await self._is_there(key):
+            raise ConflictError(f"{key} is there, the watch has not brought it yet")
+        buried = self._tombstones.named(key.kind, key.namespace, key.name)
+        for tombstone in buried:
+            answer = (tombstone.job.uid, tombstone.version)
+            if answer not in self._answered:
+                applied = Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True)
+                await self._executor.run([Publish(cluster=self._settings.cluster, message=applied)])
+                self._answered.add(answer)
+        gone = watching.gone(view)
+        if gone is not None and gone.job.uid not in {tombstone.job.uid for tombstone in buried}:
+            _log.info("job.gone", job=str(key))
+            await self._executor.run([Publish(cluster=self._settings.cluster, message=gone)])
+
+    async def _is_there(self, key: JobKey) -> bool:
+        try:
+            await self._client.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
+        except NotFoundError:
+            return False
+        return True

@@ -1,0 +1,147 @@
+"""What to do when something of a job has changed on the worker: ask for another size, let pods start, report.
+
+Level-triggered, from what is. What was asked for last is on the job itself, so that a restart neither forgets a request
+nor makes it twice.
+"""
+
+import msgspec
+
+from slicebus.agent import marks
+from slicebus.agent.views import JOB_RESOURCES, WorkerView
+from slicebus.kube.resources import PODS, WORKLOADS
+from slicebus.process.commands import Command, Patch, Publish
+from slicebus.proto.messages import ClusterName, Counts, JobPhase, JobRef, Manifest, PodSetStatus, ScaleRequest, Status
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.ungate import is_gated, pod_set_of, to_ungate
+
+_OVER = ("Succeeded", "Failed")
+
+
+def link(view: WorkerView) -> list[Command]:
+    """Workload copies learn the UID of their job. From then on a job that is missing is known to be gone."""
+    if view.job is None or not marks.is_ours(view.job):
+        return []
+    uid = view.job["metadata"]["uid"]
+    body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: uid}}}
+    return [
+        Patch(resource=WORKLOADS, target=copy, body=body)
+        for copy in view.copies
+        if marks.is_of(copy, marks.reference(view.job)) and marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid
+    ]
+
+
+def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
+    """The scale-request for a size that has not been asked for yet, and the record that it was."""
+    job, carrier = view.job, view.carrier
+    if job is None or carrier is None or not _runs(view, job):
+        return []
+    kind = KINDS[view.key.kind]
+    wanted, uid = kind.counts(job, carrier), carrier["metadata"]["uid"]
+    if wanted == _asked(job, uid):
+        return []
+    message = ScaleRequest(
+        job=marks.reference(job),
+        workload=marks.slice_of(job),
+        worker_uid=uid,
+        worker_generation=carrier["metadata"]["generation"],
+        granted=marks.granted(job),
+        wanted=wanted,
+        why=kind.scaler(carrier),
+    )
+    record = marks.Requested(uid, message.worker_generation, wanted)
+    body = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: msgspec.json.encode(record).decode()}}}
+    return [
+        Publish(cluster=cluster, message=message),
+        Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=body),
+    ]
+
+
+def ungate(view: WorkerView) -> list[Command]:
+    """One patch for each pod that may start now. They are independent of each other."""
+    if view.job is None or view.carrier is None or not _runs(view, view.job):
+        return []
+    kind, carrier = KINDS[view.key.kind], view.carrier
+    pods = to_ungate(
+        view.pods, marks.granted(view.job), replica_size=lambda pod_set: kind.replica_size(carrier, pod_set)
+    )
+    return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in pods]
+
+
+def status(view: WorkerView) -> Status | None:
+    """The report on a job as it stands; None for what is not ours."""
+    if view.job is None or not marks.is_ours(view.job) or "deletionTimestamp" in view.job["metadata"]:
+        return None
+    outcome = KINDS[view.key.kind].outcome(view.job)
+    return Status(
+        job=marks.reference(view.job),
+        workload=marks.slice_of(view.job),
+        spec_version=marks.spec_version(view.job),
+        phase=outcome.phase,
+        message=outcome.message,
+        job_status=view.job.get("status", {}),
+        pods=_pods_by_set(view.pods),
+    )
+
+
+def gone(view: WorkerView) -> Status | None:
+    """The report that somebody deleted the job: a Workload copy knows it and it is not there.
+
+    The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design).
+    """
+    for copy in view.copies:
+        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION):
+            job = JobRef(
+                api_version=KINDS[view.key.kind].api_version,
+                kind=view.key.kind,
+                namespace=view.key.namespace,
+                name=view.key.name,
+                uid=marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "",
+            )
+            name, version = copy["metadata"]["name"], marks.spec_version(copy)
+            return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE)
+    return None
+
+
+def _runs(view: WorkerView, job: Manifest) -> bool:
+    """Whether the job is ours, and neither going, suspended nor over."""
+    return (
+        marks.is_ours(job)
+        and "deletionTimestamp" not in job["metadata"]
+        and not job["spec"].get("suspend")
+        and KINDS[view.key.kind].outcome(job).phase is JobPhase.RUNNING
+    )
+
+
+def _asked(job: Manifest, carrier_uid: str) -> Counts:
+    """The size that the manager knows of: the last request, or what it has granted."""
+    last = marks.Requested.from_job(job)
+    return last.wanted if last and last.worker_uid == carrier_uid else marks.granted(job)
+
+
+def _without_gate(pod: Manifest) -> list[Manifest]:
+    gates = pod["spec"]["schedulingGates"]
+    index = next(i for i, gate in enumerate(gates) if gate["name"] == kueue.ELASTIC_GATE)
+    path = f"/spec/schedulingGates/{index}"
+    return [
+        {"op": "test", "path": f"{path}/name", "value": kueue.ELASTIC_GATE},
+        {"op": "remove", "path": path},
+    ]
+
+
+def _pods_by_set(pods: tuple[Manifest, ...]) -> dict[str, PodSetStatus]:
+    counted: dict[str, PodSetStatus] = {}
+    for pod in pods:
+        if pod.get("status", {}).get("phase") in _OVER:
+            continue
+        name = pod_set_of(pod)
+        before = counted.get(name, PodSetStatus())
+        counted[name] = PodSetStatus(
+            ready=before.ready + _is_ready(pod), gated=before.gated + is_gated(pod), total=before.total + 1
+        )
+    return dict(sorted(counted.items()))
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
