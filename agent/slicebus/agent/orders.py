@@ -180,22 +180,19 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
+    baseline = {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}
     at = marks.job_marks(order.job, workload=name, version=order.spec_version, grant=order.granted)
-    at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts(counts)
+    at["annotations"] |= baseline
     if job is None:
-        return [
-            Create(resource=resource, manifest=_with_metadata(kind.worker_copy(order.manifest, _places(order)), at))
-        ]
-    if marks.slice_of(job) != name:
-        only_baseline = {"annotations": {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}}
-        return (
-            []
-            if marks.baseline(job) == counts
-            else [Patch(resource=resource, target=job, body={"metadata": only_baseline})]
-        )
-    if marks.spec_version(job) >= order.spec_version:
+        copy = kind.worker_copy(order.manifest, _places(order))
+        return [Create(resource=resource, manifest=_with_metadata(copy, at))]
+    if _is_stale(job, order.spec_version):
         return []
-    return [Patch(resource=resource, target=job, body=_resumed(job, {"metadata": at}))]
+    if marks.slice_of(job) == name and marks.spec_version(job) < order.spec_version:
+        return [Patch(resource=resource, target=job, body=_resumed(job, {"metadata": at}))]
+    if marks.baseline(job) != counts:
+        return [Patch(resource=resource, target=job, body={"metadata": {"annotations": baseline}})]
+    return []
 
 
 def _resumed(job: Manifest, body: Manifest) -> Manifest:

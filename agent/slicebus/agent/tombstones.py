@@ -1,7 +1,7 @@
 """Which jobs of the manager have ended here, so that a late message never brings one back.
 
-One ConfigMap a cluster: the UID of the manager's job, and the version that ended it. Kept for a day, which is longer than
-any message may lie in a queue unseen.
+One ConfigMap a cluster: the UID of the manager's job, and the version that ended it. Kept for a day, which is longer
+than any message may lie in a queue unseen.
 """
 
 import time

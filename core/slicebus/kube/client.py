@@ -4,7 +4,7 @@ Reads are retried while the server cannot be reached, until `Timeouts.retry_s` i
 effect is for the caller to find out.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -268,7 +268,13 @@ class KubeClient:
         return any(entry["name"] == resource.plural for entry in answer.get("resources") or ())
 
     async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
-        return await self._retried(lambda: self._answer("GET", path, query=query))
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(multiplier=0.1, max=3),
+            stop=stop_after_delay(self._timeouts.retry_s),
+            reraise=True,
+        )
+        return await attempts(self._answer, "GET", path, query=query)
 
     async def _write(
         self,
@@ -280,15 +286,6 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> Manifest:
         return await self._answer(method, path, query=query, body=body, content_type=content_type)
-
-    async def _retried(self, call: Callable[[], Awaitable[Manifest]]) -> Manifest:
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=0.1, max=3),
-            stop=stop_after_delay(self._timeouts.retry_s),
-            reraise=True,
-        )
-        return await attempts(call)
 
     async def _answer(
         self,

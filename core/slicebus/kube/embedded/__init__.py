@@ -1,0 +1,12 @@
+"""A Kubernetes API server in this process, for the demo and for fast tests.
+
+It keeps objects in memory and serves them over HTTP as the real one does: list, watch with history, bookmarks and 410,
+create, update, three patch formats, server-side apply, the status subresource, resourceVersion conflicts, selectors,
+finalizers, owner deletion, custom resources with their schema, discovery. The contract tests hold it to the real one.
+It evaluates no CEL rules, no admission webhooks and no RBAC. `standins` plays the controllers of a cluster against any
+API server.
+"""
+
+from slicebus.kube.embedded.server import EmbeddedApiServer
+
+__all__ = ["EmbeddedApiServer"]

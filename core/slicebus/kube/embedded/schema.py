@@ -1,0 +1,118 @@
+"""Structural schemas of custom resources: defaults, pruning, validation."""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_ALWAYS = ("apiVersion", "kind", "metadata")
+
+
+def completed(value: Any, schema: Schema, *, root: bool = True) -> Any:
+    """The value with defaults filled in and without fields that the schema does not know."""
+    if isinstance(value, dict):
+        return _completed_object(value, schema, root=root)
+    if isinstance(value, list) and "items" in schema:
+        return [completed(entry, schema["items"], root=False) for entry in value]
+    return value
+
+
+def _completed_object(value: Schema, schema: Schema, *, root: bool) -> Schema:
+    properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+    keep = schema.get("x-kubernetes-preserve-unknown-fields") or "type" not in schema
+    done: Schema = {}
+    for name, entry in value.items():
+        if root and name in _ALWAYS:
+            done[name] = entry
+        elif name in properties:
+            if entry is not None or properties[name].get("nullable"):
+                done[name] = completed(entry, properties[name], root=False)
+        elif isinstance(extra, dict):
+            done[name] = completed(entry, extra, root=False)
+        elif keep or extra is True:
+            done[name] = entry
+    for name, entry in properties.items():
+        if name not in done and "default" in entry:
+            done[name] = completed(copy.deepcopy(entry["default"]), entry, root=False)
+    return done
+
+
+def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """What of a value the schema does not allow, in the API server's form. CEL rules are not evaluated."""
+    if value is None and schema.get("nullable"):
+        return
+    if schema.get("x-kubernetes-int-or-string"):
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            yield f"{path}: Invalid value: must be an integer or a string"
+    elif "type" in schema and not _is_type(value, schema["type"]):
+        yield f'{path}: Invalid value: "{type(value).__name__}": must be of type {schema["type"]}'
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        allowed = ", ".join(f'"{entry}"' for entry in schema["enum"])
+        yield f'{path}: Unsupported value: "{value}": supported values: {allowed}'
+    if isinstance(value, dict):
+        yield from _object_problems(value, schema, path)
+    elif isinstance(value, list):
+        yield from _list_problems(value, schema, path)
+    elif isinstance(value, str):
+        yield from _string_problems(value, schema, path)
+    elif isinstance(value, int | float):
+        yield from _number_problems(value, schema, path)
+
+
+def _is_type(value: Any, name: str) -> bool:
+    if isinstance(value, bool):
+        return name == "boolean"
+    return isinstance(value, _TYPES[name])
+
+
+def _object_problems(value: Schema, schema: Schema, path: str) -> Iterator[str]:
+    properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield f"{path}.{name}".lstrip(".") + ": Required value"
+    for name, entry in value.items():
+        inner = properties.get(name, extra)
+        if isinstance(inner, dict):
+            yield from problems(entry, inner, f"{path}.{name}".lstrip("."))
+    if len(value) > schema.get("maxProperties", len(value)):
+        yield f"{path}: Too many: {len(value)}: must have at most {schema['maxProperties']} items"
+
+
+def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
+    if len(value) > schema.get("maxItems", len(value)):
+        yield f"{path}: Too many: {len(value)}: must have at most {schema['maxItems']} items"
+    if len(value) < schema.get("minItems", 0):
+        yield f"{path}: Invalid value: {len(value)}: should have at least {schema['minItems']} items"
+    for index, entry in enumerate(value):
+        yield from problems(entry, schema.get("items", {}), f"{path}[{index}]")
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if keys:
+        seen = [tuple(entry.get(key) for key in keys) for entry in value if isinstance(entry, dict)]
+        yield from (f"{path}[{i}]: Duplicate value: {key}" for i, key in enumerate(seen) if key in seen[:i])
+
+
+def _string_problems(value: str, schema: Schema, path: str) -> Iterator[str]:
+    if len(value) > schema.get("maxLength", len(value)):
+        yield f"{path}: Too long: may not be more than {schema['maxLength']} bytes"
+    if len(value) < schema.get("minLength", 0):
+        yield f"{path}: Invalid value: should be at least {schema['minLength']} chars long"
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        yield f"{path}: Invalid value: \"{value}\": should match '{schema['pattern']}'"
+
+
+def _number_problems(value: float, schema: Schema, path: str) -> Iterator[str]:
+    if value < schema.get("minimum", value):
+        yield f"{path}: Invalid value: {value}: should be greater than or equal to {schema['minimum']}"
+    if value > schema.get("maximum", value):
+        yield f"{path}: Invalid value: {value}: should be less than or equal to {schema['maximum']}"
