@@ -150,7 +150,7 @@ def admission_manifest(admission: Admission) -> Manifest:
 
 
 def _order(slice: Slice) -> tuple[int, str, str]:
-    return -slice.priority, *slice.age_key
+    return -slice.priority, slice.created, slice.uid
 
 
 def _minus(used: Usage, given_back: Usage) -> Usage:

@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 
 from slicebus.slices.kueue import FinishedReason
-from slicebus.slices.workload import Counts, Slice, SliceKey
+from slicebus.slices.workload import Counts, Slice, SliceKey, oldest_first
 
 REPLACED_BY = "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
 OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
@@ -79,7 +79,7 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
     `slices` are all Workloads of the job, in any order. Those that end come before what is made, so that a chain never
     has more than two unfinished slices.
     """
-    unfinished = sorted((slice for slice in slices if not slice.finished and not slice.deleting), key=_age)
+    unfinished = [slice for slice in oldest_first(slices) if not slice.finished and not slice.deleting]
     if not unfinished:
         return [CreateSlice(counts=wanted, replaces=None, chain=None)]
     holder, pending = _holder_and_pending(unfinished)
@@ -87,10 +87,6 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
         _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
     ]
     return ended + _follow(holder, pending, wanted)
-
-
-def _age(slice: Slice) -> tuple[str, str]:
-    return slice.age_key
 
 
 def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:

@@ -6,7 +6,7 @@ from typing import Any, Self
 import msgspec
 
 from slicebus.slices.quantities import amount
-from slicebus.slices.workload import FlavorName, Slice
+from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
 Manifest = dict[str, Any]
 Usage = dict[tuple[FlavorName, str], int]
@@ -120,14 +120,11 @@ def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
 
     While one slice takes over from another both have an admission; the chain is counted once.
     """
-    held: dict[str, Slice] = {}
+    chains: dict[str, list[Slice]] = {}
     for slice in slices:
-        if slice.admission is None or slice.finished:
-            continue
-        present = held.get(slice.chain_id)
-        if present is None or present.age_key < slice.age_key:
-            held[slice.chain_id] = slice
-    return held
+        if slice.admission is not None and not slice.finished:
+            chains.setdefault(slice.chain_id, []).append(slice)
+    return {chain: oldest_first(members)[-1] for chain, members in chains.items()}
 
 
 def usage_by_queue(held: Mapping[str, Slice]) -> dict[str, Usage]:

@@ -4,7 +4,7 @@
 the manifest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NewType, Self
 
 import msgspec
@@ -122,11 +122,6 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         return self.job_uid or self.uid
 
     @property
-    def age_key(self) -> tuple[str, str]:
-        """Sorts the slices of a job oldest first: creation time, then UID."""
-        return self.created, self.uid
-
-    @property
     def counts(self) -> Counts:
         """Pods by pod set, as the spec asks."""
         return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
@@ -193,3 +188,21 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
                 value = assignment.usage.get(resource, 0) * count // assignment.count if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value
         return used
+
+
+def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of one job in the order in which they were made.
+
+    By creation time, which is in whole seconds; within a second a slice comes after the one that it replaces.
+    """
+    chain = {slice.key: slice for slice in slices}
+
+    def replaced_before(slice: Slice) -> int:
+        count, seen = 0, {slice.key}
+        while slice.replaces in chain and slice.replaces not in seen:
+            slice = chain[slice.replaces]
+            seen.add(slice.key)
+            count += 1
+        return count
+
+    return sorted(chain.values(), key=lambda slice: (slice.created, replaced_before(slice), slice.uid))

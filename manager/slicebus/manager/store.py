@@ -20,7 +20,7 @@ from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.slices import kueue
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
 _log = structlog.get_logger()
 _BY_JOB_UID = "job-uid"
@@ -66,7 +66,7 @@ class Store:
         job = self.jobs[ref.kind].get(ref.namespace, ref.name)
         workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_JOB_UID, ref.uid)}
         slices = (self.slices.get(SliceKey(f"{ref.namespace}/{name}")) for name in workloads)
-        chain = tuple(sorted(filter(None, slices), key=lambda slice: slice.age_key))
+        chain = tuple(oldest_first(filter(None, slices)))
         return JobView(
             ref=ref,
             job=job if job is not None and job["metadata"]["uid"] == ref.uid else None,

@@ -142,6 +142,14 @@ CASES: dict[str, tuple[list[Slice], dict[str, int], list[tuple[Any, ...]]]] = {
         {"main": 5},
         [("finish", "s2", OUT_OF_SYNC), ("create", {"main": 5}, "team/s1", "s1")],
     ),
+    "made within one second, whatever their UIDs": (
+        [
+            admitted(S1, {"main": 1}, created="2026-01-01T00:00:00Z", uid="z"),
+            admitted(S2, {"main": 5}, created="2026-01-01T00:00:00Z", uid="a", **replacing(S1)),
+        ],
+        {"main": 5},
+        [("finish", "s1", REPLACED)],
+    ),
     "two pending, none admitted": (
         [a_slice(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
         {"main": 5},

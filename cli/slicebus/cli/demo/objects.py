@@ -1,0 +1,113 @@
+"""The objects of the demo: a fleet, a quota, and jobs that grow."""
+
+from typing import Any
+
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES, RESOURCEFLAVORS, WORKERCLUSTERS, Resource
+from slicebus.slices import kueue
+
+Manifest = dict[str, Any]
+
+NAMESPACE = "team-a"
+SYSTEM_NAMESPACE = "slicebus-system"
+QUEUE = "main"
+CLUSTER_QUEUE = "batch"
+FLAVOR = "default"
+
+
+def namespace(name: str) -> Manifest:
+    """A namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def node(name: str, *, cpu: int) -> Manifest:
+    """A node that is ready."""
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "allocatable": {"cpu": str(cpu), "memory": f"{4 * cpu}Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def worker_cluster(name: str, *, broker_user: str | None = None) -> Manifest:
+    """A cluster that is accepted."""
+    spec: Manifest = {"accepted": True} | ({"brokerUser": broker_user} if broker_user else {})
+    return _named(WORKERCLUSTERS, name, spec)
+
+
+def quota(cpu: int) -> list[tuple[Resource, Manifest]]:
+    """A flavor, a ClusterQueue with so many cores and 4 GiB for each, and a LocalQueue."""
+    amounts = {"cpu": str(cpu), "memory": f"{4 * cpu}Gi"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+    groups = [{"coveredResources": list(amounts), "flavors": [{"name": FLAVOR, "resources": resources}]}]
+    local = _named(LOCALQUEUES, QUEUE, {"clusterQueue": CLUSTER_QUEUE})
+    local["metadata"]["namespace"] = NAMESPACE
+    return [
+        (RESOURCEFLAVORS, _named(RESOURCEFLAVORS, FLAVOR, {})),
+        (CLUSTERQUEUES, _named(CLUSTERQUEUES, CLUSTER_QUEUE, {"namespaceSelector": {}, "resourceGroups": groups})),
+        (LOCALQUEUES, local),
+    ]
+
+
+def job(name: str, *, parallelism: int = 1, cpu: str = "1") -> Manifest:
+    """An elastic Job."""
+    spec = {
+        "parallelism": parallelism,
+        "completions": 1000,
+        "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+        "template": {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _queued(name), "spec": spec}
+
+
+def ray_cluster_spec(*, replicas: int = 1, autoscaling: bool = True) -> Manifest:
+    """The spec of a RayCluster with one worker group."""
+    head = {"rayStartParams": {}, "template": {"spec": pod_spec("500m", name="ray-head")}}
+    group = {
+        "groupName": "small-group",
+        "replicas": replicas,
+        "minReplicas": 0,
+        "maxReplicas": 20,
+        "rayStartParams": {},
+        "template": {"spec": pod_spec("1", name="ray-worker")},
+    }
+    return {"enableInTreeAutoscaling": autoscaling, "headGroupSpec": head, "workerGroupSpecs": [group]}
+
+
+def ray_cluster(name: str, *, replicas: int = 1) -> Manifest:
+    """An elastic RayCluster, with the autoscaler."""
+    spec = ray_cluster_spec(replicas=replicas) | {"managedBy": kueue.MANAGED_BY_MULTIKUEUE}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _queued(name), "spec": spec}
+
+
+def ray_job(name: str, *, replicas: int = 1) -> Manifest:
+    """An elastic RayJob, with the autoscaler."""
+    spec = {
+        "entrypoint": "python train.py",
+        "shutdownAfterJobFinishes": True,
+        "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+        "rayClusterSpec": ray_cluster_spec(replicas=replicas),
+    }
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _queued(name), "spec": spec}
+
+
+def pod_spec(cpu: str, *, name: str = "main") -> Manifest:
+    """One container."""
+    container = {"name": name, "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    return {"containers": [container]}
+
+
+def _queued(name: str) -> Manifest:
+    return {
+        "name": name,
+        "namespace": NAMESPACE,
+        "labels": {kueue.QUEUE_NAME_LABEL: QUEUE},
+        "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
+    }
+
+
+def _named(resource: Resource, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}

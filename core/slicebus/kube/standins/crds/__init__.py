@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions for clusters without KubeRay."""
