@@ -1,11 +1,12 @@
 """A fleet in this process: a manager and its agents, on API servers that are embedded or real."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
+from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
@@ -53,14 +54,14 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
             clients.append(await stack.enter_async_context(KubeClient.from_url(server.url)))
         world = World(manager=clients[0], workers=dict(zip(map(ClusterName, names), clients[1:], strict=True)))
         await prepare(world)
-        tasks = []
+        standins: list[Coroutine[Any, Any, None]] = []
         for name, client in world.workers.items():
             await world.ensure(client, NODES, objects.node(f"{name}-1", cpu=_EMBEDDED_NODE_CPU))
             # Status is dropped in a create.
             node = objects.node(f"{name}-1", cpu=_EMBEDDED_NODE_CPU)
             await client.replace(NODES, node, subresource="status")
-            tasks += [
-                asyncio.create_task(standin.run(), name=f"{name}:{type(standin).__name__}")
+            standins += [
+                standin.run()
                 for standin in (
                     JobController(client),
                     RayClusterController(client),
@@ -68,12 +69,8 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
                     PodRunner(client),
                 )
             ]
-        try:
+        async with _running(*standins):
             yield world
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def prepare(world: World) -> None:
@@ -85,10 +82,16 @@ async def prepare(world: World) -> None:
         for definition in definitions:
             await world.ensure(client, CRDS, definition)
         for resource in (WORKLOADS, RAYJOBS, WORKERCLUSTERS):
-            while not await client.serves(resource):
-                await asyncio.sleep(0.1)
+            await _served(client, resource)
         for name in (objects.NAMESPACE, objects.SYSTEM_NAMESPACE):
             await world.ensure(client, NAMESPACES, objects.namespace(name))
+
+
+async def _served(client: KubeClient, resource: Resource) -> None:
+    """Wait until a definition is established: a real server needs a moment."""
+    unserved = retry_if_result(lambda serves: not serves)
+    attempts = AsyncRetrying(retry=unserved, wait=wait_fixed(0.1), stop=stop_after_delay(30))
+    await attempts(client.serves, resource)
 
 
 @asynccontextmanager
@@ -124,20 +127,27 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
             )
             roles.append(agent.run())
             started.append(agent.speaking)
-        running = asyncio.gather(*roles)
-        try:
-            for event in started:
-                await _started(event, running)
-            yield
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        await stack.enter_async_context(_running(*roles, started=started))
+        yield
 
 
-async def _started(event: asyncio.Event, running: "asyncio.Future[Any]") -> None:
-    """Wait for a role, or raise what has ended it."""
-    waiting = asyncio.ensure_future(event.wait())
-    await asyncio.wait((waiting, running), return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        waiting.cancel()
-        running.result()
+@asynccontextmanager
+async def _running(*roles: Coroutine[Any, Any, None], started: Sequence[asyncio.Event] = ()) -> AsyncIterator[None]:
+    """Run coroutines until the context is left; raises what ends one before all have started."""
+    tasks = [asyncio.create_task(role) for role in roles]
+    waiting = asyncio.create_task(_all_set(started), name="starting")
+    try:
+        await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+        yield
+    finally:
+        for task in (waiting, *tasks):
+            task.cancel()
+        await asyncio.gather(waiting, *tasks, return_exceptions=True)
+
+
+async def _all_set(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

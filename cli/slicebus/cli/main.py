@@ -1,0 +1,47 @@
+"""The `slicebus` command line. A command's code is loaded when it is called: an image has only its own role's parts."""
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import typer
+
+from slicebus.cli.journal import journal
+from slicebus.proto.errors import SlicebusError
+
+app = typer.Typer(
+    name="slicebus",
+    help="Elastic batch jobs on many Kubernetes clusters, under one quota.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(journal, name="journal")
+
+
+@app.callback(invoke_without_command=True)
+def _root(show_version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if show_version:
+        typer.echo(version("slicebus"))
+        raise typer.Exit
+
+
+@app.command()
+def manager() -> None:
+    """Run the manager: makes workload slices, admits them, and sends them to the agents."""
+    import_module("slicebus.manager.app").run()
+
+
+@app.command()
+def agent() -> None:
+    """Run the agent of one worker cluster: watches its jobs, asks for resizes, carries out what the manager sends."""
+    import_module("slicebus.agent.app").run()
+
+
+def main() -> None:
+    """The entry point. What goes wrong for a reason that the user can mend is one line and exit status 2."""
+    try:
+        app()
+    except SlicebusError as error:
+        typer.secho(f"slicebus: {error}", err=True, fg=typer.colors.RED)
+        sys.exit(2)

@@ -1,0 +1,335 @@
+"""RabbitMQ by aio-pika.
+
+Resource handling: one connection; one channel for publishing, one for declaring, one for each subscription and stream
+reader. A broken connection takes them all along; the supervisor connects again, and everybody opens a new channel.
+
+Error handling: what aio-pika, aiormq and asyncio raise is translated by one table. A publish waits for a connection and
+for its confirm, both within `confirm_s`, then it is an UnavailableError: it may have been published. A delivery of a
+channel that is gone is settled by the broker, which delivers it again; settling it here is a no-op.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+import aio_pika
+import structlog
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
+
+from slicebus.bus.contract import QueueDepth, Record, StreamOffset
+from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq_messages import RabbitDelivery, from_incoming, to_message
+from slicebus.bus.settings import BusSettings
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, ThrottledError, UnavailableError
+from slicebus.proto.topology import Queue, Topology
+
+_log = structlog.get_logger()
+_STREAM_PREFETCH = 200
+"""A stream's consumer has to have one; nothing is delivered beyond it without acknowledgements."""
+_STREAM_IDLE_S = 1.0
+"""Without a record for so long the end of a stream is taken to be reached."""
+
+
+class RabbitBus:
+    """One connection to a broker, kept up until it is closed."""
+
+    def __init__(self, url: str, *, name: str, settings: BusSettings) -> None:
+        self._url = url
+        self._name = name
+        self._settings = settings
+        self._connection: AbstractConnection | None = None
+        self._publishing: AbstractChannel | None = None
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._blocked = False
+        self._closed = False
+        self._in_flight = asyncio.Semaphore(settings.in_flight)
+        self._declaring = asyncio.Lock()
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, url: str, *, name: str, settings: BusSettings) -> Self:
+        """A connection that is up. Raises UnavailableError or ForbiddenError."""
+        bus = cls(url, name=name, settings=settings)
+        await bus._connect(within_s=settings.connect_s)
+        bus._supervisor = asyncio.create_task(bus._supervise(), name=f"bus:{name}")
+        return bus
+
+    @property
+    def user(self) -> str:
+        """The login name, which the broker has verified."""
+        return unquote(urlsplit(self._url).username or "guest")
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection is up."""
+        return self._up.is_set()
+
+    async def declare(self, topology: Topology) -> None:
+        """Make what is missing. One declaration at a time: a refusal closes its channel."""
+        async with self._declaring, self._channel("declare") as channel:
+            for exchange in topology.exchanges:
+                await channel.declare_exchange(exchange.name, aio_pika.ExchangeType.TOPIC, durable=True)
+            for queue in topology.queues:
+                await self._declare_queue(channel, queue)
+            for binding in topology.bindings:
+                found = await channel.get_queue(binding.queue, ensure=False)
+                await found.bind(binding.exchange, binding.routing_key)
+
+    async def check(self, topology: Topology) -> Sequence[str]:
+        """What is missing or different. A queue is compared by declaring it as it should be: that changes nothing."""
+        problems = []
+        for exchange in topology.exchanges:
+            try:
+                async with self._channel("check") as channel:
+                    await channel.get_exchange(exchange.name, ensure=True)
+            except NotFoundError:
+                problems.append(f"exchange {exchange.name} is missing")
+        for queue in topology.queues:
+            try:
+                async with self._channel("check") as channel:
+                    await channel.get_queue(queue.name, ensure=True)
+                async with self._channel("check") as channel:
+                    await self._declare_queue(channel, queue)
+            except NotFoundError:
+                problems.append(f"queue {queue.name} is missing")
+            except InvalidError as error:
+                problems.append(str(error))
+        return problems
+
+    async def publish(self, exchange: str, message: WireMessage) -> None:
+        """Return with the broker's confirm. Concurrent calls share the channel and are pipelined."""
+        async with self._in_flight:
+            try:
+                async with asyncio.timeout(self._settings.confirm_s):
+                    channel = await self._publish_channel()
+                    with translated(f"publish {message.routing_key}"):
+                        # `ensure=False`: asking for the exchange would cost a round trip for every message.
+                        target = await channel.get_exchange(exchange, ensure=False)
+                        await target.publish(to_message(message), message.routing_key, mandatory=True)
+            except TimeoutError as error:
+                if self._blocked:
+                    raise ThrottledError("the broker has blocked the connection: memory or disk is short") from error
+                raise UnavailableError(f"no confirm within {self._settings.confirm_s:.0f} s") from error
+
+    @asynccontextmanager
+    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator["RabbitSubscription"]:
+        """Consume a queue until the context is left."""
+        async with self._channel("subscribe") as channel:
+            await channel.get_queue(queue, ensure=True)
+        subscription = RabbitSubscription(self, queue, prefetch=prefetch)
+        try:
+            yield subscription
+        finally:
+            await subscription.close()
+
+    async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
+        """Records from an offset on. Without `follow` it ends when nothing comes for a moment."""
+        position: StreamOffset = offset
+        while True:
+            async with self._channel("read") as channel:
+                async for record in self._read(channel, stream, position, follow=follow):
+                    position = record.offset + 1
+                    yield record
+            if not follow or self._closed:
+                return
+
+    async def depth(self, queue: str) -> QueueDepth:
+        """What lies in a queue, as the broker tells when asked for it."""
+        async with self._channel("depth") as channel:
+            found = await channel.declare_queue(queue, passive=True)
+            result = found.declaration_result
+            return QueueDepth(ready=result.message_count or 0, consumers=result.consumer_count or 0)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        self._closed = True
+        self._down.set()
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        if self._connection is not None:
+            with suppress(Exception):
+                await self._connection.close()
+
+    async def wait_up(self) -> AbstractConnection:
+        """The connection, as soon as there is one."""
+        while True:
+            await self._up.wait()
+            if self._connection is not None and not self._connection.is_closed:
+                return self._connection
+            self._up.clear()
+            self._down.set()
+
+    async def open_channel(self, *, confirms: bool = False) -> AbstractChannel:
+        """A new channel on the present connection."""
+        connection = await self.wait_up()
+        with translated("open a channel"):
+            channel = connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+            await channel.initialize(timeout=self._settings.connect_s)
+        return channel
+
+    @property
+    def closed(self) -> bool:
+        """Whether `aclose` was called."""
+        return self._closed
+
+    @asynccontextmanager
+    async def _channel(self, what: str) -> AsyncIterator[AbstractChannel]:
+        async with asyncio.timeout(self._settings.confirm_s):
+            channel = await self.open_channel()
+        try:
+            with translated(what):
+                yield channel
+        finally:
+            with suppress(Exception):
+                await channel.close()
+
+    async def _publish_channel(self) -> AbstractChannel:
+        if self._publishing is None or self._publishing.is_closed:
+            channel = await self.open_channel(confirms=True)
+            # Another publish may have opened one meanwhile.
+            if self._publishing is None or self._publishing.is_closed:
+                self._publishing = channel
+            else:
+                await channel.close()
+        return self._publishing
+
+    async def _declare_queue(self, channel: AbstractChannel, queue: Queue) -> None:
+        await channel.declare_queue(queue.name, durable=True, arguments=dict(queue.arguments))
+
+    async def _read(
+        self, channel: AbstractChannel, stream: str, offset: StreamOffset, *, follow: bool
+    ) -> AsyncIterator[Record]:
+        await channel.set_qos(prefetch_count=_STREAM_PREFETCH)
+        queue = await channel.get_queue(stream, ensure=True)
+        incoming: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        start: Any = offset.astimezone() if isinstance(offset, datetime) else offset
+        await queue.consume(incoming.put, arguments={"x-stream-offset": start})
+        first = offset if isinstance(offset, int) else 0
+        while not self._closed:
+            try:
+                message = await asyncio.wait_for(incoming.get(), timeout=_STREAM_IDLE_S)
+            except TimeoutError:
+                if not follow or channel.is_closed:
+                    return
+                continue
+            await message.ack()
+            number = int(message.headers["x-stream-offset"])  # type: ignore[arg-type]
+            # The broker starts at the beginning of the chunk that has the offset.
+            if number >= first:
+                yield Record(offset=number, message=from_incoming(message), timestamp=message.timestamp)
+
+    async def _connect(self, *, within_s: float | None) -> None:
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(UnavailableError),
+            wait=wait_random_exponential(multiplier=0.2, max=self._settings.reconnect_most_s),
+            stop=stop_after_delay(within_s) if within_s else stop_never,
+            reraise=True,
+        )
+        await attempts(self._connect_once)
+
+    async def _connect_once(self) -> None:
+        with translated(f"connect to {urlsplit(self._url).hostname}"):
+            connection = await aio_pika.connect(
+                self._url,
+                timeout=self._settings.connect_s,
+                client_properties={"connection_name": self._name},
+                heartbeat=self._settings.heartbeat_s,
+            )
+        connection.close_callbacks.add(self._lost)
+        self._watch_blocked(connection)
+        self._connection, self._publishing, self._blocked = connection, None, False
+        self._down.clear()
+        self._up.set()
+
+    def _watch_blocked(self, connection: AbstractConnection) -> None:
+        """RabbitMQ says when it stops reading from publishers, and when it goes on."""
+        transport: Any = connection.transport
+        underlay = transport.connection
+
+        def blocked(*_: Any) -> None:
+            self._blocked = True
+            _log.warning("bus.blocked", name=self._name)
+
+        def unblocked(*_: Any) -> None:
+            self._blocked = False
+            _log.info("bus.unblocked", name=self._name)
+
+        for name, callback in (("on_blocked", blocked), ("on_unblocked", unblocked)):
+            hook = getattr(underlay, name, None)
+            if hook is not None and hasattr(hook, "add"):
+                hook.add(callback)
+
+    def _lost(self, _: Any, error: BaseException | None) -> None:
+        self._up.clear()
+        self._down.set()
+        if not self._closed:
+            _log.warning("bus.lost", name=self._name, error=str(error))
+
+    async def _supervise(self) -> None:
+        while not self._closed:
+            await self._down.wait()
+            if self._closed:
+                return
+            try:
+                await self._connect(within_s=None)
+            except ForbiddenError as error:
+                # Users and permissions may be on their way: a restored broker comes up before its definitions.
+                _log.error("bus.refused", name=self._name, error=str(error))
+                await asyncio.sleep(self._settings.reconnect_most_s)
+                continue
+            _log.info("bus.reconnected", name=self._name)
+
+
+class RabbitSubscription:
+    """A consumer that outlives its channels."""
+
+    def __init__(self, bus: RabbitBus, queue: str, *, prefetch: int) -> None:
+        self._bus = bus
+        self._queue = queue
+        self._prefetch = prefetch
+        self._closing = asyncio.Event()
+        self._channel: AbstractChannel | None = None
+
+    async def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
+        """Deliveries until it is closed, over as many connections as it takes."""
+        while not (self._closing.is_set() or self._bus.closed):
+            try:
+                async for message, channel in self._consume():
+                    yield RabbitDelivery(self._bus, message, channel, queue=self._queue)
+            except (UnavailableError, NotFoundError) as error:
+                # A queue is missing for a moment while a broker is restored.
+                _log.warning("subscription.interrupted", queue=self._queue, error=str(error))
+                await asyncio.sleep(0.5)
+
+    async def close(self) -> None:
+        """Give everything unsettled back to the broker."""
+        self._closing.set()
+        if self._channel is not None:
+            with suppress(Exception):
+                await self._channel.close()
+
+    async def _consume(self) -> AsyncIterator[tuple[AbstractIncomingMessage, AbstractChannel]]:
+        channel = await self._bus.open_channel()
+        self._channel = channel
+        incoming: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
+        channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
+        with translated(f"consume {self._queue}"):
+            await channel.set_qos(prefetch_count=self._prefetch)
+            queue = await channel.get_queue(self._queue, ensure=True)
+            await queue.consume(incoming.put)
+        try:
+            while True:
+                message = await incoming.get()
+                if message is None or self._closing.is_set():
+                    return
+                yield message, channel
+        finally:
+            with suppress(Exception):
+                await channel.close()

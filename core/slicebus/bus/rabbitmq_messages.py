@@ -1,0 +1,103 @@
+"""Messages between slicebus and aio-pika."""
+
+from typing import TYPE_CHECKING
+
+import aio_pika
+import structlog
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+
+from slicebus.bus.dead import dead_copy
+from slicebus.bus.rabbitmq_failures import translated
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.topology import DEAD
+
+if TYPE_CHECKING:
+    from slicebus.bus.rabbitmq import RabbitBus
+
+_log = structlog.get_logger()
+_DELIVERY_COUNT = "x-delivery-count"
+
+
+def to_message(message: WireMessage) -> aio_pika.Message:
+    """As aio-pika publishes it."""
+    return aio_pika.Message(
+        body=message.body,
+        headers=dict(message.headers),
+        message_id=message.message_id,
+        correlation_id=message.correlation_id,
+        user_id=message.user_id,
+        content_type=message.content_type,
+        type=message.type,
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT if message.persistent else aio_pika.DeliveryMode.NOT_PERSISTENT,
+    )
+
+
+def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
+    """As it came. Headers that are no text are the broker's own: counts, and the history of a dead letter."""
+    return WireMessage(
+        routing_key=incoming.routing_key or "",
+        body=incoming.body,
+        headers={name: value for name, value in incoming.headers.items() if isinstance(value, str)},
+        message_id=incoming.message_id,
+        correlation_id=incoming.correlation_id,
+        user_id=incoming.user_id,
+        content_type=incoming.content_type or "",
+        type=incoming.type,
+        persistent=incoming.delivery_mode == aio_pika.DeliveryMode.PERSISTENT,
+    )
+
+
+class RabbitDelivery:
+    """One message in a consumer's hands, on the channel that it came by."""
+
+    def __init__(
+        self, bus: "RabbitBus", incoming: AbstractIncomingMessage, channel: AbstractChannel, *, queue: str
+    ) -> None:
+        self._bus = bus
+        self._incoming = incoming
+        self._channel = channel
+        self._queue = queue
+        self._message = from_incoming(incoming)
+
+    @property
+    def message(self) -> WireMessage:
+        """The message."""
+        return self._message
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._queue
+
+    @property
+    def redelivered(self) -> int:
+        """How often it was delivered before this time, as the quorum queue counts."""
+        count = self._incoming.headers.get(_DELIVERY_COUNT, 0)
+        return count if isinstance(count, int) else 0
+
+    async def ack(self) -> None:
+        """Settle it."""
+        if not self._is_stale():
+            with translated("ack"):
+                await self._incoming.ack()
+
+    async def requeue(self) -> None:
+        """Put it back."""
+        if not self._is_stale():
+            with translated("requeue"):
+                await self._incoming.nack(requeue=True)
+
+    async def dead_letter(self, reason: DeadReason, detail: str) -> None:
+        """Publish a copy with the reason to the dead-letter exchange, then settle it."""
+        if self._is_stale():
+            return
+        await self._bus.publish(DEAD, dead_copy(self._message, queue=self._queue, reason=reason, detail=detail))
+        await self.ack()
+
+    def _is_stale(self) -> bool:
+        """Whether the channel is gone: then the broker delivers the message again, to whoever consumes next."""
+        if self._channel.is_closed:
+            _log.info("delivery.stale", queue=self._queue, message_id=self._message.message_id)
+            return True
+        return False

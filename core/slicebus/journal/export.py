@@ -1,0 +1,63 @@
+"""The journal as a file: JSON Lines, one record a line, lossless except for secrets."""
+
+import base64
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from slicebus.bus.contract import Record
+from slicebus.journal.redaction import redacted
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import InvalidError
+
+FORMAT = "slicebus.journal/1"
+
+
+def to_line(record: Record, *, redact: bool = True) -> bytes:
+    """One line of an export, without the newline."""
+    message = record.message
+    line: dict[str, Any] = {
+        "format": FORMAT,
+        "offset": record.offset,
+        "recorded": record.timestamp.isoformat() if record.timestamp else None,
+        "routing_key": message.routing_key,
+        "headers": message.headers,
+        "message_id": message.message_id,
+        "correlation_id": message.correlation_id,
+        "user_id": message.user_id,
+        "content_type": message.content_type,
+        "type": message.type,
+        "persistent": message.persistent,
+    }
+    return orjson.dumps(line | _body(message.body, redact=redact))
+
+
+def from_line(line: bytes) -> Record:
+    """The record of a line. Raises InvalidError for a line that is none."""
+    try:
+        read = orjson.loads(line)
+        if read["format"] != FORMAT:
+            raise InvalidError(f"not a line of {FORMAT}: {read['format']}")
+        message = {name: read[name] for name in WireMessage.__struct_fields__ if name != "body"}
+        body = base64.b64decode(read["body_base64"]) if "body_base64" in read else orjson.dumps(read["body"])
+        recorded = datetime.fromisoformat(read["recorded"]) if read["recorded"] else None
+        return Record(
+            offset=read["offset"], message=msgspec.convert(message | {"body": body}, WireMessage), timestamp=recorded
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise InvalidError(f"not a line of {FORMAT}: {error}") from error
+
+
+def _body(body: bytes, *, redact: bool) -> dict[str, Any]:
+    """The body as JSON where writing that again gives the same bytes, else as base64."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+    if redact:
+        return {"body": redacted(value)}
+    if orjson.dumps(value) != body:
+        return {"body_base64": base64.b64encode(body).decode()}
+    return {"body": value}

@@ -1,0 +1,38 @@
+"""Takes secrets out of recorded messages.
+
+What is taken out: values of environment variables and annotations whose names say that they are secret, credentials in
+URLs, and the data of Secrets. References to Secrets stay: they are names.
+"""
+
+import re
+from typing import Any
+
+MARK = "(redacted)"
+
+_SECRET_NAME = re.compile(r"passw|token|secret|credential|api[-_]?key|access[-_]?key|private[-_]?key", re.IGNORECASE)
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_SECRET_DATA = ("data", "stringData")
+
+
+def redacted(value: Any) -> Any:
+    """The value without secrets; the argument is not changed."""
+    if isinstance(value, dict):
+        return _redacted_object(value)
+    if isinstance(value, list):
+        return [redacted(entry) for entry in value]
+    if isinstance(value, str):
+        return _URL_CREDENTIALS.sub(rf"\g<scheme>{MARK}@", value)
+    return value
+
+
+def _redacted_object(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("kind") == "Secret":
+        return {name: MARK if name in _SECRET_DATA else redacted(entry) for name, entry in value.items()}
+    if isinstance(value.get("value"), str) and _SECRET_NAME.search(str(value.get("name", ""))):
+        return value | {"value": MARK}
+    return {name: MARK if _is_secret(name, entry) else redacted(entry) for name, entry in value.items()}
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """A text under a name that says so; `secretName` is a reference."""
+    return isinstance(value, str) and bool(_SECRET_NAME.search(name)) and not name.endswith("Name")

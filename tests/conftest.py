@@ -1,0 +1,35 @@
+"""Fixtures for every test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from slicebus.bus.memory import MemoryBroker
+
+
+@pytest.fixture(autouse=True)
+async def no_leaked_tasks() -> AsyncIterator[None]:
+    """Fail a test that leaves tasks behind."""
+    before = asyncio.all_tasks()
+    yield
+    leaked = {task for task in asyncio.all_tasks() - before if not task.done()} - {asyncio.current_task()}
+    assert not leaked, f"leaked tasks: {sorted(task.get_name() for task in leaked)}"
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Real CRDs that lie beside the checkout on some machines."""
+    path = Path(__file__).parents[2] / "shared"
+    if not path.is_dir():
+        pytest.skip("no ../shared with the real CRDs beside the checkout")
+    return path
+
+
+@pytest.fixture
+def broker_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An in-process broker of the test's own."""
+    name = f"test-{abs(hash(request.node.nodeid)):x}"
+    yield name
+    MemoryBroker.forget(name)

@@ -1,0 +1,136 @@
+"""What the end-to-end tests tell of a job: how many of its pods run and wait, and what its chain looks like."""
+
+from typing import Any
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.proto.messages import ClusterName
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice, oldest_first
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+NAMESPACE = objects.NAMESPACE
+RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (JOBS, RAYCLUSTERS, RAYJOBS)}
+FIXED_PODS = {"Job": 0, "RayCluster": 1, "RayJob": 2}
+"""Pods beside the workers: the head, and the submitter."""
+
+
+def elastic(kind: str, name: str) -> Manifest:
+    """An elastic job with one worker."""
+    make = {"Job": objects.job, "RayCluster": objects.ray_cluster, "RayJob": objects.ray_job}
+    return make[kind](name)
+
+
+class Story:
+    """One job in a world."""
+
+    def __init__(self, world: World, kind: str, name: str) -> None:
+        self.world = world
+        self.kind = kind
+        self.name = name
+        self.resource = RESOURCES[kind]
+
+    async def submit(self) -> None:
+        await self.world.manager.create(self.resource, elastic(self.kind, self.name))
+
+    async def cluster(self) -> ClusterName:
+        """Where the job runs."""
+
+        async def look() -> str | None:
+            return next((slice.cluster for slice in await self.chain() if slice.cluster), None)
+
+        return ClusterName(await eventually(look, f"{self.name} has a cluster") or "")
+
+    async def worker(self) -> KubeClient:
+        return self.world.workers[await self.cluster()]
+
+    async def chain(self) -> list[Slice]:
+        """The job's slices on the manager, oldest first."""
+        page = await self.world.manager.list(WORKLOADS, namespace=NAMESPACE)
+        owned = [w for w in page.items if w["metadata"]["ownerReferences"][0]["name"] == self.name]
+        return oldest_first(map(Slice.from_manifest, owned))
+
+    async def worker_job(self) -> Manifest:
+        return await (await self.worker()).get(self.resource, self.name, NAMESPACE)
+
+    async def scale(self, workers: int) -> None:
+        """As the user of a Job, or the Ray autoscaler, does it on the worker."""
+        worker = await self.worker()
+        if self.kind == "Job":
+            await worker.patch(JOBS, self.name, NAMESPACE, MergePatch({"spec": {"parallelism": workers}}))
+            return
+        name = self.name
+        if self.kind == "RayJob":
+            name = await eventually(self._child, "the RayJob has a cluster")
+        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}]
+        await worker.patch(RAYCLUSTERS, name, NAMESPACE, JsonPatch(patch))
+
+    async def pods(self) -> list[Manifest]:
+        page = await (await self.worker()).list(PODS, namespace=NAMESPACE)
+        return [pod for pod in page.items if pod["metadata"]["name"].startswith(self.name)]
+
+    async def expect_pods(self, *, running: int, gated: int = 0) -> None:
+        """Wait for so many workers to run and so many to wait behind the gate."""
+
+        async def look() -> bool:
+            pods = await self.pods()
+            ready = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+            waiting = [pod for pod in pods if is_gated(pod)]
+            return len(ready) == running + FIXED_PODS[self.kind] and len(waiting) == gated
+
+        await eventually(look, f"{running} workers of {self.name} run and {gated} are gated")
+
+    async def expect_unfinished(self, *workers: int) -> list[Slice]:
+        """Wait for unfinished slices with so many workers each, oldest first."""
+
+        async def look() -> list[Slice] | None:
+            unfinished = [slice for slice in await self.chain() if not slice.finished]
+            return unfinished if [self.workers_of(slice) for slice in unfinished] == list(workers) else None
+
+        return await eventually(look, f"{self.name} has unfinished slices of {workers}") or []
+
+    def workers_of(self, slice: Slice) -> int:
+        return slice.counts["main" if self.kind == "Job" else "small-group"]
+
+    async def expect_event(self, reason: str, *, on: KubeClient) -> str:
+        """Wait for an Event on the job; its message."""
+
+        async def look() -> str | None:
+            page = await on.list(EVENTS, namespace=NAMESPACE)
+            return next(
+                (
+                    event["message"]
+                    for event in page.items
+                    if event["reason"] == reason and event["involvedObject"]["name"] == self.name
+                ),
+                None,
+            )
+
+        return await eventually(look, f"Event {reason} on {self.name}") or ""
+
+    async def expect_nothing_left(self) -> None:
+        """Wait until neither side has anything of the job."""
+        for client in (self.world.manager, *self.world.workers.values()):
+            for resource in (self.resource, WORKLOADS, PODS):
+
+                async def look(client: KubeClient = client, resource: Resource = resource) -> bool:
+                    page = await client.list(resource, namespace=NAMESPACE)
+                    return not any(self.name in item["metadata"]["name"] for item in page.items)
+
+                await eventually(look, f"no {resource.plural} of {self.name} on {client.host}")
+
+    async def _child(self) -> str | None:
+        job = await self.worker_job()
+        name: str | None = job.get("status", {}).get("rayClusterName")
+        return name
+
+
+async def set_quota(world: World, cpu: int) -> None:
+    """Another quota for the demo's ClusterQueue; made where it is missing."""
+    for resource, manifest in objects.quota(cpu):
+        await world.ensure(world.manager, resource, manifest)
+    spec = next(manifest for resource, manifest in objects.quota(cpu) if resource == CLUSTERQUEUES)["spec"]
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
