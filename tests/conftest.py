@@ -8,6 +8,8 @@ import pytest
 
 from slicebus.bus.memory import MemoryBroker
 
+pytest_plugins = ["support.servers"]
+
 
 @pytest.fixture(autouse=True)
 async def no_leaked_tasks() -> AsyncIterator[None]:

@@ -22,7 +22,8 @@ _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
 )
 """The first row that matches. PublishError: no queue took a mandatory message. DeliveryError: the broker said no, a
 queue is full. RuntimeError: aiormq writes to a connection that is closing."""
-_REFUSED_CODE = 403
+_REFUSALS = ("ACCESS_REFUSED", "user_id property")
+"""Texts of the broker: the user may not do this, or the message claims to be from another user."""
 
 
 @contextmanager
@@ -37,9 +38,6 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _error_of(error: BaseException) -> type[SlicebusError]:
-    reason = getattr(error, "reason", None) or getattr(error, "args", ("",))[0]
-    if "ACCESS_REFUSED" in str(reason) or getattr(error, "errno", None) == _REFUSED_CODE:
-        return ForbiddenError
-    if "user_id property" in str(reason):
+    if any(word in str(error) for word in _REFUSALS):
         return ForbiddenError
     return next(ours for theirs, ours in _TABLE if isinstance(error, theirs))

@@ -1,0 +1,310 @@
+"""What both buses guarantee. Every test runs on RabbitMQ and on the bus in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
+from slicebus.bus.dead import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import (
+    DEAD,
+    DELIVERY_LIMIT,
+    DOWN,
+    JOURNAL,
+    UP,
+    Binding,
+    Exchange,
+    Queue,
+    Topology,
+    agent_queue,
+    agent_topology,
+    manager_queue,
+    manager_topology,
+)
+from support.waiting import eventually
+
+EAST = ClusterName("east")
+CONTROL = manager_queue(Lane.CONTROL)
+Connect = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Connects as a user to a broker of the test's own; every connection is closed afterwards."""
+    if request.param == "memory":
+        name = request.getfixturevalue("broker_name")
+        urls = {user: f"memory://{user}@{name}" for user in ("manager", "east", "west")}
+    else:
+        broker, vhost = request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost")
+        urls = {user: broker.url(vhost, user, user) for user in ("manager", "east", "west")}
+    async with AsyncExitStack() as stack:
+
+        async def make(user: str = "manager") -> Bus:
+            bus = await connect(urls[user], name=f"test {user}", settings=BusSettings(confirm_s=10.0))
+            stack.push_async_callback(bus.aclose)
+            return bus
+
+        yield make
+
+
+@pytest.fixture
+async def bus(connect_as: Connect) -> Bus:
+    made = await connect_as()
+    await made.declare(manager_topology() + agent_topology(EAST))
+    return made
+
+
+def message(key: str = "east.scale-request", body: bytes = b"{}", **changes: object) -> WireMessage:
+    plain = WireMessage(routing_key=key, body=body, headers={"cloudEvents_id": "1"}, message_id="1")
+    return msgspec.structs.replace(plain, **changes)
+
+
+async def take(bus: Bus, queue: str, count: int, *, prefetch: int = 10) -> list[bytes]:
+    """The bodies of the next messages, acknowledged."""
+    bodies = []
+    async with bus.subscribe(queue, prefetch=prefetch) as subscription:
+        async for delivery in subscription:
+            bodies.append(delivery.message.body)
+            await delivery.ack()
+            if len(bodies) == count:
+                break
+    return bodies
+
+
+async def read(bus: Bus, offset: StreamOffset) -> list[Record]:
+    return [record async for record in bus.read_stream(JOURNAL, offset, follow=False)]
+
+
+async def test_a_message_arrives_as_it_was_published(bus: Bus) -> None:
+    sent = message(body=b'{"a":1}', correlation_id="c", user_id="manager", type="scale-request")
+    await bus.publish(UP, sent)
+    async with bus.subscribe(CONTROL, prefetch=1) as subscription:
+        async for delivery in subscription:
+            assert delivery.message == sent
+            assert delivery.queue == CONTROL
+            assert delivery.redelivered == 0
+            await delivery.ack()
+            break
+    assert (await bus.depth(CONTROL)).ready == 0
+
+
+async def test_lanes_take_their_own_types(bus: Bus) -> None:
+    await bus.publish(UP, message("east.status", b"s"))
+    await bus.publish(UP, message("west.hello", b"h"))
+    await bus.publish(DOWN, message("east.relabel", b"r"))
+    assert await take(bus, manager_queue(Lane.STATUS), 1) == [b"s"]
+    assert await take(bus, CONTROL, 1) == [b"h"]
+    assert await take(bus, agent_queue(EAST, Lane.CONTROL), 1) == [b"r"]
+
+
+async def test_a_queue_keeps_the_order(bus: Bus) -> None:
+    bodies = [str(number).encode() for number in range(50)]
+    for body in bodies:
+        await bus.publish(UP, message(body=body))
+    assert await take(bus, CONTROL, 50) == bodies
+
+
+async def test_concurrent_publishes_are_all_confirmed(bus: Bus) -> None:
+    bodies = {str(number).encode() for number in range(300)}
+    await asyncio.gather(*(bus.publish(UP, message(body=body)) for body in bodies))
+    assert set(await take(bus, CONTROL, 300, prefetch=100)) == bodies
+
+
+async def test_what_no_queue_takes_is_an_error(bus: Bus) -> None:
+    await bus.declare(Topology(exchanges=(Exchange("lonely"),), queues=(), bindings=()))
+    with pytest.raises(NotFoundError):
+        await bus.publish("lonely", message())
+
+
+async def test_an_unknown_exchange_is_an_error_and_the_next_publish_goes_through(bus: Bus) -> None:
+    with pytest.raises(NotFoundError):
+        await bus.publish("no-such-exchange", message())
+    await bus.publish(UP, message(body=b"after"))
+    assert await take(bus, CONTROL, 1) == [b"after"]
+
+
+async def test_another_users_id_is_refused(connect_as: Connect, bus: Bus) -> None:
+    west = await connect_as("west")
+    with pytest.raises(ForbiddenError):
+        await west.publish(UP, message(user_id="east"))
+    await west.publish(UP, message(user_id="west"))
+    assert west.user == "west"
+
+
+async def test_put_back_is_delivered_again_and_counted(bus: Bus) -> None:
+    await bus.publish(UP, message())
+    seen = []
+    async with bus.subscribe(CONTROL, prefetch=1) as subscription:
+        async for delivery in subscription:
+            seen.append(delivery.redelivered)
+            if len(seen) == 3:
+                await delivery.ack()
+                break
+            await delivery.requeue()
+    assert seen == [0, 1, 2]
+
+
+async def test_the_delivery_limit_dead_letters(bus: Bus) -> None:
+    await bus.publish(UP, message(body=b"poison"))
+    deliveries = 0
+
+    async def reject() -> None:
+        nonlocal deliveries
+        async with bus.subscribe(CONTROL, prefetch=1) as subscription:
+            async for delivery in subscription:
+                deliveries += 1
+                await delivery.requeue()
+
+    rejecting = asyncio.create_task(reject())
+
+    async def dead() -> bool:
+        return (await bus.depth(DEAD)).ready == 1
+
+    await eventually(dead, "the message is dead")
+    rejecting.cancel()
+    await asyncio.gather(rejecting, return_exceptions=True)
+    assert deliveries == DELIVERY_LIMIT + 1
+    assert await take(bus, DEAD, 1) == [b"poison"]
+
+
+async def test_dead_lettering_says_why(bus: Bus) -> None:
+    await bus.publish(UP, message(body=b"bad", user_id="manager"))
+    async with bus.subscribe(CONTROL, prefetch=1) as subscription:
+        async for delivery in subscription:
+            await delivery.dead_letter(DeadReason.MALFORMED, "the body is not JSON")
+            break
+    async with bus.subscribe(DEAD, prefetch=1) as subscription:
+        async for delivery in subscription:
+            headers = delivery.message.headers
+            assert delivery.message.body == b"bad"
+            assert headers[REASON_HEADER] == "malformed"
+            assert headers[DETAIL_HEADER] == "the body is not JSON"
+            assert headers[QUEUE_HEADER] == CONTROL
+            assert headers["slicebus-user-id"] == "manager"
+            await delivery.ack()
+            break
+    assert (await bus.depth(CONTROL)).ready == 0
+
+
+async def test_unsettled_messages_come_again_in_order(bus: Bus) -> None:
+    for body in (b"1", b"2", b"3"):
+        await bus.publish(UP, message(body=body))
+    held: list[Delivery] = []
+    async with bus.subscribe(CONTROL, prefetch=10) as subscription:
+        async for delivery in subscription:
+            held.append(delivery)
+            if len(held) == 3:
+                break
+
+    async def back() -> bool:
+        return (await bus.depth(CONTROL)).ready == 3
+
+    await eventually(back, "the messages are back")
+    assert await take(bus, CONTROL, 3) == [b"1", b"2", b"3"]
+
+
+async def test_prefetch_bounds_what_is_unsettled(bus: Bus) -> None:
+    for number in range(5):
+        await bus.publish(UP, message(body=str(number).encode()))
+    async with bus.subscribe(CONTROL, prefetch=2) as subscription:
+        deliveries = aiter(subscription)
+        first, _ = await anext(deliveries), await anext(deliveries)
+        third = asyncio.ensure_future(anext(deliveries))
+        done, _ = await asyncio.wait((third,), timeout=0.3)
+        assert not done
+        await first.ack()
+        assert (await asyncio.wait_for(third, 5)).message.body == b"2"
+
+
+async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connect, bus: Bus) -> None:
+    standby = await connect_as("manager")
+    async with bus.subscribe(CONTROL, prefetch=5) as active:
+        await bus.publish(UP, message(body=b"1"))
+        deliveries = aiter(active)
+        first = await anext(deliveries)
+        async with standby.subscribe(CONTROL, prefetch=5) as waiting:
+            taken = asyncio.ensure_future(anext(aiter(waiting)))
+            await bus.publish(UP, message(body=b"2"))
+            done, _ = await asyncio.wait((taken,), timeout=0.3)
+            assert not done
+            await first.ack()
+            await bus.aclose()
+            delivery = await asyncio.wait_for(taken, 15)
+            assert delivery.message.body == b"2"
+            await delivery.ack()
+
+
+async def test_the_journal_has_every_message_of_both_directions(bus: Bus) -> None:
+    await bus.publish(UP, message("east.hello", b"1"))
+    await bus.publish(DOWN, message("east.resync", b"2"))
+    records = await read(bus, "first")
+    assert [(record.offset, record.message.body) for record in records] == [(0, b"1"), (1, b"2")]
+
+
+async def test_the_journal_is_read_by_offset_and_time(bus: Bus) -> None:
+    for number in range(5):
+        await bus.publish(UP, message(body=str(number).encode()))
+    assert [record.offset for record in await read(bus, 3)] == [3, 4]
+    assert len(await read(bus, datetime.now(UTC) - timedelta(hours=1))) == 5
+    assert [record.offset for record in await read(bus, "first")] == [0, 1, 2, 3, 4]
+
+
+async def test_an_empty_journal_ends(bus: Bus) -> None:
+    assert await read(bus, "first") == []
+
+
+async def test_following_the_journal_goes_on_with_what_comes(bus: Bus) -> None:
+    await bus.publish(UP, message(body=b"before"))
+    records = bus.read_stream(JOURNAL, "first", follow=True)
+    assert (await asyncio.wait_for(anext(records), 10)).message.body == b"before"
+    await bus.publish(UP, message(body=b"after"))
+    assert (await asyncio.wait_for(anext(records), 10)).message.body == b"after"
+    await records.aclose()  # type: ignore[attr-defined]
+
+
+async def test_declaring_again_changes_nothing(connect_as: Connect, bus: Bus) -> None:
+    await bus.publish(UP, message(body=b"kept"))
+    other = await connect_as("east")
+    await asyncio.gather(*(b.declare(manager_topology() + agent_topology(EAST)) for b in (bus, other)))
+    assert await take(bus, CONTROL, 1) == [b"kept"]
+    assert await bus.check(manager_topology() + agent_topology(EAST)) == []
+
+
+async def test_a_queue_with_other_arguments_is_named(bus: Bus) -> None:
+    other = Topology(exchanges=(), queues=(Queue(CONTROL, {"x-queue-type": "classic"}),), bindings=())
+    with pytest.raises(InvalidError, match=CONTROL):
+        await bus.declare(other)
+    assert any(CONTROL in problem for problem in await bus.check(other))
+    await bus.publish(UP, message(body=b"still works"))
+
+
+async def test_what_is_missing_is_named(connect_as: Connect) -> None:
+    bus = await connect_as()
+    problems = await bus.check(
+        Topology(
+            exchanges=(Exchange("nowhere"),),
+            queues=(Queue("nothing", {"x-queue-type": "quorum"}),),
+            bindings=(Binding("nowhere", "nothing", "#"),),
+        )
+    )
+    assert list(problems) == ["exchange nowhere is missing", "queue nothing is missing"]
+
+
+async def test_depth_of_an_unknown_queue_is_an_error(bus: Bus) -> None:
+    with pytest.raises(NotFoundError):
+        await bus.depth("no-such-queue")
+
+
+async def test_closing_twice_is_nothing(connect_as: Connect) -> None:
+    bus = await connect_as()
+    await bus.aclose()
+    await bus.aclose()

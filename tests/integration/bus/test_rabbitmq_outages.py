@@ -1,0 +1,133 @@
+"""What only a real broker can do: die, cut connections, run short of memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from slicebus.bus.factory import connect
+from slicebus.bus.rabbitmq import RabbitBus
+from slicebus.bus.settings import BusSettings
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import ForbiddenError, ThrottledError, TransientError, UnavailableError
+from slicebus.proto.messages import Lane
+from slicebus.proto.topology import UP, manager_queue, manager_topology
+from support.rabbitmq import RabbitBroker
+from support.waiting import eventually
+
+pytestmark = pytest.mark.rabbitmq
+
+CONTROL = manager_queue(Lane.CONTROL)
+FAST = BusSettings(connect_s=10.0, confirm_s=30.0, reconnect_most_s=1.0)
+
+
+@pytest.fixture
+async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[RabbitBus]:
+    made = await connect(rabbitmq.url(vhost), name="outage", settings=FAST)
+    assert isinstance(made, RabbitBus)
+    await made.declare(manager_topology())
+    yield made
+    await made.aclose()
+
+
+def message(number: int) -> WireMessage:
+    return WireMessage(routing_key="east.scale-request", body=str(number).encode(), headers={})
+
+
+async def collect(bus: RabbitBus, into: set[int]) -> None:
+    async with bus.subscribe(CONTROL, prefetch=50) as subscription:
+        async for delivery in subscription:
+            into.add(int(delivery.message.body))
+            await delivery.ack()
+
+
+async def test_a_killed_broker_loses_nothing_that_was_confirmed(rabbitmq: RabbitBroker, bus: RabbitBus) -> None:
+    confirmed: set[int] = set()
+    received: set[int] = set()
+
+    async def publish() -> None:
+        for number in range(400):
+            try:
+                await bus.publish(UP, message(number))
+                confirmed.add(number)
+            except TransientError:
+                continue
+
+    consuming = asyncio.create_task(collect(bus, received))
+    publishing = asyncio.create_task(publish())
+
+    async def some() -> bool:
+        return len(confirmed) > 50
+
+    await eventually(some, "some messages are confirmed")
+    await asyncio.to_thread(rabbitmq.kill)
+    await asyncio.to_thread(rabbitmq.restart)
+    await publishing
+
+    async def all_there() -> bool:
+        return confirmed <= received
+
+    await eventually(all_there, "every confirmed message was received", within_s=60)
+    assert len(confirmed) > 350
+    consuming.cancel()
+    await asyncio.gather(consuming, return_exceptions=True)
+
+
+async def test_cut_connections_are_taken_up_again(rabbitmq: RabbitBroker, bus: RabbitBus) -> None:
+    received: set[int] = set()
+    consuming = asyncio.create_task(collect(bus, received))
+    await bus.publish(UP, message(1))
+
+    async def seen() -> bool:
+        return bool(await asyncio.to_thread(rabbitmq.api, "GET", "connections"))
+
+    await eventually(seen, "the management knows the connection")
+    assert await asyncio.to_thread(rabbitmq.close_connections)
+
+    async def again() -> bool:
+        try:
+            await bus.publish(UP, message(2))
+        except UnavailableError:
+            return False
+        return True
+
+    await eventually(again, "a publish goes through again")
+
+    async def both() -> bool:
+        return received == {1, 2}
+
+    await eventually(both, "the subscription goes on")
+    consuming.cancel()
+    await asyncio.gather(consuming, return_exceptions=True)
+
+
+async def test_a_blocked_connection_is_told_and_recovers(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
+    impatient = await connect(rabbitmq.url(vhost), name="impatient", settings=BusSettings(confirm_s=3.0))
+    try:
+        await impatient.publish(UP, message(0))
+        await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.00001")
+        with pytest.raises(ThrottledError):
+            for number in range(5):
+                await impatient.publish(UP, message(number))
+    finally:
+        await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.4")
+
+    async def again() -> bool:
+        try:
+            await impatient.publish(UP, message(9))
+        except TransientError:
+            return False
+        return True
+
+    await eventually(again, "publishing goes on")
+    await impatient.aclose()
+
+
+async def test_a_broker_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(UnavailableError):
+        await connect("amqp://127.0.0.1:1/", name="nobody", settings=BusSettings(connect_s=0.5))
+
+
+async def test_a_wrong_password_is_forbidden(rabbitmq: RabbitBroker, vhost: str) -> None:
+    with pytest.raises(ForbiddenError):
+        await connect(rabbitmq.url(vhost, "guest", "wrong"), name="wrong", settings=FAST)

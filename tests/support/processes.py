@@ -1,0 +1,76 @@
+"""Servers that tests start: free ports, child processes that never outlive the test run, readable failures."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LOG_TAIL = 2000
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """Linux ends the child when the test run ends, however that happens."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Server:
+    """One child process with its log."""
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._command = list(command)
+        self._log = log
+        self._env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._env,
+                preexec_fn=_die_with_parent,
+                start_new_session=True,
+            )
+
+    def wait_for(self, ready: Callable[[], bool], *, within_s: float) -> None:
+        """Return when it is ready. Fails with the end of its log when it ends or takes too long."""
+        ends_at = time.monotonic() + within_s
+        while not ready():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > ends_at:
+                raise RuntimeError(f"{self.name} did not become ready:\n{self.log_tail()}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self, *, within_s: float = 10.0) -> None:
+        """Ask it to end, then end it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def log_tail(self) -> str:
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return text[-_LOG_TAIL:]
