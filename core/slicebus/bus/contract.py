@@ -90,8 +90,9 @@ class Bus(Protocol):
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Return when the broker has confirmed that every matching queue has the message.
 
-        Calls may run concurrently and are pipelined. Raises UnavailableError when no confirm came in time (it may
-        still have been published), NotFoundError when no queue matched or the exchange does not exist.
+        Calls may run concurrently and are pipelined. Raises NotFoundError when no queue matched or the exchange does
+        not exist, ForbiddenError for another user's id. Without a confirm in time the message may still have been
+        published: UnavailableError without a connection, ThrottledError with one.
         """
 
     def subscribe(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Subscription]:

@@ -4,7 +4,7 @@ Resource handling: one connection; one channel for publishing, one for declaring
 reader. A broken connection takes them all along; the supervisor connects again, and everybody opens a new channel.
 
 Error handling: what aio-pika, aiormq and asyncio raise is translated by one table. A publish waits for a connection and
-for its confirm, both within `confirm_s`, then it is an UnavailableError: it may have been published. A delivery of a
+for its confirm, both within `confirm_s`, then it is a TransientError: it may have been published. A delivery of a
 channel that is gone is settled by the broker, which delivers it again; settling it here is a no-op.
 """
 
@@ -46,7 +46,6 @@ class RabbitBus:
         self._publishing: AbstractChannel | None = None
         self._up = asyncio.Event()
         self._down = asyncio.Event()
-        self._blocked = False
         self._closed = False
         self._in_flight = asyncio.Semaphore(settings.in_flight)
         self._declaring = asyncio.Lock()
@@ -103,19 +102,22 @@ class RabbitBus:
         return problems
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
-        """Return with the broker's confirm. Concurrent calls share the channel and are pipelined."""
+        """Return with the broker's confirm. Concurrent calls share the channel and are pipelined.
+
+        A connection that breaks is waited for, and the message is published again: it may be there twice.
+        """
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(UnavailableError), wait=wait_random_exponential(multiplier=0.05, max=1)
+        )
         async with self._in_flight:
             try:
                 async with asyncio.timeout(self._settings.confirm_s):
-                    channel = await self._publish_channel()
-                    with translated(f"publish {message.routing_key}"):
-                        # `ensure=False`: asking for the exchange would cost a round trip for every message.
-                        target = await channel.get_exchange(exchange, ensure=False)
-                        await target.publish(to_message(message), message.routing_key, mandatory=True)
+                    await attempts(self._publish_once, exchange, message)
             except TimeoutError as error:
-                if self._blocked:
-                    raise ThrottledError("the broker has blocked the connection: memory or disk is short") from error
-                raise UnavailableError(f"no confirm within {self._settings.confirm_s:.0f} s") from error
+                if self.connected:
+                    text = "the broker confirms nothing: it may have blocked publishers because memory or disk is short"
+                    raise ThrottledError(text) from error
+                raise UnavailableError(f"no connection within {self._settings.confirm_s:.0f} s") from error
 
     @asynccontextmanager
     async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator["RabbitSubscription"]:
@@ -190,6 +192,13 @@ class RabbitBus:
             with suppress(Exception):
                 await channel.close()
 
+    async def _publish_once(self, exchange: str, message: WireMessage) -> None:
+        channel = await self._publish_channel()
+        with translated(f"publish {message.routing_key}"):
+            # `ensure=False`: asking for the exchange would cost a round trip for every message.
+            target = await channel.get_exchange(exchange, ensure=False)
+            await target.publish(to_message(message), message.routing_key, mandatory=True)
+
     async def _publish_channel(self) -> AbstractChannel:
         if self._publishing is None or self._publishing.is_closed:
             channel = await self.open_channel(confirms=True)
@@ -243,28 +252,9 @@ class RabbitBus:
                 heartbeat=self._settings.heartbeat_s,
             )
         connection.close_callbacks.add(self._lost)
-        self._watch_blocked(connection)
-        self._connection, self._publishing, self._blocked = connection, None, False
+        self._connection, self._publishing = connection, None
         self._down.clear()
         self._up.set()
-
-    def _watch_blocked(self, connection: AbstractConnection) -> None:
-        """RabbitMQ says when it stops reading from publishers, and when it goes on."""
-        transport: Any = connection.transport
-        underlay = transport.connection
-
-        def blocked(*_: Any) -> None:
-            self._blocked = True
-            _log.warning("bus.blocked", name=self._name)
-
-        def unblocked(*_: Any) -> None:
-            self._blocked = False
-            _log.info("bus.unblocked", name=self._name)
-
-        for name, callback in (("on_blocked", blocked), ("on_unblocked", unblocked)):
-            hook = getattr(underlay, name, None)
-            if hook is not None and hasattr(hook, "add"):
-                hook.add(callback)
 
     def _lost(self, _: Any, error: BaseException | None) -> None:
         self._up.clear()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.rabbitmq import RabbitBus
 from slicebus.bus.settings import BusSettings
@@ -32,6 +33,12 @@ async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[RabbitBus]:
 
 def message(number: int) -> WireMessage:
     return WireMessage(routing_key="east.scale-request", body=str(number).encode(), headers={})
+
+
+async def publish_many(bus: Bus) -> None:
+    """The broker blocks a connection when the next message arrives, so the first may still pass."""
+    for number in range(5):
+        await bus.publish(UP, message(number))
 
 
 async def collect(bus: RabbitBus, into: set[int]) -> None:
@@ -107,8 +114,7 @@ async def test_a_blocked_connection_is_told_and_recovers(rabbitmq: RabbitBroker,
         await impatient.publish(UP, message(0))
         await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.00001")
         with pytest.raises(ThrottledError):
-            for number in range(5):
-                await impatient.publish(UP, message(number))
+            await publish_many(impatient)
     finally:
         await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.4")
 
