@@ -1,10 +1,8 @@
 """The first seed's two flows, end to end: scale-up 1 -> 5, scale-down 5 -> 3, and what happens when quota is short."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from slicebus.cli.demo.world import World, embedded_world, fleet
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.slices import kueue
@@ -12,14 +10,6 @@ from support.story import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 
 KINDS = ("Job", "RayCluster", "RayJob")
-
-
-@pytest.fixture
-async def world(broker_name: str) -> AsyncIterator[World]:
-    async with embedded_world() as made:
-        urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", *made.workers)}
-        async with fleet(made, urls):
-            yield made
 
 
 @pytest.mark.parametrize("kind", KINDS)

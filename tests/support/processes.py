@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """Linux ends the child when the test run ends, however that happens."""
+    """Linux ends the child when the thread that started it ends, so at the latest with the test run."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

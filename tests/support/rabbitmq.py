@@ -38,12 +38,15 @@ class RabbitBroker:
             # A test machine's disk is nobody's alarm.
             "disk_free_limit.absolute = 50MB\n"
         )
-        self._server.start()
-        self._server.wait_for(self._is_ready, within_s=_READY_S)
+        self.launch()
+        self.wait_ready()
 
-    def restart(self) -> None:
-        """Start again after `kill`, with the same data."""
+    def launch(self) -> None:
+        """Begin to start, after `kill` with the same data. Not from a thread that ends: the node would end with it."""
         self._server.start()
+
+    def wait_ready(self) -> None:
+        """Return when the node serves."""
         self._server.wait_for(self._is_ready, within_s=_READY_S)
 
     def kill(self) -> None:

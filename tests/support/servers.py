@@ -1,10 +1,13 @@
 """Fixtures of the real servers: started when the first test asks for one, ended with the session."""
 
 import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from support.controlplane import ControlPlane
 from support.missing import skip_or_fail
 from support.rabbitmq import SERVER, RabbitBroker
 
@@ -29,3 +32,25 @@ def vhost(rabbitmq: RabbitBroker) -> Iterator[str]:
     rabbitmq.add_vhost(name, "manager", "east", "west")
     yield name
     rabbitmq.remove_vhost(name)
+
+
+def tools() -> Path:
+    """Where tests/tools/build.sh links the binaries."""
+    cache = os.environ.get("TOOLS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / (
+        "slicebus/tools"
+    )
+    return Path(cache) / "bin"
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A manager's cluster and two workers."""
+    missing = [name for name in ("etcd", "kube-apiserver", "kube-controller-manager") if not (tools() / name).exists()]
+    if missing:
+        skip_or_fail(f"no Kubernetes control plane: {', '.join(missing)} not built, which needs Go")
+    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()

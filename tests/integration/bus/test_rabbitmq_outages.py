@@ -68,7 +68,8 @@ async def test_a_killed_broker_loses_nothing_that_was_confirmed(rabbitmq: Rabbit
 
     await eventually(some, "some messages are confirmed")
     await asyncio.to_thread(rabbitmq.kill)
-    await asyncio.to_thread(rabbitmq.restart)
+    rabbitmq.launch()
+    await asyncio.to_thread(rabbitmq.wait_ready)
     await publishing
 
     async def all_there() -> bool:

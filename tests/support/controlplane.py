@@ -1,0 +1,314 @@
+"""A real Kubernetes control plane: one etcd, an API server for each cluster, and the controllers that tests need.
+
+The binaries are built by tests/tools/build.sh. Everything listens on loopback, with certificates made for the run.
+"""
+
+import json
+import secrets
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import trustme
+import yaml
+
+from support.processes import Server, free_port
+
+_READY_S = 120.0
+_CONTROLLERS = ",".join(
+    (
+        "job-controller",
+        "garbage-collector-controller",
+        "namespace-controller",
+        "serviceaccount-controller",
+    )
+)
+_ADMIN_GROUP = "system:masters"
+_NODES = 3
+
+_STAGES = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: node-ready}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+      - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: NotIn, values: ["True"]}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      conditions:
+        - {type: Ready, status: "True", reason: KubeletReady, message: ready, lastHeartbeatTime: {{ $now | Quote }}, lastTransitionTime: {{ $now | Quote }}}
+      phase: Running
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-running}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+      - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
+      - {key: '.status.phase', operator: In, values: ["Pending"]}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      phase: Running
+      startTime: {{ $now | Quote }}
+      conditions:
+        - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
+        - {type: PodScheduled, status: "True", lastTransitionTime: {{ $now | Quote }}}
+      containerStatuses:
+      {{ range .spec.containers }}
+        - {image: {{ .image | Quote }}, imageID: "", name: {{ .name | Quote }}, ready: true, restartCount: 0, state: {running: {startedAt: {{ $now | Quote }}}}}
+      {{ end }}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-succeeded}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+      - {key: '.metadata.annotations["slicebus.dev/run-seconds"]', operator: Exists}
+      - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
+      - {key: '.status.phase', operator: In, values: ["Running"]}
+  delay: {durationMilliseconds: 500}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      phase: Succeeded
+      conditions:
+        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+      containerStatuses:
+      {{ range .spec.containers }}
+        - {image: {{ .image | Quote }}, imageID: "", name: {{ .name | Quote }}, ready: false, restartCount: 0, state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}}
+      {{ end }}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-delete}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+      - {key: '.metadata.deletionTimestamp', operator: Exists}
+  next:
+    finalizers: {empty: true}
+    delete: true
+"""
+"""A node is ready; a pod that has one runs until it is deleted, or for half a second where it says that it ends."""
+
+
+class Cluster:
+    """One API server with its controllers."""
+
+    def __init__(self, name: str, folder: Path, *, bin: Path, etcd: str, pki: "Pki", worker: bool) -> None:
+        self.name = name
+        self.port = free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.kubeconfig = folder / "kubeconfig"
+        folder.mkdir()
+        self._folder = folder
+        self._pki = pki
+        pki.write_kubeconfig(self.kubeconfig, self.url)
+        self.api_server = Server(
+            f"kube-apiserver of {name}", [str(bin / "kube-apiserver"), *self._flags(etcd)], log=folder / "apiserver.log"
+        )
+        self._others = [self._controller_manager(bin)]
+        if worker:
+            self._others += [self._scheduler(bin), self._kwok(bin)]
+
+    def wait_ready(self) -> None:
+        self.api_server.wait_for(self.is_ready, within_s=_READY_S)
+
+    def start_controllers(self) -> None:
+        for server in self._others:
+            server.start()
+
+    def stop(self) -> None:
+        for server in [*reversed(self._others), self.api_server]:
+            server.kill()
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=2, context=self._pki.client_context()) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as a user would; its standard output."""
+        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+        return done.stdout
+
+    def add_nodes(self) -> None:
+        """Nodes for kwok to play."""
+        for number in range(_NODES):
+            name = f"{self.name}-{number}"
+            status = {
+                "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "500"},
+                "capacity": {"cpu": "64", "memory": "256Gi", "pods": "500"},
+            }
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+            self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+
+    def _flags(self, etcd: str) -> list[str]:
+        pki = self._pki
+        return [
+            f"--etcd-servers={etcd}",
+            f"--etcd-prefix=/{self.name}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            f"--tls-cert-file={pki.server_cert}",
+            f"--tls-private-key-file={pki.server_key}",
+            f"--token-auth-file={pki.tokens}",
+            f"--cert-dir={self._folder}",
+            f"--service-account-key-file={pki.server_key}",
+            f"--service-account-signing-key-file={pki.server_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            # No controller runs here that would make service accounts in time, or take the taint from a new node.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        ]
+
+    def _controller_manager(self, bin: Path) -> Server:
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            f"--controllers={_CONTROLLERS}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            f"--cert-dir={self._folder}",
+            # Twenty jobs a second and their pods are more than the defaults allow.
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+        ]
+        command = [str(bin / "kube-controller-manager"), *flags]
+        return Server(f"kube-controller-manager of {self.name}", command, log=self._folder / "controllers.log")
+
+    def _scheduler(self, bin: Path) -> Server:
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            f"--cert-dir={self._folder}",
+        ]
+        command = [str(bin / "kube-scheduler"), *flags]
+        return Server(f"kube-scheduler of {self.name}", command, log=self._folder / "scheduler.log")
+
+    def _kwok(self, bin: Path) -> Server:
+        config = self._folder / "kwok.yaml"
+        config.write_text(_STAGES)
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={config}",
+            "--manage-all-nodes=true",
+            "--node-ip=127.0.0.1",
+            f"--server-address=127.0.0.1:{free_port()}",
+        ]
+        return Server(f"kwok of {self.name}", [str(bin / "kwok"), *flags], log=self._folder / "kwok.log")
+
+
+class Pki:
+    """Certificates and a token for one run."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1", "localhost")
+        self.ca, self.server_cert, self.server_key, self.tokens = (
+            folder / name for name in ("ca.crt", "server.crt", "server.key", "tokens.csv")
+        )
+        authority.cert_pem.write_to_path(str(self.ca))
+        for pem in certificate.cert_chain_pems:
+            pem.write_to_path(str(self.server_cert), append=True)
+        certificate.private_key_pem.write_to_path(str(self.server_key))
+        self.token = secrets.token_hex(16)
+        self.tokens.write_text(f'{self.token},admin,admin,"{_ADMIN_GROUP}"\n')
+
+    def client_context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca))
+
+    def write_kubeconfig(self, path: Path, server: str) -> None:
+        cluster = {"server": server, "certificate-authority": str(self.ca)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+
+
+class ControlPlane:
+    """Clusters by name. The first is the manager's, the others are workers."""
+
+    def __init__(self, folder: Path, bin: Path, names: Sequence[str] = ("manager", "east", "west")) -> None:
+        client, peer = free_port(), free_port()
+        self._etcd = Server(
+            "etcd", [str(bin / "etcd"), *self._etcd_flags(folder, client, peer)], log=folder / "etcd.log"
+        )
+        self._etcd_url = f"http://127.0.0.1:{client}"
+        pki = Pki(folder)
+        self.clusters = {
+            name: Cluster(name, folder / name, bin=bin, etcd=self._etcd_url, pki=pki, worker=name != names[0])
+            for name in names
+        }
+
+    def start(self) -> None:
+        self._etcd.start()
+        self._etcd.wait_for(self._etcd_is_ready, within_s=_READY_S)
+        clusters = list(self.clusters.values())
+        # Started from this thread: a child dies with the thread that has made it.
+        for cluster in clusters:
+            cluster.api_server.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Cluster.wait_ready, clusters))
+            list(pool.map(Cluster.add_nodes, clusters[1:]))
+        for cluster in clusters:
+            cluster.start_controllers()
+
+    def stop(self) -> None:
+        for cluster in self.clusters.values():
+            cluster.stop()
+        self._etcd.kill()
+
+    def _etcd_is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self._etcd_url}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    @staticmethod
+    def _etcd_flags(folder: Path, client: int, peer: int) -> list[str]:
+        return [
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{client}",
+            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
