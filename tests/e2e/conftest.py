@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
 
 import pytest
-import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, prepare
@@ -14,7 +12,6 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     CONFIGMAPS,
-    CRDS,
     EVENTS,
     JOBS,
     LEASES,
@@ -34,8 +31,6 @@ from support.rabbitmq import RabbitBroker
 from support.waiting import eventually
 
 REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
-SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
-"""Kueue's and KubeRay's own definitions, where they lie beside the checkout; else the project's subset is used."""
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=REAL)])
@@ -66,8 +61,6 @@ async def real_world(control_plane: ControlPlane) -> AsyncIterator[World]:
         }
         workers = {ClusterName(name): client for name, client in clients.items() if name != "manager"}
         world = World(manager=clients["manager"], workers=workers)
-        for client in clients.values():
-            await install_shared_crds(world, client)
         await prepare(world)
         standins = [
             asyncio.create_task(controller(client).run())
@@ -81,12 +74,6 @@ async def real_world(control_plane: ControlPlane) -> AsyncIterator[World]:
                 task.cancel()
             await asyncio.gather(*standins, return_exceptions=True)
             await wipe(world)
-
-
-async def install_shared_crds(world: World, client: KubeClient) -> None:
-    for path in sorted(SHARED_CRDS.glob("*/*.yaml")):
-        if path.parent.name in ("kueue", "ray"):
-            await world.ensure(client, CRDS, yaml.safe_load(path.read_text()))
 
 
 async def wipe(world: World) -> None:

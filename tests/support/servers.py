@@ -12,6 +12,8 @@ from support.missing import skip_or_fail
 from support.rabbitmq import SERVER, RabbitBroker
 
 _numbers = itertools.count(1)
+SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
+"""Kueue's and KubeRay's own definitions, where they lie beside the checkout; else the project's subset is used."""
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +53,9 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
     try:
         plane.start()
+        for cluster, kind in itertools.product(plane.clusters.values(), ("kueue", "ray")):
+            if (SHARED_CRDS / kind).is_dir():
+                cluster.kubectl("apply", "--server-side", "-f", str(SHARED_CRDS / kind))
         yield plane
     finally:
         plane.stop()
