@@ -30,81 +30,7 @@ _CONTROLLERS = ",".join(
 _ADMIN_GROUP = "system:masters"
 _NODES = 3
 
-_STAGES = """
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: node-ready}
-spec:
-  resourceRef: {apiGroup: v1, kind: Node}
-  selector:
-    matchExpressions:
-      - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: NotIn, values: ["True"]}
-  next:
-    statusTemplate: |
-      {{ $now := Now }}
-      conditions:
-        - {type: Ready, status: "True", reason: KubeletReady, message: ready, lastHeartbeatTime: {{ $now | Quote }}, lastTransitionTime: {{ $now | Quote }}}
-      phase: Running
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: pod-running}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
-      - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
-      - {key: '.status.phase', operator: In, values: ["Pending"]}
-  next:
-    statusTemplate: |
-      {{ $now := Now }}
-      phase: Running
-      startTime: {{ $now | Quote }}
-      conditions:
-        - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
-        - {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
-        - {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
-        - {type: PodScheduled, status: "True", lastTransitionTime: {{ $now | Quote }}}
-      containerStatuses:
-      {{ range .spec.containers }}
-        - {image: {{ .image | Quote }}, imageID: "", name: {{ .name | Quote }}, ready: true, restartCount: 0, state: {running: {startedAt: {{ $now | Quote }}}}}
-      {{ end }}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: pod-succeeded}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
-      - {key: '.metadata.annotations["slicebus.dev/run-seconds"]', operator: Exists}
-      - {key: '.metadata.deletionTimestamp', operator: DoesNotExist}
-      - {key: '.status.phase', operator: In, values: ["Running"]}
-  delay: {durationMilliseconds: 500}
-  next:
-    statusTemplate: |
-      {{ $now := Now }}
-      phase: Succeeded
-      conditions:
-        - {type: Ready, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
-      containerStatuses:
-      {{ range .spec.containers }}
-        - {image: {{ .image | Quote }}, imageID: "", name: {{ .name | Quote }}, ready: false, restartCount: 0, state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}}
-      {{ end }}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata: {name: pod-delete}
-spec:
-  resourceRef: {apiGroup: v1, kind: Pod}
-  selector:
-    matchExpressions:
-      - {key: '.metadata.deletionTimestamp', operator: Exists}
-  next:
-    finalizers: {empty: true}
-    delete: true
-"""
-"""A node is ready; a pod that has one runs until it is deleted, or for half a second where it says that it ends."""
+_STAGES = Path(__file__).parent / "kwok-stages.yaml"
 
 
 class Cluster:
@@ -216,11 +142,9 @@ class Cluster:
         return Server(f"kube-scheduler of {self.name}", command, log=self._folder / "scheduler.log")
 
     def _kwok(self, bin: Path) -> Server:
-        config = self._folder / "kwok.yaml"
-        config.write_text(_STAGES)
         flags = [
             f"--kubeconfig={self.kubeconfig}",
-            f"--config={config}",
+            f"--config={_STAGES}",
             "--manage-all-nodes=true",
             "--node-ip=127.0.0.1",
             f"--server-address=127.0.0.1:{free_port()}",
