@@ -1,13 +1,12 @@
 """A fleet for each test: once all in this process, once on real servers."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import World, embedded_world, fleet, prepare
+from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
@@ -23,7 +22,6 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.kube.standins.ray import RayClusterController, RayJobController
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from support.controlplane import ControlPlane
@@ -45,34 +43,21 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             control_plane: ControlPlane = request.getfixturevalue("control_plane")
             broker: RabbitBroker = request.getfixturevalue("rabbitmq")
             vhost: str = request.getfixturevalue("vhost")
-            made = await stack.enter_async_context(real_world(control_plane))
+            made = await stack.enter_async_context(wiped_world(control_plane))
             urls = {role: broker.url(vhost, role, role) for role in ("manager", *made.workers)}
         await stack.enter_async_context(fleet(made, urls))
         yield made
 
 
 @asynccontextmanager
-async def real_world(control_plane: ControlPlane) -> AsyncIterator[World]:
+async def wiped_world(control_plane: ControlPlane) -> AsyncIterator[World]:
     """Real API servers, schedulers and Job controllers, nodes by KWOK, and a stand-in for KubeRay."""
-    async with AsyncExitStack() as stack:
-        clients = {
-            name: await stack.enter_async_context(await KubeClient.from_kubeconfig(cluster.kubeconfig))
-            for name, cluster in control_plane.clusters.items()
-        }
-        workers = {ClusterName(name): client for name, client in clients.items() if name != "manager"}
-        world = World(manager=clients["manager"], workers=workers)
-        await prepare(world)
-        standins = [
-            asyncio.create_task(controller(client).run())
-            for client in workers.values()
-            for controller in (RayClusterController, RayJobController)
-        ]
+    kubeconfigs = {ClusterName(name): cluster.kubeconfig for name, cluster in control_plane.clusters.items()}
+    manager = kubeconfigs.pop(ClusterName("manager"))
+    async with real_world(manager, kubeconfigs, ray_stand_in=True) as world:
         try:
             yield world
         finally:
-            for task in standins:
-                task.cancel()
-            await asyncio.gather(*standins, return_exceptions=True)
             await wipe(world)
 
 

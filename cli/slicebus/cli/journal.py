@@ -9,16 +9,14 @@ from typing import Annotated, Any
 import click
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from slicebus.bus.contract import StreamOffset
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
+from slicebus.cli.entries import line
 from slicebus.journal.entry import Entry, Filter, matching
 from slicebus.journal.export import to_line
-from slicebus.journal.summary import summary
 from slicebus.proto.errors import ConfigurationError
-from slicebus.proto.messages import Direction
 from slicebus.proto.topology import JOURNAL
 
 journal = typer.Typer(help="Read the recorded messages.", no_args_is_help=True)
@@ -31,7 +29,6 @@ Correlation = Annotated[str | None, typer.Option(help="Only the messages of this
 Since = Annotated[str | None, typer.Option(help="From then on: 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z.")]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
 
 
 @journal.command()
@@ -56,7 +53,7 @@ def tail(
                 sys.stdout.write(to_line(entry.record).decode() + "\n")
                 sys.stdout.flush()
             else:
-                console.print(_line(entry))
+                console.print(line(entry))
 
     _run(run())
 
@@ -115,18 +112,3 @@ def _offset(since: str | None, *, default: StreamOffset) -> StreamOffset:
     except ValueError as error:
         raise ConfigurationError(f"--since {since}: use 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _line(entry: Entry) -> Text:
-    published = entry.published
-    arrow, colour = _ARROWS.get(entry.direction, ("!", "red")) if entry.direction else ("!", "red")
-    clock = published.astimezone().strftime("%H:%M:%S.%f")[:-3] if published else "-"
-    return Text.assemble(
-        (f"{entry.offset:>7} ", "dim"),
-        (f"{clock} ", "dim"),
-        (f"{arrow} ", colour),
-        (f"{entry.cluster:<12} ", "bold"),
-        (f"{entry.type:<14} ", colour),
-        f"{entry.subject:<32} ",
-        summary(entry),
-    )

@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import typer
 
+from slicebus.cli.demo.command import demo
 from slicebus.cli.journal import journal
 from slicebus.proto.errors import SlicebusError
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.add_typer(journal, name="journal")
 
 

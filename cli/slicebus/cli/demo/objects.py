@@ -1,5 +1,6 @@
 """The objects of the demo: a fleet, a quota, and jobs that grow."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES, RESOURCEFLAVORS, WORKERCLUSTERS, Resource
@@ -12,6 +13,9 @@ SYSTEM_NAMESPACE = "slicebus-system"
 QUEUE = "main"
 CLUSTER_QUEUE = "batch"
 FLAVOR = "default"
+IMAGE = "busybox"
+RAY_IMAGE = "rayproject/ray:2.52.0"
+"""Only a real kubelet pulls images."""
 
 
 def namespace(name: str) -> Manifest:
@@ -52,34 +56,34 @@ def quota(cpu: int) -> list[tuple[Resource, Manifest]]:
     ]
 
 
-def job(name: str, *, parallelism: int = 1, cpu: str = "1") -> Manifest:
+def job(name: str, *, parallelism: int = 1, image: str = IMAGE) -> Manifest:
     """An elastic Job."""
     spec = {
         "parallelism": parallelism,
         "completions": 1000,
         "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
-        "template": {"spec": pod_spec(cpu) | {"restartPolicy": "Never"}},
+        "template": {"spec": pod_spec("1", image=image, command=["sleep", "3600"]) | {"restartPolicy": "Never"}},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _queued(name), "spec": spec}
 
 
-def ray_cluster_spec(*, replicas: int = 1, autoscaling: bool = True) -> Manifest:
+def ray_cluster_spec(*, replicas: int = 1, image: str = RAY_IMAGE) -> Manifest:
     """The spec of a RayCluster with one worker group."""
-    head = {"rayStartParams": {}, "template": {"spec": pod_spec("500m", name="ray-head")}}
+    head = {"rayStartParams": {}, "template": {"spec": pod_spec("500m", name="ray-head", image=image)}}
     group = {
         "groupName": "small-group",
         "replicas": replicas,
         "minReplicas": 0,
         "maxReplicas": 20,
         "rayStartParams": {},
-        "template": {"spec": pod_spec("1", name="ray-worker")},
+        "template": {"spec": pod_spec("1", name="ray-worker", image=image)},
     }
-    return {"enableInTreeAutoscaling": autoscaling, "headGroupSpec": head, "workerGroupSpecs": [group]}
+    return {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": [group]}
 
 
-def ray_cluster(name: str, *, replicas: int = 1) -> Manifest:
+def ray_cluster(name: str, *, replicas: int = 1, image: str = RAY_IMAGE) -> Manifest:
     """An elastic RayCluster, with the autoscaler."""
-    spec = ray_cluster_spec(replicas=replicas) | {"managedBy": kueue.MANAGED_BY_MULTIKUEUE}
+    spec = ray_cluster_spec(replicas=replicas, image=image) | {"managedBy": kueue.MANAGED_BY_MULTIKUEUE}
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _queued(name), "spec": spec}
 
 
@@ -94,10 +98,10 @@ def ray_job(name: str, *, replicas: int = 1) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _queued(name), "spec": spec}
 
 
-def pod_spec(cpu: str, *, name: str = "main") -> Manifest:
+def pod_spec(cpu: str, *, image: str, name: str = "main", command: Sequence[str] = ()) -> Manifest:
     """One container."""
-    container = {"name": name, "image": "pause", "resources": {"requests": {"cpu": cpu}}}
-    return {"containers": [container]}
+    container: Manifest = {"name": name, "image": image, "resources": {"requests": {"cpu": cpu}}}
+    return {"containers": [container | ({"command": list(command)} if command else {})]}
 
 
 def _queued(name: str) -> Manifest:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.embedded import EmbeddedApiServer
-from slicebus.kube.resources import CRDS, NAMESPACES, NODES, RAYJOBS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.resources import CRDS, NAMESPACES, NODES, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.standins import crds as ray_crds
 from slicebus.kube.standins.jobs import JobController
 from slicebus.kube.standins.pods import PodRunner
@@ -69,6 +70,30 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
                     PodRunner(client),
                 )
             ]
+        async with _running(*standins):
+            yield world
+
+
+@asynccontextmanager
+async def real_world(
+    manager: Path, workers: Mapping[ClusterName, Path], *, ray_stand_in: bool | None = None
+) -> AsyncIterator[World]:
+    """Clusters by their kubeconfigs. The stand-in plays KubeRay; by default where a worker has no RayClusters."""
+    async with AsyncExitStack() as stack:
+
+        async def client(kubeconfig: Path) -> KubeClient:
+            return await stack.enter_async_context(await KubeClient.from_kubeconfig(kubeconfig))
+
+        world = World(
+            manager=await client(manager), workers={name: await client(path) for name, path in workers.items()}
+        )
+        played = [
+            worker
+            for worker in world.workers.values()
+            if (not await worker.serves(RAYCLUSTERS) if ray_stand_in is None else ray_stand_in)
+        ]
+        await prepare(world)
+        standins = (kind(worker).run() for worker in played for kind in (RayClusterController, RayJobController))
         async with _running(*standins):
             yield world
 

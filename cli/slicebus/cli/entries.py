@@ -1,0 +1,31 @@
+"""Recorded messages as lines for people."""
+
+from rich.text import Text
+
+from slicebus.journal.entry import Entry
+from slicebus.journal.summary import summary
+from slicebus.proto.messages import Direction
+
+_ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
+_UNREADABLE = ("!", "red")
+
+
+def arrow(entry: Entry) -> tuple[str, str]:
+    """A mark for the direction, and its style."""
+    return _ARROWS.get(entry.direction, _UNREADABLE) if entry.direction else _UNREADABLE
+
+
+def line(entry: Entry) -> Text:
+    """Offset, time, direction, cluster, type, job, and what it says."""
+    published = entry.published
+    mark, colour = arrow(entry)
+    clock = published.astimezone().strftime("%H:%M:%S.%f")[:-3] if published else "-"
+    return Text.assemble(
+        (f"{entry.offset:>7} ", "dim"),
+        (f"{clock} ", "dim"),
+        (f"{mark} ", colour),
+        (f"{entry.cluster:<12} ", "bold"),
+        (f"{entry.type:<14} ", colour),
+        f"{entry.subject:<32} ",
+        summary(entry),
+    )

@@ -1,0 +1,132 @@
+"""A recording as one HTML file that needs nothing else: each job's size over time, and each story hop by hop."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from slicebus.journal.timeline import Hop, Size, Story
+
+WIDTH, HEIGHT = 1000.0, 90.0
+"""Of a chart, in its own units: the browser scales it."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One series of a job's chart."""
+
+    name: str
+    points: str
+    """SVG's `x,y x,y`, as steps."""
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """One job's size over time."""
+
+    job: str
+    most: int
+    lines: tuple[Line, ...]
+    marks: tuple[tuple[float, str], ...]
+    """Where its stories begin, and their titles."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """One hop of a story: where its time lies in the story, in percent."""
+
+    hop: Hop
+    left: float
+    width: float
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One story with its bars."""
+
+    story: Story
+    bars: tuple[Bar, ...]
+
+
+def page(*, title: str, note: str, stories: Sequence[Story], sizes: dict[str, list[Size]]) -> str:
+    """The page. `note` says where the recording is from."""
+    moments = [size.at for points in sizes.values() for size in points]
+    began, ended = (min(moments), max(moments)) if moments else (None, None)
+    charts = [] if began is None or ended is None else _charts(stories, sizes, began, ended)
+    return _template().render(
+        title=title,
+        note=note,
+        began=began,
+        took=ended - began if began and ended else timedelta(),
+        charts=charts,
+        rows=[_row(story) for story in stories],
+        width=WIDTH,
+        height=HEIGHT,
+        milliseconds=milliseconds,
+    )
+
+
+def milliseconds(span: timedelta) -> str:
+    """`8 ms`, `1.25 s`, `3 min 20 s`."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _charts(stories: Sequence[Story], sizes: dict[str, list[Size]], began: datetime, ended: datetime) -> list[Chart]:
+    span = max((ended - began).total_seconds(), 0.001)
+
+    def x(at: datetime) -> float:
+        return round((at - began).total_seconds() / span * WIDTH, 1)
+
+    charts = []
+    for job, points in sizes.items():
+        most = max((max(p.wanted or 0, p.granted or 0, p.ready or 0) for p in points), default=0)
+        values: dict[str, Callable[[Size], int | None]] = {
+            "wanted": lambda size: size.wanted,
+            "granted": lambda size: size.granted,
+            "ready": lambda size: size.ready,
+        }
+        lines = tuple(Line(name, _steps(points, value, x, most)) for name, value in values.items())
+        marks = tuple((x(story.began), story.title) for story in stories if story.job == job)
+        charts.append(Chart(job=job, most=most, lines=lines, marks=marks))
+    return charts
+
+
+def _steps(
+    points: Sequence[Size], value: Callable[[Size], int | None], x: Callable[[datetime], float], most: int
+) -> str:
+    """A line that keeps its height until the next value, and ends at the right edge."""
+    found, last = [], None
+    for point in points:
+        count = value(point)
+        if count is None:
+            continue
+        y = round(HEIGHT - count / max(most, 1) * (HEIGHT - 6) - 3, 1)
+        if last is not None:
+            found.append(f"{x(point.at)},{last}")
+        found.append(f"{x(point.at)},{y}")
+        last = y
+    if last is not None:
+        found.append(f"{WIDTH},{last}")
+    return " ".join(found)
+
+
+def _row(story: Story) -> Row:
+    whole = max(story.took.total_seconds(), 1e-6)
+    starts = [hop.since_start.total_seconds() / whole * 100 for hop in story.hops]
+    ends = [*starts[1:], 100.0]
+    bars = (
+        Bar(hop=hop, left=round(start, 2), width=round(end - start, 2))
+        for hop, start, end in zip(story.hops, starts, ends, strict=True)
+    )
+    return Row(story=story, bars=tuple(bars))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("slicebus.journal", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("page.html.j2")
