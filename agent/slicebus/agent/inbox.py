@@ -9,9 +9,10 @@ from slicebus.agent.orders import Step
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
-from slicebus.agent.views import JOB_RESOURCES, JobKey
+from slicebus.agent.views import JobKey
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import dispatch
+from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.commands import Publish
 from slicebus.process.executor import Executor
 from slicebus.proto.codec import decode

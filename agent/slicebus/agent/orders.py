@@ -8,8 +8,8 @@ ConflictError when the order has to wait for something that is still going.
 from collections.abc import Callable, Sequence
 
 from slicebus.agent import marks
-from slicebus.agent.views import JOB_RESOURCES, WorkerView
-from slicebus.kube.resources import WORKLOADS
+from slicebus.agent.views import WorkerView
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.errors import ConflictError, PermanentError
 from slicebus.proto.messages import (

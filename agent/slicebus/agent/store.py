@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from slicebus.agent import marks
-from slicebus.agent.views import JOB_RESOURCES, JobKey, WorkerView
+from slicebus.agent.views import JobKey, WorkerView
 from slicebus.kube.cache import Cache, Change
-from slicebus.kube.resources import JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.kube.resources import JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS

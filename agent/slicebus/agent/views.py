@@ -2,11 +2,7 @@
 
 import msgspec
 
-from slicebus.kube.resources import JOBS, RAYCLUSTERS, RAYJOBS, Resource
 from slicebus.proto.messages import Manifest
-
-JOB_RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (JOBS, RAYCLUSTERS, RAYJOBS)}
-"""The resource of each job kind."""
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):

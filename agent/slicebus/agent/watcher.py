@@ -9,8 +9,9 @@ from slicebus.agent import watching
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
-from slicebus.agent.views import JOB_RESOURCES, JobKey, WorkerView
+from slicebus.agent.views import JobKey, WorkerView
 from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Command, Publish
 from slicebus.process.executor import Executor

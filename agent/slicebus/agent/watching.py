@@ -7,8 +7,8 @@ nor makes it twice.
 import msgspec
 
 from slicebus.agent import marks
-from slicebus.agent.views import JOB_RESOURCES, WorkerView
-from slicebus.kube.resources import PODS, WORKLOADS
+from slicebus.agent.views import WorkerView
+from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import ClusterName, Counts, JobPhase, JobRef, Manifest, PodSetStatus, ScaleRequest, Status
 from slicebus.slices import kueue

@@ -1,4 +1,4 @@
-"""The `slicebus` command line. A command's code is loaded when it is called: an image has only its own role's parts."""
+"""The `slicebus` command line. A role's code is loaded when it is called."""
 
 import sys
 from importlib import import_module
@@ -7,6 +7,7 @@ from importlib.metadata import version
 import typer
 
 from slicebus.cli.demo.command import demo
+from slicebus.cli.doctor import doctor
 from slicebus.cli.journal import journal
 from slicebus.proto.errors import SlicebusError
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(doctor)
 app.add_typer(journal, name="journal")
 
 

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
 
 _TOMBSTONES = 4096
-"""How many deleted UIDs are remembered against events that were under way when the delete was seen."""
+"""How many objects that went are remembered, against events that were under way when they did."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -39,7 +39,8 @@ class Cache:
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
         }
-        self._gone: dict[str, None] = {}
+        self._gone: dict[str, int] = {}
+        """By UID, the version at which an object went. With a newer one it may be back in a selector's sight."""
         self._callbacks: list[Callable[[Change], None]] = []
 
     def get(self, namespace: str | None, name: str) -> Manifest | None:
@@ -67,7 +68,7 @@ class Cache:
         """Take an object in, unless a newer state of it is known."""
         key, metadata = _key(manifest), manifest["metadata"]
         old = self._objects.get(key)
-        if metadata["uid"] in self._gone:
+        if _version(manifest) <= self._gone.get(metadata["uid"], -1):
             return
         if old is not None:
             if old["metadata"]["uid"] == metadata["uid"]:
@@ -78,24 +79,27 @@ class Cache:
         self._store(key, manifest, old)
 
     def remove(self, manifest: Manifest) -> None:
-        """Drop an object, and anything that still arrives of it."""
+        """Drop an object, and anything older that still arrives of it."""
+        self._remove(manifest, _version(manifest))
+
+    def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
+        """Take a whole list in, as of its version: what is not in it is gone, unless it was put in since."""
+        listed, version = {manifest["metadata"]["uid"]: manifest for manifest in manifests}, int(resource_version or 0)
+        for manifest in self.all():
+            if manifest["metadata"]["uid"] not in listed and _version(manifest) <= version:
+                self._remove(manifest, version)
+        for manifest in listed.values():
+            self.put(manifest)
+        self.synced.set()
+
+    def _remove(self, manifest: Manifest, version: int) -> None:
         key, uid = _key(manifest), manifest["metadata"]["uid"]
-        self._gone[uid] = None
+        self._gone[uid] = version
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
         old = self._objects.get(key)
         if old is not None and old["metadata"]["uid"] == uid:
             self._store(key, None, old)
-
-    def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
-        """Take a whole list in, as of its version: what is not in it is gone, unless it was put in since."""
-        listed = {manifest["metadata"]["uid"]: manifest for manifest in manifests}
-        for manifest in self.all():
-            if manifest["metadata"]["uid"] not in listed and _version(manifest) <= int(resource_version or 0):
-                self.remove(manifest)
-        for manifest in listed.values():
-            self.put(manifest)
-        self.synced.set()
 
     def _store(self, key: Key, new: Manifest | None, old: Manifest | None) -> None:
         for name, indexer in self._indexers.items():

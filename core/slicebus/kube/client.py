@@ -91,7 +91,13 @@ class KubeClient:
         return cls(ApiClient(configuration))
 
     @classmethod
-    async def from_kubeconfig(cls, path: str | Path | None = None, *, context: str | None = None) -> Self:
+    async def from_kubeconfig(
+        cls,
+        path: str | Path | None = None,
+        *,
+        context: str | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+    ) -> Self:
         """A server by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
         configuration = Configuration()
         try:
@@ -100,19 +106,25 @@ class KubeClient:
             )
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(f"kubeconfig: {error}") from error
-        return cls(ApiClient(configuration))
+        return cls(ApiClient(configuration), timeouts=timeouts)
 
     @classmethod
-    async def connect(cls, *, kubeconfig: str | Path | None = None, context: str | None = None) -> Self:
+    async def connect(
+        cls,
+        *,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008
+    ) -> Self:
         """The cluster that this process runs in; with a kubeconfig or outside of a cluster, that of the kubeconfig."""
         if kubeconfig or context:
-            return await cls.from_kubeconfig(kubeconfig, context=context)
+            return await cls.from_kubeconfig(kubeconfig, context=context, timeouts=timeouts)
         configuration = Configuration()
         try:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException:
-            return await cls.from_kubeconfig()
-        return cls(ApiClient(configuration))
+            return await cls.from_kubeconfig(timeouts=timeouts)
+        return cls(ApiClient(configuration), timeouts=timeouts)
 
     async def __aenter__(self) -> Self:
         return self

@@ -34,7 +34,7 @@ class WorkQueue(Generic[Key]):
         self._waiting: dict[Key, None] = {}
         self._active: set[Key] = set()
         self._again: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._pauses: dict[Key, float] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Event()
 
@@ -50,11 +50,14 @@ class WorkQueue(Generic[Key]):
             self._ready.set()
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Have a key handled after a while, unless it is added before."""
-        timer = self._timers.pop(key, None)
+        """Have a key handled after a while, unless it is added before. Of several appointments the first one counts."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + delay_s:
+            return
         if timer is not None:
             timer.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._due, key)
+        self._timers[key] = loop.call_later(delay_s, self._due, key)
 
     @property
     def idle(self) -> bool:
@@ -85,9 +88,9 @@ class WorkQueue(Generic[Key]):
                 self._retry(key, error)
             except (PermanentError, ProtocolError) as error:
                 _log.error("workqueue.dropped", queue=self._name, key=str(key), error=str(error))
-                self._failures.pop(key, None)
+                self._pauses.pop(key, None)
             else:
-                self._failures.pop(key, None)
+                self._pauses.pop(key, None)
             finally:
                 self._active.discard(key)
                 if key in self._again:
@@ -104,8 +107,8 @@ class WorkQueue(Generic[Key]):
         return key
 
     def _retry(self, key: Key, error: Exception) -> None:
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        pause_s = min(_PAUSE_FIRST_S * 2**failures, _PAUSE_MOST_S) * random.uniform(0.5, 1.5)
+        wait_s = self._pauses.get(key, _PAUSE_FIRST_S)
+        self._pauses[key] = min(wait_s * 2, _PAUSE_MOST_S)
+        pause_s = wait_s * random.uniform(0.5, 1.5)
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)

@@ -7,10 +7,9 @@ dispatched and not applied is published again, by this process or the next.
 
 import msgspec
 
-from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, without_server_fields
 from slicebus.manager.records import ABSENT, Dispatch, applied_version, content_hash, wish_of
-from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import ClusterName, Delete, Manifest, PodSetFlavor, Relabel, WorkloadSpec

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
 from slicebus.manager.records import Requested, annotation, applied_version
-from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope

@@ -6,7 +6,7 @@ job changes. A job that needs nothing gives no commands.
 
 from collections.abc import Sequence
 
-from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager import dispatch
 from slicebus.manager.manifests import (
     counts_patch,
@@ -18,7 +18,6 @@ from slicebus.manager.manifests import (
 )
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.records import Wish, wish_of
-from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, Patch
 from slicebus.proto.messages import JobPhase, Manifest

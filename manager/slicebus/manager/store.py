@@ -7,6 +7,7 @@ import structlog
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
+    JOB_RESOURCES,
     LOCALQUEUES,
     RESOURCEFLAVORS,
     WORKERCLUSTERS,
@@ -16,7 +17,6 @@ from slicebus.kube.resources import (
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.records import job_ref
-from slicebus.manager.resources import JOB_RESOURCES
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.slices import kueue

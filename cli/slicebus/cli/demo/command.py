@@ -123,7 +123,7 @@ async def _run(parts: Parts, console: Console, images: Images, *, timeline: Path
             await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
             console.print(f"\nTimeline: [bold]{timeline}[/bold], open it in a browser.")
             if keep:
-                await _keep(console, world)
+                await _keep(world)
         finally:
             await clean_up(world, observer)
 
@@ -146,19 +146,19 @@ async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
 
 
 def _print_resizes(console: Console, told: Sequence[Story]) -> None:
-    table = Table(title="Resizes, from the first message to the last pod's readiness", title_justify="left", box=None)
+    table = Table(title="\nResizes, from the first message to the last pod's readiness", title_justify="left", box=None)
     for column in ("job", "cluster", "resize", "took"):
-        table.add_column(column, justify="right" if column == "took" else "left", header_style="dim")
+        table.add_column(column, justify="right" if column == "took" else "left", header_style="dim", no_wrap=True)
     table.add_column("")
     for story in told:
         if story.title.startswith("resize"):
             note = "it waited for quota" if story.waited_for else ""
-            table.add_row(story.job, story.cluster, story.title, milliseconds(story.took), note)
-    console.print()
+            table.add_row(story.job, story.cluster, story.title.removeprefix("resize "), milliseconds(story.took), note)
     console.print(table)
 
 
-async def _keep(console: Console, world: World) -> None:
+async def _keep(world: World) -> None:
+    console = Console(soft_wrap=True)
     console.print("\nThe fleet runs on until Ctrl-C. Try:")
     console.print(f"  kubectl --server {world.manager.host} get workerclusters,clusterqueues,workloads -A")
     for name, client in world.workers.items():

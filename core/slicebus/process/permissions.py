@@ -1,0 +1,40 @@
+"""What a role may do in its cluster, as data: the charts grant just this, `slicebus doctor` asks the server for it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import Resource
+
+READ = ("get", "list", "watch")
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """Verbs on one resource."""
+
+    resource: Resource
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    own_namespace: bool = False
+    """Only in the namespace that the role runs in."""
+
+    def __str__(self) -> str:
+        name = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+        group = f".{self.resource.group}" if self.resource.group else ""
+        return f"{name}{group}"
+
+
+async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace: str) -> list[str]:
+    """What the server's authorizer does not allow, as `verb resource`."""
+    return [
+        f"{verb} {permission}{f' in {namespace}' if permission.own_namespace else ''}"
+        for permission in wanted
+        for verb in permission.verbs
+        if not await client.can_i(
+            verb,
+            permission.resource,
+            namespace=namespace if permission.own_namespace else "",
+            subresource=permission.subresource,
+        )
+    ]

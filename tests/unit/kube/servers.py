@@ -1,0 +1,32 @@
+"""An API server in this process, with everything that both roles read and write."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.embedded import EmbeddedApiServer
+from slicebus.kube.resources import CRDS, NAMESPACES
+from slicebus.kube.standins import crds as ray_crds
+
+NAMESPACE = "team"
+SYSTEM = "slicebus-system"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubeClient]:
+    """A client of a fresh server that has the namespaces and the definitions."""
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
+        for definition in (*custom_resource_definitions(), *custom_resource_definitions(ray_crds.__name__)):
+            await client.create(CRDS, definition)
+        for name in (NAMESPACE, SYSTEM):
+            await client.create(NAMESPACES, {"metadata": {"name": name}})
+        yield client
+
+
+def config_map(name: str = "one", **data: str) -> dict[str, Any]:
+    """The simplest object there is."""
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

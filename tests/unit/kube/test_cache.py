@@ -1,0 +1,150 @@
+"""What a cache believes, whatever order the news comes in."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.kube.cache import Cache, Change
+
+Manifest = dict[str, Any]
+
+
+def an_object(version: int, *, name: str = "a", uid: str = "u1", color: str = "red") -> Manifest:
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": uid, "resourceVersion": str(version)},
+        "color": color,
+    }
+
+
+def versions(cache: Cache) -> dict[str, int]:
+    return {f"{m['metadata']['name']}/{m['metadata']['uid']}": int(m["metadata"]["resourceVersion"]) for m in cache.all()}
+
+
+def play(cache: Cache, *news: tuple[Any, ...]) -> None:
+    for what, *rest in news:
+        getattr(cache, what)(*rest)
+
+
+SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
+    "a newer state": ([("put", an_object(5)), ("put", an_object(7))], {"a/u1": 7}),
+    "an older state that the watch brings after our own write": (
+        [("put", an_object(7)), ("put", an_object(5))],
+        {"a/u1": 7},
+    ),
+    "versions are numbers, not text": ([("put", an_object(9)), ("put", an_object(10))], {"a/u1": 10}),
+    "deleted": ([("put", an_object(5)), ("remove", an_object(6))], {}),
+    "what was under way when it was deleted": (
+        [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(7))],
+        {},
+    ),
+    "our own write, answered before the watch brings the delete": (
+        [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(8))],
+        {},
+    ),
+    "back in the selector's sight": (
+        [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(9))],
+        {"a/u1": 9},
+    ),
+    "back in the selector's sight, found by a list": (
+        [("put", an_object(5)), ("remove", an_object(8)), ("replace", [an_object(9)], "10")],
+        {"a/u1": 9},
+    ),
+    "another object has taken the name": ([("put", an_object(5)), ("put", an_object(9, uid="u2"))], {"a/u2": 9}),
+    "the delete of the one before comes late": (
+        [("put", an_object(5)), ("put", an_object(9, uid="u2")), ("remove", an_object(8))],
+        {"a/u2": 9},
+    ),
+    "a late word of the one before": (
+        [("put", an_object(9, uid="u2")), ("put", an_object(5, uid="u1"))],
+        {"a/u2": 9},
+    ),
+    "a list drops what is gone": (
+        [("put", an_object(5)), ("put", an_object(6, name="b", uid="u2")), ("replace", [an_object(5)], "20")],
+        {"a/u1": 5},
+    ),
+    "a list keeps what was put in after it was made": (
+        [("put", an_object(25)), ("replace", [], "20")],
+        {"a/u1": 25},
+    ),
+    "a list does not bring back an older state": (
+        [("put", an_object(25)), ("replace", [an_object(18)], "20")],
+        {"a/u1": 25},
+    ),
+    "what a list dropped does not come back by a late event": (
+        [("put", an_object(5)), ("replace", [], "20"), ("put", an_object(18))],
+        {},
+    ),
+    "a list in which another object has the name": (
+        [("put", an_object(5)), ("replace", [an_object(15, uid="u2")], "20")],
+        {"a/u2": 15},
+    ),
+}
+
+
+@pytest.mark.parametrize(("news", "expected"), SEQUENCES.values(), ids=SEQUENCES.keys())
+async def test_what_is_believed(news: list[tuple[Any, ...]], expected: dict[str, int]) -> None:
+    cache = Cache()
+    play(cache, *news)
+    assert versions(cache) == expected
+
+
+async def test_it_is_synced_after_the_first_list() -> None:
+    cache = Cache()
+    cache.put(an_object(1))
+    assert not cache.synced.is_set()
+    cache.replace([], "3")
+    assert cache.synced.is_set()
+
+
+async def test_an_index_follows_every_change() -> None:
+    cache = Cache(indexes={"color": lambda manifest: [manifest["color"]]})
+    cache.put(an_object(1))
+    cache.put(an_object(2, name="b", uid="u2"))
+    assert len(cache.by("color", "red")) == 2
+    cache.put(an_object(3, color="blue"))
+    assert [m["metadata"]["name"] for m in cache.by("color", "red")] == ["b"]
+    assert [m["metadata"]["name"] for m in cache.by("color", "blue")] == ["a"]
+    cache.remove(an_object(4, color="blue"))
+    assert cache.by("color", "blue") == []
+    assert cache.by("color", "never seen") == []
+
+
+async def test_an_object_under_several_values_of_an_index() -> None:
+    cache = Cache(indexes={"letters": lambda manifest: list(manifest["color"])})
+    cache.put(an_object(1, color="ab"))
+    cache.put(an_object(2, color="bc"))
+    assert [len(cache.by("letters", letter)) for letter in "abc"] == [0, 1, 1]
+
+
+async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
+    cache, heard = Cache(), list[Change]()
+    cache.put(an_object(1))
+    cache.subscribe(heard.append)
+    cache.put(an_object(2))
+    cache.put(an_object(2))
+    cache.remove(an_object(3))
+    cache.remove(an_object(3))
+    assert [(c.old and c.old["metadata"]["resourceVersion"], c.new and c.new["metadata"]["resourceVersion"]) for c in heard] == [
+        (None, "1"),
+        ("1", "2"),
+        ("2", None),
+    ]
+
+
+async def test_cluster_scoped_objects_have_no_namespace() -> None:
+    cache = Cache()
+    cache.put({"metadata": {"name": "east", "uid": "u", "resourceVersion": "1"}})
+    assert cache.get(None, "east") is not None
+    assert cache.get("", "east") is not None
+    assert cache.get("team", "east") is None
+    assert len(cache) == 1
+
+
+@given(order=st.permutations([("put", 1), ("put", 2), ("put", 3), ("put", 4), ("remove", 5)]))
+async def test_every_order_of_one_objects_news_ends_the_same(order: list[tuple[str, int]]) -> None:
+    cache = Cache()
+    for what, version in order:
+        getattr(cache, what)(an_object(version))
+    assert len(cache) == 0

@@ -1,0 +1,95 @@
+"""Every answer of an API server, and every way in which a connection fails, as one of our errors."""
+
+import asyncio
+import ssl
+
+import aiohttp
+import orjson
+import pytest
+
+from slicebus.kube.failures import error_of, translated
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    ThrottledError,
+    UnavailableError,
+)
+
+
+def status(reason: str = "", message: str = "no") -> bytes:
+    return orjson.dumps({"kind": "Status", "status": "Failure", "message": message, "reason": reason})
+
+
+ANSWERS: dict[str, tuple[int, bytes, type[SlicebusError]]] = {
+    "bad request": (400, status("BadRequest"), InvalidError),
+    "unauthorized": (401, status("Unauthorized"), ForbiddenError),
+    "forbidden": (403, status("Forbidden"), ForbiddenError),
+    "not found": (404, status("NotFound"), NotFoundError),
+    "method not allowed": (405, status("MethodNotAllowed"), InvalidError),
+    "conflict": (409, status("Conflict"), ConflictError),
+    "the name is taken": (409, status("AlreadyExists"), AlreadyExistsError),
+    "gone": (410, status("Gone"), ExpiredError),
+    "expired": (410, status("Expired"), ExpiredError),
+    "too large": (413, status("RequestEntityTooLarge"), InvalidError),
+    "media type": (415, status("UnsupportedMediaType"), InvalidError),
+    "invalid": (422, status("Invalid"), InvalidError),
+    "too many requests": (429, status("TooManyRequests"), ThrottledError),
+    "internal": (500, status("InternalError"), UnavailableError),
+    "a proxy's page": (502, b"<html>Bad Gateway</html>", UnavailableError),
+    "unavailable": (503, status("ServiceUnavailable"), UnavailableError),
+    "timeout": (504, status("Timeout"), UnavailableError),
+    "a code that no table knows": (418, b"", UnavailableError),
+}
+
+
+@pytest.mark.parametrize(("code", "body", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_an_answer(code: int, body: bytes, expected: type[SlicebusError]) -> None:
+    error = error_of(code, body)
+    assert type(error) is expected
+    assert str(error).startswith(f"{code}: ")
+
+
+BODIES = {
+    "a Status": (status(message='jobs "a" not found'), '404: jobs "a" not found'),
+    "text": (b"404 page not found", "404: 404 page not found"),
+    "not UTF-8": (b"\xff\xfe", "404: \ufffd\ufffd"),
+    "a JSON list": (b"[1]", "404: [1]"),
+    "a JSON number": (b"7", "404: 7"),
+    "an object without a message": (b'{"a":1}', '404: {"a":1}'),
+    "endless": (b"x" * 10_000, "404: " + "x" * 300),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), BODIES.values(), ids=BODIES.keys())
+def test_the_text_is_the_servers_or_an_excerpt(body: bytes, expected: str) -> None:
+    assert str(error_of(404, body)) == expected
+
+
+EXCEPTIONS = {
+    "refused": ConnectionRefusedError(111, "refused"),
+    "reset": ConnectionResetError(104, "reset"),
+    "disconnected": aiohttp.ServerDisconnectedError(),
+    "cut short": aiohttp.ClientPayloadError("cut"),
+    "timeout": TimeoutError(),
+    "aiohttp's timeout": aiohttp.ServerTimeoutError("sock read"),
+    "no such host": aiohttp.ClientOSError(-2, "Name or service not known"),
+    "TLS": ssl.SSLError(1, "handshake failure"),
+}
+
+
+@pytest.mark.parametrize("foreign", EXCEPTIONS.values(), ids=EXCEPTIONS.keys())
+def test_what_keeps_a_server_from_answering_is_unavailable(foreign: Exception) -> None:
+    with pytest.raises(UnavailableError, match="GET /version: .+") as raised, translated("GET /version"):
+        raise foreign
+    assert raised.value.__cause__ is foreign
+
+
+@pytest.mark.parametrize("own", [asyncio.CancelledError(), NotFoundError("x"), ValueError("a bug")], ids=repr)
+def test_everything_else_passes(own: BaseException) -> None:
+    with pytest.raises(type(own)), translated("GET /version"):
+        raise own

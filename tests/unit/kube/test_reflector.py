@@ -1,0 +1,191 @@
+"""A reflector against a scripted source: what it asks for, when, and what its cache believes."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.client import ListPage, WatchEvent
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import CONFIGMAPS
+from slicebus.proto.errors import ExpiredError, ForbiddenError, InvalidError, ThrottledError, UnavailableError
+from unit.kube.loop_time import START_S, LoopTime
+
+Manifest = dict[str, Any]
+Watched = list[WatchEvent | Exception]
+
+
+def an_object(name: str, version: int) -> Manifest:
+    return {"metadata": {"namespace": "team", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
+
+
+def page(version: int, *items: Manifest, more: str = "") -> ListPage:
+    return ListPage(items=list(items), resource_version=str(version), continue_token=more)
+
+
+def event(type: Any, name: str, version: int) -> WatchEvent:
+    return WatchEvent(type, an_object(name, version))
+
+
+def bookmark(version: int) -> WatchEvent:
+    return WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+class Source:
+    """Answers in the order of a script, and then never again."""
+
+    def __init__(self, *script: ListPage | Watched | Exception) -> None:
+        self._script = deque(script)
+        self.asked: list[tuple[Any, ...]] = []
+        self.at: list[float] = []
+        self.over = asyncio.Event()
+
+    async def list(self, resource: Any, *, continue_token: str | None, **_: Any) -> ListPage:
+        answer = await self._next("list", continue_token)
+        assert isinstance(answer, ListPage)
+        return answer
+
+    async def watch(self, resource: Any, *, resource_version: str, **_: Any) -> AsyncIterator[WatchEvent]:
+        answer = await self._next("watch", resource_version)
+        assert isinstance(answer, list)
+        for each in answer:
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+    async def _next(self, *asked: Any) -> ListPage | Watched:
+        self.asked.append(asked)
+        self.at.append(asyncio.get_running_loop().time() - START_S)
+        if not self._script:
+            self.over.set()
+            await asyncio.Event().wait()
+        answer = self._script.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def play(*script: ListPage | Watched | Exception) -> tuple[Source, Cache]:
+    """Run a reflector until the script is over."""
+    source, cache = Source(*script), Cache()
+    running = asyncio.create_task(Reflector(source, CONFIGMAPS, cache).run())
+    await asyncio.wait((running, asyncio.create_task(source.over.wait())), return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    return source, cache
+
+
+def names(cache: Cache) -> list[str]:
+    return sorted(manifest["metadata"]["name"] for manifest in cache.all())
+
+
+STORIES: dict[str, tuple[list[ListPage | Watched | Exception], list[tuple[Any, ...]], list[str]]] = {
+    "list, then watch from there": (
+        [page(5, an_object("a", 3)), [event("ADDED", "b", 6)]],
+        [("list", None), ("watch", "5"), ("watch", "6")],
+        ["a", "b"],
+    ),
+    "a list of several pages": (
+        [page(5, an_object("a", 1), more="t1"), page(5, an_object("b", 2), more="t2"), page(5, an_object("c", 3))],
+        [("list", None), ("list", "t1"), ("list", "t2"), ("watch", "5")],
+        ["a", "b", "c"],
+    ),
+    "a page that has expired begins the list again": (
+        [page(5, an_object("a", 1), more="t1"), ExpiredError("410"), page(9, an_object("b", 8))],
+        [("list", None), ("list", "t1"), ("list", None), ("watch", "9")],
+        ["b"],
+    ),
+    "events change the cache": (
+        [
+            page(5, an_object("a", 3), an_object("b", 4)),
+            [event("MODIFIED", "a", 6), event("DELETED", "b", 7), event("ADDED", "c", 8)],
+        ],
+        [("list", None), ("watch", "5"), ("watch", "8")],
+        ["a", "c"],
+    ),
+    "a bookmark moves the place and nothing else": (
+        [page(5, an_object("a", 3)), [bookmark(40)]],
+        [("list", None), ("watch", "5"), ("watch", "40")],
+        ["a"],
+    ),
+    "a watch that ends goes on where it was": (
+        [page(5), [event("ADDED", "a", 6)], [], [event("ADDED", "b", 9)]],
+        [("list", None), ("watch", "5"), ("watch", "6"), ("watch", "6"), ("watch", "9")],
+        ["a", "b"],
+    ),
+    "a connection that breaks goes on where it was": (
+        [page(5), [event("ADDED", "a", 6), UnavailableError("reset")], [event("ADDED", "b", 7)]],
+        [("list", None), ("watch", "5"), ("watch", "6"), ("watch", "7")],
+        ["a", "b"],
+    ),
+    "410 at once lists again and finds what went meanwhile": (
+        [page(5, an_object("a", 3), an_object("b", 4)), ExpiredError("410"), page(30, an_object("b", 4))],
+        [("list", None), ("watch", "5"), ("list", None), ("watch", "30")],
+        ["b"],
+    ),
+    "410 in the middle of a watch": (
+        [page(5), [event("ADDED", "a", 6), ExpiredError("410")], page(30, an_object("c", 20))],
+        [("list", None), ("watch", "5"), ("list", None), ("watch", "30")],
+        ["c"],
+    ),
+    "no list can be had": (
+        [UnavailableError("down"), ForbiddenError("403"), ThrottledError("429"), page(5, an_object("a", 1))],
+        [("list", None)] * 4 + [("watch", "5")],
+        ["a"],
+    ),
+    "no watch can be had: what is known stays": (
+        [page(5, an_object("a", 1)), ForbiddenError("403"), InvalidError("400")],
+        [("list", None), ("watch", "5"), ("watch", "5"), ("watch", "5")],
+        ["a"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "asked", "left"), STORIES.values(), ids=STORIES.keys())
+async def test_a_story(
+    jumping: LoopTime,
+    script: list[ListPage | Watched | Exception],
+    asked: list[tuple[Any, ...]],
+    left: list[str],
+) -> None:
+    source, cache = await play(*script)
+    assert source.asked == asked
+    assert names(cache) == left
+
+
+async def test_what_went_between_two_lists_is_told(jumping: LoopTime) -> None:
+    source, cache = Source(page(5, an_object("a", 3)), ExpiredError("410"), page(30)), Cache()
+    heard: list[Change] = []
+    cache.subscribe(heard.append)
+    running = asyncio.create_task(Reflector(source, CONFIGMAPS, cache).run())
+    await source.over.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [(change.old is not None, change.new is not None) for change in heard] == [(False, True), (True, False)]
+
+
+async def test_it_is_synced_only_when_every_page_is_there(jumping: LoopTime) -> None:
+    _, cache = await play(page(5, an_object("a", 1), more="t1"))
+    assert not cache.synced.is_set()
+    assert names(cache) == []
+
+
+async def test_pauses_grow_to_half_a_minute_while_nothing_comes(jumping: LoopTime) -> None:
+    source, _ = await play(*[UnavailableError("down")] * 11)
+    pauses = [round(later - earlier, 3) for earlier, later in zip(source.at, source.at[1:], strict=False)]
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
+
+
+@pytest.mark.parametrize("sign", [event("ADDED", "a", 6), bookmark(7)], ids=["an event", "a bookmark"])
+async def test_a_sign_of_life_makes_the_next_pause_short(jumping: LoopTime, sign: WatchEvent) -> None:
+    source, _ = await play(page(5), *[UnavailableError("down")] * 4, [sign])
+    assert source.at[-1] - source.at[-2] == pytest.approx(0.2)
+
+
+async def test_a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop(jumping: LoopTime) -> None:
+    source, _ = await play(page(5), *[[] for _ in range(20)])
+    assert source.at[-1] > 300

@@ -1,0 +1,249 @@
+"""The promises of the work queue: one key at a time, keys beside each other, failures that hold up nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    DeadReason,
+    InvalidError,
+    NotFoundError,
+    ProtocolError,
+    ThrottledError,
+    UnavailableError,
+)
+from unit.kube.loop_time import START_S, LoopTime, settle
+
+
+class Handler:
+    """Notes every call; waits at the gate of a key where there is one; raises what is due."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.at: list[float] = []
+        self.active: list[str] = []
+        self.most_active = 0
+        self.gates: dict[str, asyncio.Event] = {}
+        self.errors: dict[str, list[Exception]] = {}
+
+    def hold(self, key: str) -> asyncio.Event:
+        self.gates[key] = asyncio.Event()
+        return self.gates[key]
+
+    async def __call__(self, key: str) -> None:
+        assert key not in self.active, f"{key} is handled twice at once"
+        self.calls.append(key)
+        self.at.append(round(asyncio.get_running_loop().time() - START_S, 6))
+        self.active.append(key)
+        self.most_active = max(self.most_active, len(self.active))
+        try:
+            if key in self.gates:
+                await self.gates[key].wait()
+            if self.errors.get(key):
+                raise self.errors[key].pop(0)
+        finally:
+            self.active.remove(key)
+
+
+@asynccontextmanager
+async def working(queue: WorkQueue[str], handler: Handler, *, workers: int = 4) -> AsyncIterator[None]:
+    running = asyncio.create_task(queue.run(handler, workers=workers))
+    try:
+        await settle()
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def until_idle(queue: WorkQueue[str]) -> None:
+    """Time leaps over the pauses."""
+    while not queue.idle:
+        await asyncio.sleep(0.001)
+
+
+async def test_keys_are_handled_in_the_order_in_which_they_were_added(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    for key in ("c", "a", "b", "a"):
+        queue.add(key)
+    async with working(queue, handler, workers=1):
+        assert handler.calls == ["c", "a", "b"]
+        assert queue.idle
+
+
+async def test_a_burst_while_a_key_is_handled_costs_one_more_look(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    gate = handler.hold("a")
+    async with working(queue, handler):
+        queue.add("a")
+        await settle()
+        for _ in range(100):
+            queue.add("a")
+        await settle()
+        assert handler.calls == ["a"]
+        gate.set()
+        await settle()
+        assert handler.calls == ["a", "a"]
+        assert handler.most_active == 1
+
+
+async def test_keys_are_handled_beside_each_other_up_to_the_number_of_workers(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    gates = [handler.hold(key) for key in "abcde"]
+    async with working(queue, handler, workers=3):
+        for key in "abcde":
+            queue.add(key)
+        await settle()
+        assert handler.active == ["a", "b", "c"]
+        gates[1].set()
+        await settle()
+        assert handler.active == ["a", "c", "d"]
+        for gate in gates:
+            gate.set()
+    assert handler.most_active == 3
+
+
+async def test_a_stuck_key_delays_no_other(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.hold("stuck")
+    async with working(queue, handler, workers=2):
+        queue.add("stuck")
+        await settle()
+        for number in range(50):
+            queue.add("stuck")
+            queue.add(f"key-{number}")
+            await settle()
+            assert handler.calls[-1] == f"key-{number}"
+        assert handler.calls.count("stuck") == 1
+
+
+async def test_a_key_that_always_fails_delays_no_other(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["bad"] = [UnavailableError("down")] * 8
+    async with working(queue, handler, workers=1):
+        queue.add("bad")
+        for number in range(20):
+            queue.add(f"key-{number}")
+        await settle(100)
+        assert handler.calls[:21] == ["bad", *(f"key-{number}" for number in range(20))]
+        await until_idle(queue)
+    assert handler.calls.count("bad") == 9
+
+
+RETRIED = [UnavailableError("503"), ThrottledError("429"), ConflictError("409"), AlreadyExistsError("409")]
+DROPPED = [NotFoundError("404"), InvalidError("422"), ProtocolError(DeadReason.REFUSED, "no")]
+
+
+@pytest.mark.parametrize("error", RETRIED, ids=lambda error: type(error).__name__)
+async def test_what_may_pass_is_tried_again_after_a_growing_pause(jumping: LoopTime, error: Exception) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [error] * 5
+    async with working(queue, handler):
+        queue.add("a")
+        await until_idle(queue)
+    assert handler.at == [0.0, 0.02, 0.06, 0.14, 0.3, 0.62]
+
+
+@pytest.mark.parametrize("error", DROPPED, ids=lambda error: type(error).__name__)
+async def test_what_will_not_pass_waits_for_the_next_change(jumping: LoopTime, error: Exception) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [error]
+    async with working(queue, handler):
+        queue.add("a")
+        await until_idle(queue)
+        assert handler.calls == ["a"]
+        queue.add("a")
+        await until_idle(queue)
+        assert handler.calls == ["a", "a"]
+
+
+async def test_a_success_makes_the_next_pause_short_again(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [UnavailableError("down")] * 6
+    async with working(queue, handler):
+        queue.add("a")
+        await until_idle(queue)
+        handler.errors["a"] = [UnavailableError("down")]
+        queue.add("a")
+        await until_idle(queue)
+    assert handler.at[-1] - handler.at[-2] == pytest.approx(0.02)
+
+
+async def test_pauses_end_at_a_minute_however_long_an_outage_lasts(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [UnavailableError("down")] * 1200
+    async with working(queue, handler):
+        queue.add("a")
+        while not queue.idle:
+            await asyncio.sleep(30)
+    assert len(handler.calls) == 1201
+    assert handler.at[-1] - handler.at[-2] == pytest.approx(60.0)
+
+
+async def test_a_programming_error_ends_the_queue(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [KeyError("a bug")]
+    queue.add("a")
+    with pytest.raises(ExceptionGroup) as raised:
+        await queue.run(handler, workers=2)
+    assert raised.group_contains(KeyError)
+
+
+Act = Callable[[WorkQueue[str]], None]
+STATES: dict[str, list[Act]] = {
+    "unknown": [],
+    "waiting": [lambda queue: queue.add("a")],
+    "due in 1 s": [lambda queue: queue.add_after("a", 1.0)],
+    "due in 9 s": [lambda queue: queue.add_after("a", 9.0)],
+}
+EVENTS: dict[str, Act] = {
+    "add": lambda queue: queue.add("a"),
+    "add after 5 s": lambda queue: queue.add_after("a", 5.0),
+}
+WHEN: dict[tuple[str, str], list[float]] = {
+    ("unknown", "add"): [0.0],
+    ("unknown", "add after 5 s"): [5.0],
+    ("waiting", "add"): [0.0],
+    ("waiting", "add after 5 s"): [0.0, 5.0],
+    ("due in 1 s", "add"): [0.0],
+    ("due in 1 s", "add after 5 s"): [1.0],
+    ("due in 9 s", "add"): [0.0],
+    ("due in 9 s", "add after 5 s"): [5.0],
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("event", EVENTS)
+async def test_when_a_key_is_handled(jumping: LoopTime, state: str, event: str) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    for act in (*STATES[state], EVENTS[event]):
+        act(queue)
+    async with working(queue, handler):
+        while not queue.idle:
+            await asyncio.sleep(0.5)
+    assert handler.at == WHEN[state, event]
+
+
+async def test_a_far_appointment_does_not_put_off_a_retry(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [ConflictError("409")]
+    async with working(queue, handler):
+        queue.add("a")
+        await settle()
+        queue.add_after("a", 30.0)
+        await until_idle(queue)
+    assert handler.at == [0.0, 0.02]
+
+
+async def test_cancelling_leaves_no_timer_behind(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    async with working(queue, handler):
+        queue.add_after("a", 5.0)
+    await loop_time.advance(10.0)
+    assert handler.calls == []
+    assert queue.idle
