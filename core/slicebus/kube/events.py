@@ -55,12 +55,12 @@ class EventRecorder:
             try:
                 await self._client.patch(EVENTS, known.name, known.namespace, MergePatch(body))
             except NotFoundError:
-                del self._recorded[key]
+                self._recorded.pop(key, None)
             else:
                 return
         manifest = self._manifest(regarding, reason, note, type)
         metadata = manifest["metadata"]
-        # Remembered before the request: the same Event, recorded meanwhile, is counted and not made twice.
+        # Remembered before the request, so that of the same Events at once seldom more than one is made.
         self._recorded[key] = _Recorded(metadata["namespace"], metadata["name"], 1, now)
         while len(self._recorded) > _REMEMBERED:
             self._recorded.popitem(last=False)

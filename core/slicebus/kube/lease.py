@@ -68,21 +68,17 @@ class LeaderElection:
 
     async def hold(self) -> None:
         """Renew the Lease until it is lost: then raise LeaseLost. Cancelling gives it back."""
-        loop = asyncio.get_running_loop()
-        renewed_at = loop.time()
+        renewed_at = asyncio.get_running_loop().time()
+        # One renewal before others may take it, whatever this process or the server is doing meanwhile.
+        limit_s = self._duration_s - self._renew_s
         try:
             while True:
-                await asyncio.sleep(self._renew_s)
-                try:
-                    await self._renew()
-                    renewed_at = loop.time()
-                except TransientError as error:
-                    _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
-                except (ConflictError, NotFoundError) as error:
-                    raise LeaseLost(f"lease {self._name}: {error}") from error
-                # Two renewals before others may take it, whatever this process was doing meanwhile.
-                if loop.time() - renewed_at > self._duration_s - 2 * self._renew_s:
-                    raise LeaseLost(f"lease {self._name}: not renewed for {loop.time() - renewed_at:.0f} s")
+                async with asyncio.timeout_at(renewed_at + limit_s):
+                    renewed_at = await self._renewed()
+        except TimeoutError as error:
+            raise LeaseLost(f"lease {self._name}: not renewed for {limit_s:.0f} s") from error
+        except (ConflictError, NotFoundError) as error:
+            raise LeaseLost(f"lease {self._name}: {error}") from error
         except asyncio.CancelledError:
             with suppress(SlicebusError):
                 await self._write({"holderIdentity": ""})
@@ -125,8 +121,17 @@ class LeaderElection:
         }
         return await self._client.create(LEASES, manifest)
 
-    async def _renew(self) -> None:
-        self._lease = await self._write({})
+    async def _renewed(self) -> float:
+        """Renew it when that is due, and again until the server has answered; when the request was sent."""
+        while True:
+            await asyncio.sleep(self._renew_s)
+            asked_at = asyncio.get_running_loop().time()
+            try:
+                self._lease = await self._write({})
+            except TransientError as error:
+                _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
+            else:
+                return asked_at
 
     async def _write(self, spec: Manifest) -> Manifest:
         assert self._lease is not None

@@ -19,7 +19,9 @@ def an_object(version: int, *, name: str = "a", uid: str = "u1", color: str = "r
 
 
 def versions(cache: Cache) -> dict[str, int]:
-    return {f"{m['metadata']['name']}/{m['metadata']['uid']}": int(m["metadata"]["resourceVersion"]) for m in cache.all()}
+    return {
+        f"{m['metadata']['name']}/{m['metadata']['uid']}": int(m["metadata"]["resourceVersion"]) for m in cache.all()
+    }
 
 
 def play(cache: Cache, *news: tuple[Any, ...]) -> None:
@@ -126,7 +128,9 @@ async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
     cache.put(an_object(2))
     cache.remove(an_object(3))
     cache.remove(an_object(3))
-    assert [(c.old and c.old["metadata"]["resourceVersion"], c.new and c.new["metadata"]["resourceVersion"]) for c in heard] == [
+    assert [
+        (c.old and c.old["metadata"]["resourceVersion"], c.new and c.new["metadata"]["resourceVersion"]) for c in heard
+    ] == [
         (None, "1"),
         ("1", "2"),
         ("2", None),

@@ -84,7 +84,7 @@ EXCEPTIONS = {
 
 @pytest.mark.parametrize("foreign", EXCEPTIONS.values(), ids=EXCEPTIONS.keys())
 def test_what_keeps_a_server_from_answering_is_unavailable(foreign: Exception) -> None:
-    with pytest.raises(UnavailableError, match="GET /version: .+") as raised, translated("GET /version"):
+    with pytest.raises(UnavailableError, match=r"GET /version: .+") as raised, translated("GET /version"):
         raise foreign
     assert raised.value.__cause__ is foreign
 

@@ -1,0 +1,225 @@
+"""Leader election: who holds the Lease, with which epoch, and when a holder must stop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.kube.lease import LeaderElection, LeaseLost
+from slicebus.kube.resources import LEASES, Resource
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    SlicebusError,
+    UnavailableError,
+)
+from unit.kube.loop_time import START_S, LoopTime
+from unit.kube.servers import SYSTEM
+
+Manifest = dict[str, Any]
+DURATION_S, RENEW_S = 15.0, 3.0
+
+
+class LeaseServer:
+    """One Lease in memory. What `hangs` is set for is never answered; what `fails` has is raised."""
+
+    def __init__(self) -> None:
+        self.lease: Manifest | None = None
+        self.fails: dict[str, SlicebusError] = {}
+        self.hangs = False
+        self._version = 0
+
+    async def get(self, resource: Resource, name: str, namespace: str) -> Manifest:
+        await self._answer("get")
+        if self.lease is None:
+            raise NotFoundError("404")
+        return self.lease
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        await self._answer("create")
+        if self.lease is not None:
+            raise AlreadyExistsError("409")
+        return self._store(manifest)
+
+    async def patch(self, resource: Resource, name: str, namespace: str, patch: MergePatch) -> Manifest:
+        await self._answer("patch")
+        if self.lease is None:
+            raise NotFoundError("404")
+        if patch.body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise ConflictError("409")
+        return self._store(merge_patch(self.lease, patch.body))
+
+    @property
+    def spec(self) -> Manifest:
+        assert self.lease is not None
+        return self.lease["spec"]
+
+    def _store(self, manifest: Manifest) -> Manifest:
+        self._version += 1
+        self.lease = manifest | {"metadata": manifest["metadata"] | {"resourceVersion": str(self._version)}}
+        return self.lease
+
+    async def _answer(self, verb: str) -> None:
+        await asyncio.sleep(0)
+        if self.hangs:
+            await asyncio.sleep(3600)
+        if verb in self.fails:
+            raise self.fails[verb]
+
+
+def candidate(server: Any, identity: str) -> LeaderElection:
+    return LeaderElection(
+        server, namespace=SYSTEM, name="slicebus", identity=identity, duration_s=DURATION_S, renew_s=RENEW_S
+    )
+
+
+@asynccontextmanager
+async def holding(election: LeaderElection) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(election.hold())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time() - START_S
+
+
+async def test_the_first_holder_makes_the_lease(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    assert await candidate(server, "a").acquire() == 1
+    assert server.spec["holderIdentity"] == "a"
+    assert server.spec["leaseDurationSeconds"] == 15
+    assert now() == 0
+
+
+async def test_one_that_was_given_back_is_taken_at_once(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    async with holding(first):
+        await asyncio.sleep(10)
+    assert server.spec["holderIdentity"] == ""
+    assert await candidate(server, "b").acquire() == 2
+    assert now() == pytest.approx(10)
+
+
+async def test_one_that_is_no_longer_renewed_is_taken_after_its_duration(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    await candidate(server, "a").acquire()
+    assert await candidate(server, "b").acquire() == 2
+    assert DURATION_S < now() <= DURATION_S + RENEW_S
+
+
+async def test_one_that_is_renewed_is_not_taken_whatever_its_clock_says(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    async with holding(first):
+        waiting = asyncio.create_task(candidate(server, "b").acquire())
+        for _ in range(100):
+            server.spec["renewTime"] = "2000-01-01T00:00:00.000000Z"
+            await asyncio.sleep(3)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_the_epoch_grows_with_every_holder_and_every_restart(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    epochs = [await candidate(server, identity).acquire() for identity in ("a", "a", "b", "a", "a")]
+    assert epochs == [1, 2, 3, 4, 5]
+
+
+async def test_two_that_come_at_once_get_different_epochs(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    epochs = await asyncio.gather(candidate(server, "a").acquire(), candidate(server, "b").acquire())
+    assert sorted(epochs) == [1, 2]
+
+
+async def test_a_holder_from_whom_it_was_taken_stops_at_its_next_renewal(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    assert await candidate(server, "b").acquire() == 2
+    async with holding(first) as task:
+        with pytest.raises(LeaseLost, match="409"):
+            await task
+    assert server.spec["holderIdentity"] == "b"
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["the server fails", "the server does not answer"])
+async def test_a_holder_that_cannot_renew_stops_before_another_may_take_it(jumping: LoopTime, hangs: bool) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    server.hangs = hangs
+    server.fails = {"patch": UnavailableError("503")}
+    async with holding(first) as task:
+        with pytest.raises(LeaseLost):
+            await task
+    assert now() <= DURATION_S - RENEW_S
+
+
+async def test_a_short_trouble_does_not_end_it(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    async with holding(first) as task:
+        server.fails = {"patch": UnavailableError("503")}
+        await asyncio.sleep(2 * RENEW_S + 1)
+        server.fails = {}
+        await asyncio.sleep(60)
+        assert not task.done()
+
+
+async def test_a_lease_that_somebody_deleted_is_lost(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    server.lease = None
+    async with holding(first) as task:
+        with pytest.raises(LeaseLost, match="404"):
+            await task
+
+
+ACQUIRED_LATER = {"get": UnavailableError("503"), "create": UnavailableError("503"), "patch": ConflictError("409")}
+
+
+@pytest.mark.parametrize("verb", ACQUIRED_LATER)
+async def test_acquiring_outlasts_trouble(jumping: LoopTime, verb: str) -> None:
+    server = LeaseServer()
+    if verb == "patch":
+        await candidate(server, "a").acquire()
+    server.fails = {verb: ACQUIRED_LATER[verb]}
+    waiting = asyncio.create_task(candidate(server, "a").acquire())
+    await asyncio.sleep(60)
+    assert not waiting.done()
+    server.fails = {}
+    assert await waiting >= 1
+
+
+async def test_acquiring_without_the_right_to_is_an_error(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    server.fails = {"get": ForbiddenError("403")}
+    with pytest.raises(ForbiddenError):
+        await candidate(server, "a").acquire()
+
+
+async def test_on_an_api_server(api: KubeClient) -> None:
+    first = LeaderElection(api, namespace=SYSTEM, name="slicebus", identity="a", duration_s=1.0, renew_s=0.01)
+    assert await first.acquire() == 1
+    taken = candidate(api, "a")
+    assert await taken.acquire() == 2
+    lease = await api.get(LEASES, "slicebus", SYSTEM)
+    assert lease["spec"]["leaseTransitions"] == 2
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(first.hold(), 1)
