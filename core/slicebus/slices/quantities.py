@@ -1,4 +1,4 @@
-"""Amounts of resources as integers: cpu in thousandths of a core, everything else in units, rounded up.
+"""Amounts of resources as integers: cpu in thousandths of a core, everything else in units, rounded away from zero.
 
 The same representation as Kueue's, so that sums and comparisons agree with it. Kubernetes quantities:
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
@@ -6,12 +6,14 @@ https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 
 import re
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_UP, Context, Decimal
+from typing import TypeVar
 
 Amounts = Mapping[str, int]
 """By resource name."""
+_Key = TypeVar("_Key")
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _SUFFIX = {
     "": Decimal(1),
     **{
@@ -22,19 +24,29 @@ _SUFFIX = {
 }
 
 
+_LARGEST = Decimal(2**63 - 1)
+_FINEST = Decimal("1e-9")
+_CONTEXT = Context(prec=64, rounding=ROUND_UP, traps=[])
+"""Wide enough for every quantity that is in bounds. What is not becomes infinite or next to nothing, not an error."""
+
+
 def parse_quantity(text: str | int | float) -> Decimal:
-    """The value of a Kubernetes quantity. Raises ValueError for anything that is not one."""
+    """The value of a Kubernetes quantity. Raises ValueError for anything that is not one.
+
+    Bounded as Kubernetes bounds it: capped at 2^63-1, and away from zero to a whole number of nanos.
+    """
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise ValueError(f"not a quantity: {text!r}")
     number, exponent, suffix = match.groups()
-    return Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
+    value = _CONTEXT.multiply(_CONTEXT.create_decimal(number + (exponent or "")), _SUFFIX[suffix or ""])
+    return max(-_LARGEST, min(value, _LARGEST)).quantize(_FINEST, context=_CONTEXT)
 
 
 def amount(resource: str, text: str | int | float) -> int:
     """A quantity as this module's integer for that resource. Raises ValueError."""
     scale = 1000 if resource == "cpu" else 1
-    return int((parse_quantity(text) * scale).to_integral_value(rounding=ROUND_CEILING))
+    return int((parse_quantity(text) * scale).to_integral_value(rounding=ROUND_UP))
 
 
 def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
@@ -53,9 +65,14 @@ def format_amount(resource: str, value: int) -> str:
     return str(value)
 
 
-def add(left: Amounts, right: Amounts) -> dict[str, int]:
+def add(left: Mapping[_Key, int], right: Mapping[_Key, int]) -> dict[_Key, int]:
     """The sum by resource."""
-    return {resource: left.get(resource, 0) + right.get(resource, 0) for resource in {**left, **right}}
+    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
+
+
+def larger(left: Mapping[_Key, int], right: Mapping[_Key, int]) -> dict[_Key, int]:
+    """The larger of two amounts by resource."""
+    return {key: max(left.get(key, 0), right.get(key, 0)) for key in {**left, **right}}
 
 
 def times(unit: Amounts, count: int) -> dict[str, int]:
