@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slicebus.slices.quantities import add, amounts
+from slicebus.slices.quantities import add, amounts, larger
 
 Manifest = dict[str, Any]
 
@@ -11,8 +11,8 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
     """Requests of a PodSpec as amounts. Raises ValueError for one that is not a quantity.
 
     The larger of the containers' sum and the biggest moment of initialisation, plus overhead. A sidecar (an init
-    container that restarts) counts from its start on. A limit without a request is the request. Pod-level resources
-    win over the containers' sum.
+    container that restarts) counts from its start on. A limit without a request is the request. A pod-level request
+    wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
     running: dict[str, int] = {}
@@ -24,18 +24,15 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
         requests = _container_requests(container)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, requests)
-            peak = _larger(peak, sidecars)
+            peak = larger(peak, sidecars)
         else:
-            peak = _larger(peak, add(sidecars, requests))
-    total = _larger(add(running, sidecars), peak)
-    total |= _container_requests(spec)
+            peak = larger(peak, add(sidecars, requests))
+    total = larger(add(running, sidecars), peak)
+    pod_level = spec.get("resources", {})
+    total = amounts(pod_level.get("limits", {})) | total | amounts(pod_level.get("requests", {}))
     return add(total, amounts(spec.get("overhead", {})))
 
 
 def _container_requests(container: Manifest) -> dict[str, int]:
     resources = container.get("resources", {})
     return amounts({**resources.get("limits", {}), **resources.get("requests", {})})
-
-
-def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
-    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in {**left, **right}}
