@@ -21,7 +21,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 def has_finding(manifest: Manifest, finding: Finding) -> bool:
     """Whether a condition of the object says so already."""
-    return any(_finding(condition) == finding for condition in _conditions(manifest))
+    said = msgspec.structs.replace(finding, message=finding.message[:_MESSAGE_LENGTH])
+    return any(_finding(condition) == said for condition in _conditions(manifest))
 
 
 def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Manifest]:
