@@ -39,13 +39,17 @@ def to_ungate(
     chosen: list[Manifest] = []
     for name, members in sorted(by_set.items()):
         running = sum(not is_gated(pod) for pod in members)
-        waiting = [pod for pod in members if is_gated(pod) and "deletionTimestamp" not in pod["metadata"]]
+        waiting = [pod for pod in members if is_gated(pod) and not _is_terminating(pod)]
         room = granted.get(name, 0) - running
         for replica in _replicas(waiting, members, size=replica_size(name)):
             if len(replica) <= room:
                 room -= len(replica)
                 chosen += replica
     return chosen
+
+
+def _is_terminating(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _replicas(waiting: list[Manifest], members: list[Manifest], *, size: int) -> list[list[Manifest]]:
@@ -58,5 +62,6 @@ def _replicas(waiting: list[Manifest], members: list[Manifest], *, size: int) ->
         replicas[pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")].append(pod)
     present: defaultdict[str, int] = defaultdict(int)
     for pod in members:
-        present[pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")] += 1
+        if not _is_terminating(pod):
+            present[pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")] += 1
     return [pods for name, pods in replicas.items() if name and present[name] >= size]

@@ -1,0 +1,182 @@
+"""Which pods may start. Never more than granted; multi-host replicas together or not at all."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.slices.ungate import is_gated, pod_set_of, to_ungate
+
+GATE = "kueue.x-k8s.io/elastic-job"
+POD_SET = "kueue.x-k8s.io/podset"
+REPLICA = "ray.io/worker-group-replica-name"
+
+
+def a_pod(
+    name: str,
+    *,
+    gated: bool = True,
+    pod_set: str = "main",
+    replica: str = "",
+    phase: str = "Pending",
+    deleting: bool = False,
+    gates: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    labels = {POD_SET: pod_set} | ({REPLICA: replica} if replica else {})
+    all_gates = [*gates, GATE] if gated else list(gates)
+    return {
+        "metadata": {"name": name, "labels": labels} | ({"deletionTimestamp": "now"} if deleting else {}),
+        "spec": {"schedulingGates": [{"name": gate} for gate in all_gates]} if all_gates else {},
+        "status": {"phase": phase},
+    }
+
+
+def running(name: str, **fields: Any) -> dict[str, Any]:
+    return a_pod(name, gated=False, **({"phase": "Running"} | fields))
+
+
+def names(pods: list[dict[str, Any]]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (a_pod("p"), True),
+        (running("p"), False),
+        (a_pod("p", gates=("example.com/other",)), True),
+        (running("p", gates=("example.com/other",)), False),
+        ({"metadata": {"name": "p"}, "spec": {"schedulingGates": None}}, False),
+    ],
+    ids=["ours", "none", "ours among others", "only another's", "null"],
+)
+def test_only_our_gate_counts(pod: dict[str, Any], expected: bool) -> None:
+    assert is_gated(pod) is expected
+
+
+def test_the_pod_set_is_the_label_of_the_template() -> None:
+    assert pod_set_of(a_pod("p", pod_set="small")) == "small"
+    assert pod_set_of({"metadata": {"name": "p"}}) == ""
+
+
+CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int], list[str]]] = {
+    "nothing granted": ([a_pod("a")], {}, []),
+    "all that is granted, lowest name first": ([a_pod("c"), a_pod("a"), a_pod("b")], {"main": 2}, ["a", "b"]),
+    "less there than granted": ([a_pod("a")], {"main": 5}, ["a"]),
+    "what runs is taken off": ([running("a"), a_pod("b"), a_pod("c")], {"main": 2}, ["b"]),
+    "full": ([running("a"), a_pod("b")], {"main": 1}, []),
+    "more run than is granted": ([running("a"), running("b"), a_pod("c")], {"main": 1}, []),
+    "a recreated pod comes by the same rule": ([running("b"), running("c"), a_pod("a")], {"main": 3}, ["a"]),
+    "a terminating pod still runs": ([running("a", deleting=True), a_pod("b")], {"main": 1}, []),
+    "a succeeded pod does not": ([running("a", phase="Succeeded"), a_pod("b")], {"main": 1}, ["b"]),
+    "a failed pod does not": ([running("a", phase="Failed"), a_pod("b")], {"main": 1}, ["b"]),
+    "a gated pod that failed is not started": ([a_pod("a", phase="Failed"), a_pod("b")], {"main": 1}, ["b"]),
+    "a gated pod that goes is not started": ([a_pod("a", deleting=True), a_pod("b")], {"main": 1}, ["b"]),
+    "pod sets apart": (
+        [a_pod("w1", pod_set="small"), a_pod("w2", pod_set="small"), a_pod("h", pod_set="head")],
+        {"head": 1, "small": 1},
+        ["h", "w1"],
+    ),
+    "one pod set's room is not another's": ([a_pod("a", pod_set="large")], {"small": 5}, []),
+    "a pod of no pod set": (
+        [{"metadata": {"name": "a"}, "spec": {"schedulingGates": [{"name": GATE}]}}],
+        {"main": 1},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "granted", "expected"), CASES.values(), ids=CASES.keys())
+def test_to_ungate(pods: list[dict[str, Any]], granted: dict[str, int], expected: list[str]) -> None:
+    assert names(to_ungate(pods, granted)) == expected
+
+
+MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
+    "a whole replica": ([a_pod("a", replica="r1"), a_pod("b", replica="r1")], 2, ["a", "b"]),
+    "no room for a whole replica": ([a_pod("a", replica="r1"), a_pod("b", replica="r1")], 1, []),
+    "a replica that is not complete yet": ([a_pod("a", replica="r1")], 4, []),
+    "one of two fits": (
+        [a_pod(f"{replica}-{host}", replica=replica) for replica in ("r2", "r1") for host in (0, 1)],
+        3,
+        ["r1-0", "r1-1"],
+    ),
+    "a recreated host joins its replica": ([running("a", replica="r1"), a_pod("b", replica="r1")], 2, ["b"]),
+    "a pod without a replica name": ([a_pod("a"), a_pod("b")], 4, []),
+    "a replica that is going is not complete": (
+        [a_pod("a", replica="r1", deleting=True), a_pod("b", replica="r1")],
+        4,
+        [],
+    ),
+    "a host that goes while its successor waits for room": (
+        [running("a", replica="r1", deleting=True), running("b", replica="r1"), a_pod("c", replica="r1")],
+        2,
+        [],
+    ),
+    "a host that is gone and its successor": (
+        [running("a", replica="r1", phase="Failed"), running("b", replica="r1"), a_pod("c", replica="r1")],
+        2,
+        ["c"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "granted", "expected"), MULTI_HOST.values(), ids=MULTI_HOST.keys())
+def test_hosts_of_a_replica_start_together(pods: list[dict[str, Any]], granted: int, expected: list[str]) -> None:
+    assert names(to_ungate(pods, {"main": granted}, replica_size=lambda _: 2)) == expected
+
+
+pods = st.lists(
+    st.builds(
+        a_pod,
+        name=st.integers(0, 99).map(lambda index: f"p{index:02}"),
+        gated=st.booleans(),
+        pod_set=st.sampled_from(["head", "small", "large", ""]),
+        replica=st.sampled_from(["", "r1", "r2", "r3"]),
+        phase=st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        deleting=st.booleans(),
+    ),
+    unique_by=lambda pod: pod["metadata"]["name"],
+    max_size=30,
+)
+granted_counts = st.dictionaries(st.sampled_from(["head", "small", "large"]), st.integers(0, 12))
+
+
+def started(members: list[dict[str, Any]], pod_set: str) -> int:
+    return sum(
+        not is_gated(pod) and pod_set_of(pod) == pod_set and pod["status"]["phase"] not in ("Succeeded", "Failed")
+        for pod in members
+    )
+
+
+@given(members=pods, granted=granted_counts, size=st.sampled_from([1, 2, 3]))
+def test_ungating_never_passes_the_granted_counts(
+    members: list[dict[str, Any]], granted: dict[str, int], size: int
+) -> None:
+    chosen = to_ungate(members, granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
+    assert all(is_gated(pod) for pod in chosen)
+    for pod_set in ("head", "small", "large", ""):
+        before = started(members, pod_set)
+        more = sum(pod_set_of(pod) == pod_set for pod in chosen)
+        assert more == 0 or before + more <= granted.get(pod_set, 0)
+
+
+@given(members=pods, granted=granted_counts)
+def test_ungating_again_after_it_was_done_finds_nothing(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
+    chosen = set(names(to_ungate(members, granted)))
+    after = [pod | {"spec": {}} if pod["metadata"]["name"] in chosen else pod for pod in members]
+    assert to_ungate(after, granted) == []
+
+
+@given(members=pods, granted=granted_counts)
+def test_no_pod_waits_while_its_pod_set_has_room(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
+    chosen = set(names(to_ungate(members, granted)))
+    for pod in members:
+        waits = is_gated(pod) and pod["metadata"]["name"] not in chosen
+        startable = pod["status"]["phase"] not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
+        if waits and startable:
+            mine = pod_set_of(pod)
+            taken = started(members, mine) + sum(
+                pod_set_of(p) == mine and p["metadata"]["name"] in chosen for p in members
+            )
+            assert taken >= granted.get(mine, 0)
