@@ -1,0 +1,128 @@
+"""Slices, queues and snapshots, each with as little said as a test needs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from slicebus.slices.admission import Admit, Snapshot, cycle
+from slicebus.slices.placement import Cluster
+from slicebus.slices.quota import ClusterQueue, LocalQueue, ResourceFlavor
+from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
+
+Manifest = dict[str, Any]
+
+CPU = {"cpu": 1000}
+"""One pod's request: a core."""
+WORKER = Cluster(name="worker", accepted=True, cordoned=False, connected=True)
+
+
+def a_pod_set(name: str = "main", count: int = 1, requests: dict[str, int] = CPU, **spec: Any) -> PodSet:
+    """Pods whose PodSpec has these fields."""
+    return PodSet(name=name, count=count, requests=requests, template={"spec": spec})
+
+
+def a_slice(name: str, count: int = 1, **changes: Any) -> Slice:
+    """A pending slice of job `j`, with `count` pods of one core. Names are in the order of creation."""
+    return msgspec.structs.replace(
+        Slice(
+            namespace="team",
+            name=name,
+            uid=f"uid-{name}",
+            created="2026-01-01T00:00:00Z",
+            job_uid="j",
+            queue="lq",
+            priority=0,
+            active=True,
+            pod_sets=(a_pod_set(count=count),),
+            replaces=None,
+            chain=name,
+            admission=None,
+            admitted=False,
+            evicted=False,
+            finished=False,
+            deleting=False,
+            cluster=None,
+            conditions={},
+        ),
+        **changes,
+    )
+
+
+def admitted(slice: Slice, *, flavor: str = "default", queue: str = "cq", cluster: str | None = "worker") -> Slice:
+    """The slice with its quota, all of one flavor."""
+    assignments = tuple(
+        PodSetAssignment(
+            name=pod_set.name,
+            flavors=dict.fromkeys(pod_set.requests, FlavorName(flavor)),
+            usage={resource: value * pod_set.count for resource, value in pod_set.requests.items()},
+            count=pod_set.count,
+        )
+        for pod_set in slice.pod_sets
+    )
+    given = Admission(cluster_queue=queue, pod_sets=assignments)
+    return msgspec.structs.replace(slice, admission=given, admitted=True, cluster=cluster)
+
+
+def replacement(old: Slice, name: str, count: int, **changes: Any) -> Slice:
+    """A pending slice that is to take over from `old`."""
+    return a_slice(name, count, **({"replaces": old.key, "chain": old.chain, "job_uid": old.job_uid} | changes))
+
+
+def with_counts(slice: Slice, **counts: int) -> Slice:
+    """The slice as it is after its counts were changed in place."""
+    pod_sets = tuple(msgspec.structs.replace(p, count=counts.get(p.name, p.count)) for p in slice.pod_sets)
+    return msgspec.structs.replace(slice, pod_sets=pod_sets)
+
+
+def a_queue(name: str = "cq", quotas: dict[str, dict[str, str]] | None = None, **spec: Any) -> ClusterQueue:
+    """A ClusterQueue with one resource group: quotas by flavor and resource, ten cores unless told."""
+    quotas = quotas or {"default": {"cpu": "10"}}
+    flavors = [
+        {"name": flavor, "resources": [{"name": name, "nominalQuota": text} for name, text in nominal.items()]}
+        for flavor, nominal in quotas.items()
+    ]
+    covered = list(dict.fromkeys(resource for nominal in quotas.values() for resource in nominal))
+    groups = [{"coveredResources": covered, "flavors": flavors}]
+    return ClusterQueue.from_manifest({"metadata": {"name": name}, "spec": {"resourceGroups": groups} | spec})
+
+
+def a_flavor(name: str = "default", **fields: Any) -> ResourceFlavor:
+    return ResourceFlavor(name=FlavorName(name), **fields)
+
+
+def snapshot(
+    *slices: Slice,
+    queues: Iterable[ClusterQueue] = (),
+    flavors: Iterable[ResourceFlavor] | None = None,
+    locals: Iterable[LocalQueue] | None = None,
+    clusters: Iterable[Cluster] = (WORKER,),
+) -> Snapshot:
+    """Slices in namespace `team`, whose LocalQueue `lq` stands for the first queue; every flavor that a queue names."""
+    cluster_queues = {queue.name: queue for queue in queues or (a_queue(),)}
+    named = dict.fromkeys(flavor for queue in cluster_queues.values() for flavor, _ in queue.nominal)
+    known = [a_flavor(name) for name in named] if flavors is None else flavors
+    first = LocalQueue(namespace="team", name="lq", cluster_queue=next(iter(cluster_queues)), held=False)
+    return Snapshot(
+        cluster_queues=cluster_queues,
+        local_queues={(queue.namespace, queue.name): queue for queue in ((first,) if locals is None else locals)},
+        flavors={flavor.name: flavor for flavor in known},
+        slices=slices,
+        clusters=tuple(clusters),
+    )
+
+
+def apply(slices: Iterable[Slice], *admits: Admit) -> list[Slice]:
+    """The slices after these admissions were written."""
+    by_key: dict[SliceKey, Admit] = {admit.key: admit for admit in admits}
+    return [
+        msgspec.structs.replace(slice, admission=admit.admission, admitted=True, cluster=admit.cluster)
+        if (admit := by_key.get(slice.key))
+        else slice
+        for slice in slices
+    ]
+
+
+def admits(world: Snapshot) -> list[Admit]:
+    """What a cycle admits."""
+    return [decision for decision in cycle(world) if isinstance(decision, Admit)]
