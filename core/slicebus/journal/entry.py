@@ -1,7 +1,7 @@
 """A record of the stream, decoded as far as it can be."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Self
 
 import msgspec
@@ -53,11 +53,12 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def published(self) -> datetime | None:
-        """When its publisher says it was published."""
+        """When its publisher says it was published; without a zone that is UTC."""
         try:
-            return datetime.fromisoformat(self.record.message.headers.get(f"{_PREFIX}time", ""))
+            said = datetime.fromisoformat(self.record.message.headers.get(f"{_PREFIX}time", ""))
         except ValueError:
             return self.recorded
+        return said if said.tzinfo else said.replace(tzinfo=UTC)
 
     @property
     def direction(self) -> Direction | None:

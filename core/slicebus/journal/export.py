@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from slicebus.bus.contract import Record
-from slicebus.journal.redaction import redacted
+from slicebus.journal.redaction import MARK, redacted
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 
@@ -41,23 +41,30 @@ def from_line(line: bytes) -> Record:
         if read["format"] != FORMAT:
             raise InvalidError(f"not a line of {FORMAT}: {read['format']}")
         message = {name: read[name] for name in WireMessage.__struct_fields__ if name != "body"}
-        body = base64.b64decode(read["body_base64"]) if "body_base64" in read else orjson.dumps(read["body"])
-        recorded = datetime.fromisoformat(read["recorded"]) if read["recorded"] else None
-        return Record(
-            offset=read["offset"], message=msgspec.convert(message | {"body": body}, WireMessage), timestamp=recorded
+        body = (
+            base64.b64decode(read["body_base64"], validate=True)
+            if "body_base64" in read
+            else orjson.dumps(read["body"])
         )
+        recorded = datetime.fromisoformat(read["recorded"]) if read["recorded"] else None
+        offset = msgspec.convert(read["offset"], int)
+        return Record(offset, msgspec.convert(message | {"body": body}, WireMessage), recorded)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise InvalidError(f"not a line of {FORMAT}: {error}") from error
 
 
 def _body(body: bytes, *, redact: bool) -> dict[str, Any]:
-    """The body as JSON where writing that again gives the same bytes, else as base64."""
+    """The body as JSON where that tells it all, else as base64.
+
+    With secrets taken out it is written anew, so that other spaces may come back. What is nested too deep to look for
+    secrets in is left out as a whole.
+    """
+    verbatim = {"body_base64": base64.b64encode(body).decode()}
     try:
         value = orjson.loads(body)
+        written = orjson.dumps(redacted(value) if redact else value)
     except orjson.JSONDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
-    if redact:
-        return {"body": redacted(value)}
-    if orjson.dumps(value) != body:
-        return {"body_base64": base64.b64encode(body).decode()}
-    return {"body": value}
+        return verbatim
+    except (orjson.JSONEncodeError, RecursionError):
+        return {"body": MARK} if redact else verbatim
+    return {"body": orjson.Fragment(written)} if redact or written == body else verbatim

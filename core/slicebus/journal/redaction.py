@@ -1,16 +1,19 @@
 """Takes secrets out of recorded messages.
 
 What is taken out: values of environment variables and annotations whose names say that they are secret, credentials in
-URLs, and the data of Secrets. References to Secrets stay: they are names.
+URLs, and the data of Secrets; also in a manifest that is the text of an annotation. References to Secrets stay, as
+they are names.
 """
 
 import re
 from typing import Any
 
+import orjson
+
 MARK = "(redacted)"
 
 _SECRET_NAME = re.compile(r"passw|token|secret|credential|api[-_]?key|access[-_]?key|private[-_]?key", re.IGNORECASE)
-_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/?#\s]+@", re.IGNORECASE)
 _SECRET_DATA = ("data", "stringData")
 
 
@@ -21,8 +24,21 @@ def redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [redacted(entry) for entry in value]
     if isinstance(value, str):
-        return _URL_CREDENTIALS.sub(rf"\g<scheme>{MARK}@", value)
+        return _redacted_text(value)
     return value
+
+
+def _redacted_text(text: str) -> str:
+    """A manifest as text, as kubectl's last-applied-configuration, is looked into; of other text the URLs."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            inner = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            clean = redacted(inner)
+            return text if clean == inner else orjson.dumps(clean).decode()
+    return _URL_CREDENTIALS.sub(rf"\g<scheme>{MARK}@", text)
 
 
 def _redacted_object(value: dict[str, Any]) -> dict[str, Any]:

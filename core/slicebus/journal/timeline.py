@@ -146,14 +146,6 @@ def _hops(ordered: list[Entry], began: datetime) -> Iterator[Hop]:
         )
 
 
-def _settling(chain: list[Entry], statuses: dict[JobRef, list[Entry]]) -> Entry | None:
-    """The first status that shows what the chain's last order granted."""
-    orders = [message for message in map(_message, chain) if isinstance(message, WorkloadSpec)]
-    if not orders:
-        return None
-    return next((entry for entry in statuses.get(orders[-1].job, ()) if _shows(entry, orders[-1], chain[0])), None)
-
-
 def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
     """Whether a status says that everything granted is ready, or that the job is over."""
     status = _message(entry)
