@@ -2,39 +2,42 @@
 
 import socket
 from collections.abc import Mapping
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
-from slicebus.process.environment import from_environment
-from slicebus.process.logs import LogFormat
+from slicebus.process.environment import Address, AmqpUrl, Count, Seconds, check_lease, from_environment
+from slicebus.process.logs import LogFormat, LogLevel
 from slicebus.proto.messages import ClusterName
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One agent process. Times in seconds."""
 
-    cluster: ClusterName
-    """The WorkerCluster that it speaks for."""
-    amqp_url: str
+    cluster: Annotated[ClusterName, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    """The WorkerCluster that it speaks for; a DNS label, as the first word of a routing key."""
+    amqp_url: AmqpUrl
     kubeconfig: str | None = None
     namespace: str = "slicebus-system"
     """Where the Lease and the tombstones are."""
     identity: str = ""
     manager_user: str | None = None
     """The broker user that orders must come from; None takes them from whoever the broker lets publish them."""
-    health_address: str = "0.0.0.0:8080"
+    health_address: Address = "0.0.0.0:8080"
     log_format: LogFormat = "json"
-    log_level: str = "INFO"
-    workers: int = 16
+    log_level: LogLevel = "INFO"
+    workers: Count = 16
     """Jobs that are looked at at once."""
-    prefetch: int = 200
+    prefetch: Count = 200
     """Messages of a lane that are under way at once."""
-    heartbeat_s: float = 10.0
-    status_interval_s: float = 0.5
+    heartbeat_s: Seconds = 10.0
+    status_interval_s: Seconds = 0.5
     """Reports on one job are at least so far apart; what happens between goes into the next."""
-    lease_duration_s: float = 15.0
-    lease_renew_s: float = 3.0
+    lease_duration_s: Seconds = 15.0
+    lease_renew_s: Seconds = 3.0
+
+    def __post_init__(self) -> None:
+        check_lease(duration_s=self.lease_duration_s, renew_s=self.lease_renew_s, names=VARIABLES)
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:

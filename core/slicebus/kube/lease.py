@@ -6,6 +6,7 @@ the same process after a restart too, so that whatever an earlier holder still s
 """
 
 import asyncio
+import math
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -113,7 +114,7 @@ class LeaderElection:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": {
                 "holderIdentity": self._identity,
-                "leaseDurationSeconds": round(self._duration_s),
+                "leaseDurationSeconds": math.ceil(self._duration_s),
                 "acquireTime": _now(),
                 "renewTime": _now(),
                 "leaseTransitions": 1,
@@ -137,7 +138,7 @@ class LeaderElection:
         assert self._lease is not None
         body = {
             "metadata": {"resourceVersion": self._lease["metadata"]["resourceVersion"]},
-            "spec": {"renewTime": _now(), "leaseDurationSeconds": round(self._duration_s)} | spec,
+            "spec": {"renewTime": _now(), "leaseDurationSeconds": math.ceil(self._duration_s)} | spec,
         }
         return await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
 

@@ -1,13 +1,24 @@
 """Settings from environment variables, with errors that name the variable."""
 
+import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from slicebus.proto.errors import ConfigurationError
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+AmqpUrl = Annotated[str, msgspec.Meta(pattern="^(amqps?|memory)://.")]
+Address = Annotated[str, msgspec.Meta(pattern=r"^\S*:[0-9]{1,5}$")]
+"""`host:port`."""
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+"""At most a day: infinity is a number too."""
+
+_PATH = re.compile(r" - at `\$\.(\w+).*`$")
+"""Where msgspec says that it found something wrong."""
 
 
 def from_environment(type: type[Settings], environment: Mapping[str, str], names: Mapping[str, str]) -> Settings:
@@ -22,5 +33,13 @@ def from_environment(type: type[Settings], environment: Mapping[str, str], names
     try:
         return msgspec.convert(values, type, strict=False)
     except msgspec.ValidationError as error:
-        wrong = next((names[field] for field in values if f"$.{field}" in str(error)), "settings")
-        raise ConfigurationError(f"{wrong}: {str(error).partition(' - at ')[0]}") from error
+        text = str(error)
+        found = _PATH.search(text)
+        # Without a path the settings do not go together; they name their variables themselves.
+        raise ConfigurationError(f"{names[found[1]]}: {text[: found.start()]}" if found else text) from error
+
+
+def check_lease(*, duration_s: float, renew_s: float, names: Mapping[str, str]) -> None:
+    """Raise ValueError for a lease that would run out before its holder has tried twice to renew it."""
+    if duration_s < 3 * renew_s:
+        raise ValueError(f"{names['lease_duration_s']} must be at least three times {names['lease_renew_s']}")

@@ -13,6 +13,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from slicebus.proto.errors import ConfigurationError
 
+_MOST_PORT = 65_535
+
 
 @asynccontextmanager
 async def health_server(address: str, *, ready: Callable[[], bool], registry: CollectorRegistry) -> AsyncIterator[str]:
@@ -44,7 +46,7 @@ async def health_server(address: str, *, ready: Callable[[], bool], registry: Co
 
 
 def _parse(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal():
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > _MOST_PORT:
         raise ConfigurationError(f"not an address: {address!r}, use host:port")
-    return host or "0.0.0.0", int(port)
+    return host.strip("[]") or "0.0.0.0", int(port)

@@ -2,14 +2,16 @@
 
 import logging
 import sys
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import structlog
 
 LogFormat = Literal["json", "console"]
+LogLevel = Annotated[str, msgspec.Meta(pattern="(?i)^(debug|info|warning|error|critical)$")]
 
 
-def configure_logging(*, format: LogFormat = "json", level: str = "INFO") -> None:
+def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -> None:
     """Log events to standard error: one JSON object a line, or columns for people.
 
     What libraries log by the standard library's logging comes out the same way, from WARNING on.

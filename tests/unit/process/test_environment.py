@@ -1,0 +1,122 @@
+"""Settings of both roles: what is read, and that a wrong value is told with the variable's name."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent import settings as agent
+from slicebus.agent.settings import AgentSettings
+from slicebus.manager import settings as manager
+from slicebus.manager.settings import ManagerSettings
+from slicebus.proto.errors import ConfigurationError
+
+Role = type[AgentSettings] | type[ManagerSettings]
+ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
+    "agent": (
+        AgentSettings,
+        {"SLICEBUS_CLUSTER": "east", "AMQP_URL": "amqps://east:pw@broker/slicebus"},
+        agent.VARIABLES,
+    ),
+    "manager": (ManagerSettings, {"AMQP_URL": "amqp://manager:pw@broker"}, manager.VARIABLES),
+}
+PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.values(), ids=ROLES.keys())
+
+
+@PARAMETERS
+def test_the_least_that_must_be_set_gives_the_defaults(
+    role: Role, least: dict[str, str], variables: dict[str, str]
+) -> None:
+    settings = role.from_env(least)
+    assert settings.amqp_url == least["AMQP_URL"]
+    assert settings.identity
+    assert settings.workers == 16
+    assert settings.kubeconfig is None
+
+
+@PARAMETERS
+def test_every_field_has_a_variable(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
+    assert variables.keys() == set(role.__struct_fields__)
+    assert len(set(variables.values())) == len(variables)
+
+
+@PARAMETERS
+def test_every_variable_is_read(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
+    given: dict[str, Any] = {
+        "cluster": "west",
+        "amqp_url": "memory://a@b",
+        "health_address": "127.0.0.1:1",
+        "log_format": "console",
+        "log_level": "debug",
+        "workers": "2",
+        "prefetch": "3",
+        "lease_duration_s": "70",
+    }
+    texts = {field: given.get(field, "4.5" if field.endswith("_s") else f"the-{field}") for field in variables}
+    settings = role.from_env({variables[field]: text for field, text in texts.items()})
+    for field, text in texts.items():
+        value = getattr(settings, field)
+        assert value == type(value)(text), field
+
+
+@PARAMETERS
+def test_what_must_be_set_is_named(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
+    for name in least:
+        for environment in (least | {name: ""}, {other: value for other, value in least.items() if other != name}):
+            with pytest.raises(ConfigurationError, match=f"^{name} is not set$"):
+                role.from_env(environment)
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    _, least, variables = ROLES["agent"]
+    empty = {name: "" for name in variables.values() if name not in least}
+    assert AgentSettings.from_env(least | empty) == AgentSettings.from_env(least)
+
+
+COUNT = ["0", "-1", "1.5", "many", "NaN"]
+SECONDS = ["0", "-1", "NaN", "inf", "1e9", "10s"]
+WRONG: dict[str, list[str]] = {
+    "AMQP_URL": ["broker:5672", "http://broker", "amqp://", "amqp"],
+    "SLICEBUS_CLUSTER": ["East", "east.example", "-east", "e_st", "e" * 64, "e st"],
+    "SLICEBUS_HEALTH_ADDRESS": ["8080", "localhost", "localhost:http", "localhost:", "a b:80", ":123456"],
+    "SLICEBUS_LOG_FORMAT": ["xml", "JSON"],
+    "SLICEBUS_LOG_LEVEL": ["LOUD", "20", "NOTSET"],
+    "SLICEBUS_WORKERS": COUNT,
+    "SLICEBUS_PREFETCH": COUNT,
+    "SLICEBUS_HEARTBEAT_SECONDS": SECONDS,
+    "SLICEBUS_STATUS_INTERVAL_SECONDS": SECONDS,
+    "SLICEBUS_CLUSTER_LOST_SECONDS": SECONDS,
+    "SLICEBUS_LEASE_SECONDS": [*SECONDS, "8.9"],
+    "SLICEBUS_LEASE_RENEW_SECONDS": [*SECONDS, "5.1"],
+}
+CASES = [
+    pytest.param(role, least, name, value, id=f"{called}-{name}={value[:12]}")
+    for called, (role, least, variables) in ROLES.items()
+    for name in variables.values()
+    for value in WRONG.get(name, ())
+]
+
+
+@pytest.mark.parametrize(("role", "least", "name", "value"), CASES)
+def test_a_wrong_value_is_told_with_the_variables_name(
+    role: Role, least: dict[str, str], name: str, value: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        role.from_env(least | {name: value})
+    text = str(raised.value)
+    assert name in text
+    assert "$." not in text
+    assert len(text) > len(name) + 10
+
+
+def test_a_password_is_not_told() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        ManagerSettings.from_env({"AMQP_URL": "ampq://manager:hunter2@broker"})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = ManagerSettings.from_env({"AMQP_URL": "amqp://broker"})
+    with pytest.raises(AttributeError):
+        settings.workers = 1  # type: ignore[misc]
+    assert msgspec.structs.replace(settings, workers=1).workers == 1
