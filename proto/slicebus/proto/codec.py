@@ -5,37 +5,30 @@ The attributes are CloudEvents 1.0 in the binary content mode of its AMQP bindin
 """
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
+from msgspec import UNSET
 
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, MessageId, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction, Message
+from slicebus.proto.headers import PREFIX, TYPE_PATTERN, Headers, VersionHeaders
+from slicebus.proto.messages import MESSAGES, ClusterName, Direction, JobRef, Message
 from slicebus.proto.topology import routing_key
 
-_PREFIX = "cloudEvents_"
-_TYPE = re.compile(r"dev\.slicebus\.([a-z-]+)\.v(\d+)")
-_CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_KNOWN = frozenset(
-    {
-        "specversion",
-        "id",
-        "source",
-        "type",
-        "subject",
-        "time",
-        "datacontenttype",
-        "cluster",
-        "epoch",
-        "sequence",
-        "correlationid",
-        "causationid",
-        "traceparent",
-        "schemaversion",
-    }
-)
+MAX_DEPTH = 100
+"""Levels of a body. Kubernetes objects have about twenty; orjson writes 254, and a part may be wrapped in some more
+by whoever passes it on."""
+
+_TYPE = re.compile(TYPE_PATTERN)
+_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Headers))
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""CloudEvents 1.0, 3.1: what a string must not hold."""
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -48,29 +41,12 @@ class Received(msgspec.Struct, frozen=True):
 
 def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | None = None) -> WireMessage:
     """The message as it is published. The same input gives the same bytes."""
-    major = envelope.schema_version.partition(".")[0]
-    attributes: dict[str, str | None] = {
-        "specversion": "1.0",
-        "id": envelope.id,
-        "source": _source(message.direction, envelope.cluster),
-        "type": f"dev.slicebus.{envelope.type}.v{major}",
-        "subject": envelope.subject or None,
-        "time": envelope.time,
-        "datacontenttype": "application/json",
-        "cluster": envelope.cluster,
-        "epoch": str(envelope.epoch),
-        "sequence": str(envelope.sequence),
-        "correlationid": envelope.correlation_id,
-        "causationid": envelope.causation_id,
-        "traceparent": envelope.traceparent,
-        "schemaversion": envelope.schema_version,
-    }
-    known = {name: value for name, value in attributes.items() if value is not None}
+    extensions = {f"{PREFIX}{name}": value for name, value in envelope.extensions.items()}
     body = msgspec.to_builtins(message) | (unknown or {})
     return WireMessage(
         routing_key=routing_key(envelope.cluster, envelope.type),
         body=orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
-        headers={f"{_PREFIX}{name}": value for name, value in (known | envelope.extensions).items()},
+        headers=extensions | msgspec.to_builtins(_headers(envelope, message.direction)),
         message_id=envelope.id,
         correlation_id=envelope.correlation_id,
         user_id=envelope.user_id,
@@ -80,74 +56,87 @@ def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | No
 
 def decode(wire: WireMessage) -> Received:
     """The message of what lay in a queue. Raises ProtocolError with the reason and what exactly is wrong."""
-    attributes = {name.removeprefix(_PREFIX): value for name, value in wire.headers.items() if name.startswith(_PREFIX)}
-    message_type = _message_type(attributes)
+    attributes = _attributes(wire.headers)
+    message_type = _message_type(_converted(attributes, VersionHeaders, "headers"))
     envelope = _envelope(attributes, message_type, user_id=wire.user_id)
     body = _body(wire.body)
     known = MESSAGES[message_type]
-    try:
-        message = msgspec.convert(body, known)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ProtocolError(DeadReason.MALFORMED, f"{message_type}: {error}") from error
+    message = _converted(body, known, message_type)
+    _check_consistent(envelope, message, wire.routing_key)
     unknown = {name: value for name, value in body.items() if name not in known.__struct_fields__}
     return Received(envelope, message, unknown)
 
 
-def _source(direction: Direction, cluster: ClusterName) -> str:
-    return f"/slicebus/clusters/{cluster}" if direction is Direction.UP else "/slicebus/manager"
+def _headers(envelope: Envelope, direction: Direction) -> Headers:
+    major = envelope.schema_version.partition(".")[0]
+    up = direction is Direction.UP
+    return Headers(
+        specversion="1.0",
+        id=envelope.id,
+        source=f"/slicebus/clusters/{envelope.cluster}" if up else "/slicebus/manager",
+        type=f"dev.slicebus.{envelope.type}.v{major}",
+        subject=envelope.subject or UNSET,
+        time=envelope.time,
+        cluster=envelope.cluster,
+        epoch=str(envelope.epoch),
+        sequence=str(envelope.sequence),
+        correlationid=envelope.correlation_id,
+        causationid=envelope.causation_id or UNSET,
+        traceparent=envelope.traceparent or UNSET,
+        schemaversion=envelope.schema_version,
+    )
 
 
-def _message_type(attributes: dict[str, str]) -> str:
-    text = _required(attributes, "type")
-    match = _TYPE.fullmatch(text)
+def _attributes(headers: Mapping[str, object]) -> dict[str, str]:
+    """The headers that are CloudEvents attributes. An AMQP table may hold any type; an attribute is a string."""
+    attributes = {}
+    for name, value in headers.items():
+        if not name.startswith(PREFIX):
+            continue
+        if not isinstance(value, str):
+            raise ProtocolError(DeadReason.MALFORMED, f"header {name[:200]} is a {type(value).__name__}, not a string")
+        if _UNPRINTABLE.search(value):
+            raise ProtocolError(DeadReason.MALFORMED, f"header {name[:200]} has control characters: {value[:200]!a}")
+        attributes[name] = value
+    return attributes
+
+
+def _message_type(headers: VersionHeaders) -> str:
+    match = _TYPE.fullmatch(headers.type)
     if match is None:
-        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"no type of slicebus: {text[:200]!r}")
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"no type of slicebus: {headers.type[:200]!r}")
     message_type, major = match.groups()
-    version = attributes.get("schemaversion", major)
-    if major != SCHEMA_VERSION.partition(".")[0] or version.partition(".")[0] != major:
-        detail = f"schema version {version[:50]} of {message_type}, this side knows {SCHEMA_VERSION}"
+    version = headers.schemaversion
+    if {major, version.partition(".")[0]} != {SCHEMA_VERSION.partition(".")[0]}:
+        detail = f"schema version {version} of {headers.type[:200]}, this side knows {SCHEMA_VERSION}"
         raise ProtocolError(DeadReason.UNKNOWN_VERSION, detail)
     if message_type not in MESSAGES:
-        raise ProtocolError(
-            DeadReason.UNKNOWN_TYPE, f"no message type of schema {SCHEMA_VERSION}: {message_type[:200]}"
-        )
+        detail = f"no message type of schema {SCHEMA_VERSION}: {message_type[:200]}"
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, detail)
     return message_type
 
 
 def _envelope(attributes: dict[str, str], message_type: str, *, user_id: str | None) -> Envelope:
-    cluster = _required(attributes, "cluster")
-    if not _CLUSTER.fullmatch(cluster):
-        raise ProtocolError(DeadReason.MALFORMED, f"cluster is no DNS label: {cluster[:200]!r}")
-    identifier = MessageId(_required(attributes, "id"))
+    headers = _converted(attributes, Headers, "headers")
+    try:
+        datetime.fromisoformat(headers.time)
+    except ValueError as error:
+        raise ProtocolError(DeadReason.MALFORMED, f"header {PREFIX}time is no time: {headers.time!r}") from error
     return Envelope(
-        id=identifier,
+        id=MessageId(headers.id),
         type=message_type,
-        cluster=ClusterName(cluster),
-        subject=attributes.get("subject", ""),
-        time=_required(attributes, "time"),
-        epoch=_number(attributes, "epoch"),
-        sequence=_number(attributes, "sequence"),
-        correlation_id=MessageId(attributes.get("correlationid", identifier)),
-        causation_id=MessageId(attributes["causationid"]) if "causationid" in attributes else None,
-        traceparent=attributes.get("traceparent"),
+        cluster=ClusterName(headers.cluster),
+        subject=headers.subject or "",
+        time=headers.time,
+        epoch=int(headers.epoch),
+        sequence=int(headers.sequence),
+        correlation_id=MessageId(headers.correlationid or headers.id),
+        causation_id=MessageId(headers.causationid) if headers.causationid else None,
+        traceparent=headers.traceparent or None,
         user_id=user_id,
-        schema_version=attributes.get("schemaversion", SCHEMA_VERSION),
-        extensions={name: value for name, value in attributes.items() if name not in _KNOWN},
+        schema_version=headers.schemaversion,
+        extensions={name.removeprefix(PREFIX): value for name, value in attributes.items() if name not in _KNOWN},
     )
-
-
-def _required(attributes: dict[str, str], name: str) -> str:
-    value = attributes.get(name)
-    if not isinstance(value, str) or not value:
-        raise ProtocolError(DeadReason.MALFORMED, f"header {_PREFIX}{name} is missing or empty")
-    return value
-
-
-def _number(attributes: dict[str, str], name: str) -> int:
-    text = _required(attributes, name)
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise ProtocolError(DeadReason.MALFORMED, f"header {_PREFIX}{name} is no count: {text[:50]!r}")
-    return int(text)
 
 
 def _body(body: bytes) -> dict[str, Any]:
@@ -157,4 +146,38 @@ def _body(body: bytes) -> dict[str, Any]:
         raise ProtocolError(DeadReason.MALFORMED, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ProtocolError(DeadReason.MALFORMED, f"the body is a JSON {type(value).__name__}, not an object")
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_too_deep(value):
+        raise ProtocolError(DeadReason.MALFORMED, f"the body is nested deeper than {MAX_DEPTH} levels")
     return value
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _check_consistent(envelope: Envelope, message: Message, key: str) -> None:
+    """What is said twice is said alike: queues route by the one, receivers act on the other."""
+    expected = routing_key(envelope.cluster, envelope.type)
+    if key != expected:
+        raise ProtocolError(DeadReason.MALFORMED, f"routing key {key[:300]!r}, but the envelope says {expected!r}")
+    job = getattr(message, "job", None)
+    if isinstance(job, JobRef) and envelope.subject != job.key:
+        detail = f"header {PREFIX}subject is {envelope.subject[:300]!r}, but the job is {job.key!r}"
+        raise ProtocolError(DeadReason.MALFORMED, detail)
+
+
+def _converted(value: Mapping[str, Any], into: type[_Struct], what: str) -> _Struct:
+    try:
+        return msgspec.convert(value, into)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(DeadReason.MALFORMED, f"{what}: {error}") from error

@@ -6,12 +6,18 @@ RFC 3339 in UTC.
 """
 
 from enum import StrEnum
-from typing import Any, ClassVar, NewType
+from typing import Annotated, Any, ClassVar, NewType
 
 import msgspec
+from msgspec import Meta
+
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+CLUSTER_NAME = DNS_LABEL
+"""So that the dot of a routing key separates."""
 
 ClusterName = NewType("ClusterName", str)
-Counts = dict[str, int]
+Count = Annotated[int, Meta(ge=0)]
+Counts = dict[str, Count]
 Manifest = dict[str, Any]
 
 
@@ -35,9 +41,9 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
     """One job on the manager, and its copy of the same namespace and name on a worker. The unit of ordering."""
 
     api_version: str
-    kind: str
-    namespace: str
-    name: str
+    kind: Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9]{0,62}$")]
+    namespace: Annotated[str, Meta(pattern=DNS_LABEL)]
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
     uid: str
     """The UID of the manager's object. A job deleted and created again under its name is another job."""
 
@@ -80,11 +86,11 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
     used: dict[str, dict[str, str]] = {}
     """Requests of pods bound to those nodes, by flavor and resource."""
-    jobs: int = 0
+    jobs: Count = 0
     """Objects with our origin."""
     lag_s: float = 0.0
     """Age of the oldest change on the worker that is not yet reported, in seconds."""
-    out_of_sync: int = 0
+    out_of_sync: Count = 0
     """Objects whose applied version is older than the newest received."""
 
 
@@ -99,7 +105,7 @@ class ScaleRequest(Message, frozen=True, kw_only=True):
     """The slice that the worker's job names now."""
     worker_uid: str
     """UID of the object that carries the counts: the job, or the child RayCluster of a RayJob."""
-    worker_generation: int
+    worker_generation: Count
     """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
     granted: Counts
     """What the worker's pods may use now."""
@@ -111,9 +117,9 @@ class ScaleRequest(Message, frozen=True, kw_only=True):
 class PodSetStatus(msgspec.Struct, frozen=True):
     """Pods of one pod set, as the agent counts them."""
 
-    ready: int = 0
-    gated: int = 0
-    total: int = 0
+    ready: Count = 0
+    gated: Count = 0
+    total: Count = 0
 
 
 class JobPhase(StrEnum):
@@ -135,7 +141,7 @@ class Status(Message, frozen=True, kw_only=True):
 
     job: JobRef
     workload: str
-    spec_version: int
+    spec_version: Count
     """Applied on the worker."""
     phase: JobPhase
     message: str = ""
@@ -153,7 +159,7 @@ class Applied(Message, frozen=True, kw_only=True):
     job: JobRef
     workload: str
     """The slice that the worker's job names; empty after a delete."""
-    spec_version: int
+    spec_version: Count
     deleted: bool = False
 
 
@@ -165,7 +171,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     job: JobRef
     workload: str
-    spec_version: int
+    spec_version: Count
     reason: str
     """CamelCase, for a condition: `JobExists`, `Invalid`, `Forbidden`."""
     message: str
@@ -176,7 +182,7 @@ class InventoryItem(msgspec.Struct, frozen=True):
 
     job: JobRef
     workload: str
-    spec_version: int
+    spec_version: Count
     spec_hash: str
     status_hash: str
 
@@ -188,7 +194,7 @@ class Inventory(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.UP
     lane: ClassVar[Lane] = Lane.STATUS
 
-    page: int
+    page: Count
     last: bool
     items: list[InventoryItem]
 
@@ -210,7 +216,7 @@ class WorkloadSpec(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     job: JobRef
-    spec_version: int
+    spec_version: Count
     """Grows with every change of what the worker shall hold for this job, over all its slices."""
     workload: Manifest
     """The manager's Workload, with its status."""
@@ -229,7 +235,7 @@ class Relabel(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     job: JobRef
-    spec_version: int
+    spec_version: Count
     from_workload: str
     to_workload: str
     granted: Counts
@@ -242,7 +248,7 @@ class Suspend(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     job: JobRef
-    spec_version: int
+    spec_version: Count
     reason: str = ""
     message: str = ""
 
@@ -254,7 +260,7 @@ class Delete(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     job: JobRef
-    spec_version: int
+    spec_version: Count
     reason: str = ""
 
 
@@ -269,7 +275,7 @@ class Pending(Message, frozen=True, kw_only=True):
     workload: str
     """The pending slice; empty where the request was refused and no slice was made."""
     worker_uid: str
-    worker_generation: int
+    worker_generation: Count
     wanted: Counts
     reason: str
     """CamelCase: `Pending` (waits for quota), `Inadmissible`, `StructuralChange`."""

@@ -1,0 +1,111 @@
+"""Where messages go: every type has one queue on its way, and no queue loses one."""
+
+import fnmatch
+
+import pytest
+
+from slicebus.proto.messages import MESSAGES, Direction, Lane, Message
+from slicebus.proto.topology import (
+    DEAD,
+    DOWN,
+    JOURNAL,
+    UP,
+    Binding,
+    Exchange,
+    Queue,
+    Topology,
+    agent_queue,
+    agent_topology,
+    common_topology,
+    exchange_of,
+    manager_queue,
+    manager_topology,
+    routing_key,
+)
+
+EAST, WEST = agent_topology("east"), agent_topology("west")
+FLEET = manager_topology() + EAST + WEST
+every_message = pytest.mark.parametrize("message", MESSAGES.values(), ids=list(MESSAGES))
+
+
+def queues_of(topology: Topology, exchange: str, key: str) -> list[str]:
+    """Where a topic exchange puts a message; the keys have two words, and no pattern here has `#` beside a word."""
+    return [
+        binding.queue
+        for binding in topology.bindings
+        if binding.exchange == exchange and fnmatch.fnmatchcase(key, binding.routing_key.replace("#", "*"))
+    ]
+
+
+@every_message
+def test_a_message_lands_in_its_lane_and_in_the_journal_and_nowhere_else(message: type[Message]) -> None:
+    up = message.direction is Direction.UP
+    lane = manager_queue(message.lane) if up else agent_queue("east", message.lane)
+    key = routing_key("east", message.type)
+    assert sorted(queues_of(FLEET, exchange_of(message.direction), key)) == sorted([JOURNAL, lane])
+
+
+def test_an_agent_gets_nothing_of_another_cluster() -> None:
+    for message in MESSAGES.values():
+        assert agent_queue("west", message.lane) not in queues_of(FLEET, DOWN, routing_key("east", message.type))
+
+
+def test_exchange_of_a_direction() -> None:
+    assert (exchange_of(Direction.UP), exchange_of(Direction.DOWN)) == (UP, DOWN)
+
+
+@pytest.mark.parametrize("topology", [manager_topology(), EAST, FLEET], ids=["manager", "agent", "fleet"])
+def test_whatever_a_binding_names_is_declared(topology: Topology) -> None:
+    exchanges = {exchange.name for exchange in topology.exchanges}
+    queues = {queue.name for queue in topology.queues}
+    assert {binding.exchange for binding in topology.bindings} <= exchanges
+    assert {binding.queue for binding in topology.bindings} <= queues
+
+
+@pytest.mark.parametrize("topology", [manager_topology(), EAST], ids=["manager", "agent"])
+def test_the_dead_letter_queue_is_declared_before_what_dead_letters_into_it(topology: Topology) -> None:
+    assert topology.exchanges[0].name == DEAD
+    assert topology.queues[0].name == DEAD
+
+
+@pytest.mark.parametrize("queue", FLEET.queues[2:], ids=lambda queue: queue.name)
+def test_a_lane_keeps_order_and_drops_nothing(queue: Queue) -> None:
+    assert queue.arguments == {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": 20,
+        "x-dead-letter-exchange": DEAD,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        "x-single-active-consumer": True,
+    }
+
+
+def test_the_dead_letter_queue_limits_nothing() -> None:
+    dead = next(queue for queue in FLEET.queues if queue.name == DEAD)
+    assert dead.arguments == {"x-queue-type": "quorum"}
+    assert queues_of(FLEET, DEAD, "east.status") == [DEAD]
+
+
+def test_the_journal_is_a_bounded_stream() -> None:
+    journal = next(queue for queue in FLEET.queues if queue.name == JOURNAL)
+    assert journal.arguments["x-queue-type"] == "stream"
+    assert {"x-max-age", "x-max-length-bytes"} <= set(journal.arguments)
+
+
+def test_a_sum_has_everything_once() -> None:
+    assert manager_topology() + common_topology() == manager_topology()
+    assert FLEET + FLEET == FLEET
+
+
+def test_a_sum_keeps_the_order() -> None:
+    first = Topology((Exchange("a"),), (Queue("q", {}),), (Binding("a", "q", "#"),))
+    second = Topology((Exchange("b"), Exchange("a")), (Queue("r", {}), Queue("q", {})), (Binding("b", "r", "#"),))
+    total = first + second
+    assert [exchange.name for exchange in total.exchanges] == ["a", "b"]
+    assert [queue.name for queue in total.queues] == ["q", "r"]
+    assert [binding.queue for binding in total.bindings] == ["q", "r"]
+
+
+def test_names_of_queues() -> None:
+    assert [manager_queue(lane) for lane in Lane] == ["slicebus.manager.control", "slicebus.manager.status"]
+    assert [agent_queue("east", lane) for lane in Lane] == ["slicebus.agent.east.control", "slicebus.agent.east.status"]
