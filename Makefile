@@ -8,7 +8,7 @@ export TOOLS_CACHE
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit servers lock clean
+.PHONY: help demo test lint unit proto servers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ lint: $(READY) ## check style, types and the direction of imports
 
 unit: $(READY) ## run the tests that need no servers
 	$(BIN)/python -m pytest tests/unit
+
+proto: $(READY) ## write the JSON Schemas and asyncapi.yaml from the message types
+	$(BIN)/python proto/generate.py
 
 servers: ## install or build the servers that integration tests run; what cannot be had is skipped there
 	@tests/tools/setup.sh
