@@ -1,12 +1,13 @@
 """The worker clusters: who they are, whether they are there, and what they last said of themselves."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
 
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.intake import Sender
+from slicebus.manager.manifests import merge_difference
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
@@ -89,9 +90,14 @@ def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
     ]
 
 
-def _report(cluster: Manifest, told: Mapping[str, object], envelope: Envelope, *, now: str) -> list[Command]:
+def _report(cluster: Manifest, told: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
     connected = Finding(CONNECTED, True, "Connected", "The agent speaks")
-    status = dict(told) | {"lastHeartbeatTime": now, "conditions": with_findings(cluster, connected, now=now)}
+    known = {name: value for name, value in cluster.get("status", {}).items() if name in told}
+    # The difference, because a merge patch of what was told would keep a resource that is no longer there.
+    status = merge_difference(known, told) | {
+        "lastHeartbeatTime": now,
+        "conditions": with_findings(cluster, connected, now=now),
+    }
     commands: list[Command] = [
         Patch(resource=WORKERCLUSTERS, target=cluster, body={"status": status}, subresource="status")
     ]

@@ -1,7 +1,7 @@
 """What to do with a message from a worker.
 
 `authorize` comes first: it says whether the sender may speak for the cluster at all. Then one function a message type.
-A message that comes late or twice gives no commands.
+A message that comes late or twice gives no commands; one about a job that runs nowhere is late.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
     last = Requested.from_job(view.job)
-    if last and last.worker_uid == request.worker_uid and last.worker_generation >= request.worker_generation:
+    if last and not last.is_older_than(request, envelope):
         return []
     wish = Requested(
         counts=request.wanted,
@@ -72,6 +72,9 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         worker_generation=request.worker_generation,
         baseline=KINDS[view.ref.kind].counts(view.job, view.job),
         correlation=envelope.correlation_id,
+        cluster=envelope.cluster,
+        epoch=envelope.epoch,
+        sequence=envelope.sequence,
     )
     body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
@@ -79,7 +82,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
     """The version that the worker has applied, written onto the slice that it names; after a delete onto every one."""
-    if not view.slices:
+    if view.cluster is None:
         return []
     _check_cluster(view, envelope)
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
@@ -95,7 +98,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
     """Why the worker cannot apply a slice, shown on the Workload and on the job; tried again after a while."""
     workload = view.workloads.get(refusal.workload)
-    if workload is None or applied_version(workload) >= refusal.spec_version:
+    if workload is None or view.cluster is None or applied_version(workload) >= refusal.spec_version:
         return []
     _check_cluster(view, envelope)
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
@@ -110,7 +113,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 
 def status(view: JobView, report: Status, envelope: Envelope, *, now: str) -> list[Command]:
     """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other."""
-    if view.job is None or not view.slices:
+    if view.job is None or view.cluster is None:
         return []
     _check_cluster(view, envelope)
     if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:

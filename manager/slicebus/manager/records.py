@@ -5,8 +5,8 @@ from typing import Self
 
 import msgspec
 
-from slicebus.proto.envelope import MessageId
-from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.proto.envelope import Envelope, MessageId
+from slicebus.proto.messages import Counts, JobRef, Manifest, ScaleRequest
 from slicebus.slices import kueue
 from slicebus.slices.jobs import JobKind
 
@@ -41,10 +41,21 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Counts
     """The counts of the manager's own spec at that time. When somebody edits them, that edit is the newer wish."""
     correlation: MessageId
+    cluster: str = ""
+    epoch: int = 0
+    sequence: int = 0
+    """With the epoch, the order of one cluster's requests about different worker objects: a RayJob that starts anew has
+    another RayCluster, whose generations begin at 1."""
 
     def to_annotation(self) -> str:
         """JSON."""
         return msgspec.json.encode(self).decode()
+
+    def is_older_than(self, request: ScaleRequest, envelope: Envelope) -> bool:
+        """Whether a request is newer than this one; of one worker object its generation says so."""
+        if self.worker_uid == request.worker_uid:
+            return self.worker_generation < request.worker_generation
+        return self.cluster != envelope.cluster or (self.epoch, self.sequence) < (envelope.epoch, envelope.sequence)
 
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:

@@ -1,0 +1,216 @@
+"""Jobs and Workloads of the manager as values, and commands in a form that fits a table."""
+
+from typing import Any
+
+from slicebus.manager.records import ABSENT, Dispatch, Requested, job_ref
+from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.proto.envelope import Envelope, MessageId
+from slicebus.proto.messages import ClusterName, Counts, JobRef
+from slicebus.slices import kueue
+from slicebus.slices.workload import Slice, oldest_first
+
+Manifest = dict[str, Any]
+EAST, WEST = ClusterName("east"), ClusterName("west")
+REF = JobRef("batch/v1", "Job", "team", "train", "uid-train")
+NOW = "2026-01-31T12:00:00Z"
+CONTENT = "the-hash-of-what-it-shall-hold"
+POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def condition(type: str, status: bool = True, reason: str = "Some", message: str = "") -> Manifest:
+    return {
+        "type": type,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def a_job(
+    parallelism: int = 1,
+    *,
+    generation: int = 1,
+    annotations: dict[str, str] | None = None,
+    over: str | None = None,
+    deleting: bool = False,
+    managed: bool = True,
+) -> Manifest:
+    """A Job; `over` is the condition that says that it has ended."""
+    metadata = {
+        "name": "train",
+        "namespace": "team",
+        "uid": "uid-train",
+        "resourceVersion": "10",
+        "generation": generation,
+        "labels": {kueue.QUEUE_NAME_LABEL: "queue"} if managed else {},
+        "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | (annotations or {}),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata | ({"deletionTimestamp": NOW} if deleting else {}),
+        "spec": {
+            "parallelism": parallelism,
+            "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+            "template": {"spec": POD | {"restartPolicy": "Never"}},
+        },
+        "status": {"conditions": [condition(over, message="so it ended")]} if over else {},
+    }
+
+
+def requested(counts: Counts, *, baseline: int = 1, generation: int = 2, uid: str = "w-1", **changes: Any) -> Requested:
+    """What a worker has asked for."""
+    return Requested(
+        counts=counts,
+        worker_uid=uid,
+        worker_generation=generation,
+        baseline={"main": baseline},
+        correlation=MessageId("chain-1"),
+        **changes,
+    )
+
+
+def asking(parallelism: int, wanted: int, **changes: Any) -> Manifest:
+    """A job whose worker has asked for another size."""
+    record = requested({"main": wanted}, baseline=parallelism)
+    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: record.to_annotation()}, **changes)
+
+
+def a_workload(
+    name: str = "w1",
+    count: int = 1,
+    *,
+    admitted: int | None = None,
+    dispatched: int = 0,
+    hash: str = CONTENT,
+    applied: int = 0,
+    replaces: str | None = None,
+    conditions: tuple[Manifest, ...] = (),
+    deleting: bool = False,
+    held: bool = True,
+    cluster: str = EAST,
+) -> Manifest:
+    """A slice of the job; `admitted` is the count that it was given quota for."""
+    annotations = {
+        **({kueue.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash).to_annotation()} if dispatched else {}),
+        **({kueue.APPLIED_ANNOTATION: str(applied)} if applied else {}),
+        **({kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}),
+        kueue.SLICE_NAME_ANNOTATION: "w1",
+    }
+    status: Manifest = {}
+    if admitted is not None:
+        assignment = {
+            "name": "main",
+            "count": admitted,
+            "flavors": {"cpu": "spot"},
+            "resourceUsage": {"cpu": str(admitted)},
+        }
+        status = {
+            "clusterName": cluster,
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
+        }
+        conditions = (condition("QuotaReserved"), condition("Admitted"), *conditions)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "20",
+            "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z",
+            "generation": 1,
+            "labels": {kueue.JOB_UID_LABEL: "uid-train"},
+            "annotations": annotations,
+            "ownerReferences": [owner],
+            "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER] if held else [],
+            **({"deletionTimestamp": NOW} if deleting else {}),
+        },
+        "spec": {
+            "active": True,
+            "queueName": "queue",
+            "podSets": [{"name": "main", "count": count, "template": {"spec": POD}}],
+        },
+        "status": status | ({"conditions": list(conditions)} if conditions else {}),
+    }
+
+
+def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
+    """A slice whose worker was told to hold nothing."""
+    return a_workload(name, admitted=1, dispatched=dispatched, hash=ABSENT, applied=applied, **how)
+
+
+def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
+    return JobView(
+        ref=job_ref(job) if job else REF,
+        job=job,
+        workloads={workload["metadata"]["name"]: workload for workload in workloads},
+        slices=tuple(oldest_first(map(Slice.from_manifest, workloads))),
+        **changes,
+    )
+
+
+def an_envelope(
+    *, cluster: ClusterName = EAST, user: str | None = "east", epoch: int = 1, sequence: int = 1, type: str = "status"
+) -> Envelope:
+    return Envelope(
+        id=MessageId("m-1"),
+        type=type,
+        cluster=cluster,
+        subject=REF.key,
+        time=NOW,
+        epoch=epoch,
+        sequence=sequence,
+        correlation_id=MessageId("chain-1"),
+        user_id=user,
+    )
+
+
+def short(command: Command) -> tuple[Any, ...]:
+    """A command in a few words."""
+    match command:
+        case Create(resource=resource, manifest=manifest):
+            counts = {pod_set["name"]: pod_set["count"] for pod_set in manifest["spec"]["podSets"]}
+            replaces = manifest["metadata"]["annotations"].get(kueue.REPLACEMENT_FOR_ANNOTATION)
+            return f"create {resource.kind}", counts, replaces
+        case Patch(target=target):
+            return target["metadata"]["name"], *_patch(command)
+        case Remove(resource=resource, target=target):
+            return f"remove {resource.kind}", target["metadata"]["name"]
+        case Emit(regarding=regarding, reason=reason, warning=warning):
+            return f"{'warn' if warning else 'tell'} {regarding['kind']}", reason
+        case Publish(cluster=cluster, message=message):
+            version = getattr(message, "spec_version", None)
+            return f"{message.type} to {cluster}", *(() if version is None else (version,))
+        case LookAgain(delay_s=delay_s):
+            return "look again", delay_s
+    raise AssertionError(command)
+
+
+def _patch(patch: Patch) -> tuple[Any, ...]:
+    assert isinstance(patch.body, dict)
+    annotations = patch.body.get("metadata", {}).get("annotations", {})
+    if kueue.DISPATCHED_ANNOTATION in annotations:
+        record = Dispatch.from_manifest(patch.body)
+        assert record is not None
+        what = "absent" if record.hash == ABSENT else "held"
+        more = (kueue.APPLIED_ANNOTATION,) if kueue.APPLIED_ANNOTATION in annotations else ()
+        return f"version {record.version} is {what}", *more
+    if annotations:
+        return tuple(annotations.items())
+    if "finalizers" in patch.body.get("metadata", {}):
+        return "release", *patch.body["metadata"]["finalizers"]
+    if "podSets" in patch.body.get("spec", {}):
+        return "counts", {pod_set["name"]: pod_set["count"] for pod_set in patch.body["spec"]["podSets"]}
+    assert patch.subresource == "status"
+    old = {entry["type"]: entry for entry in patch.target.get("status", {}).get("conditions", ())}
+    new = [entry for entry in patch.body["status"].get("conditions", ()) if old.get(entry["type"]) != entry]
+    rest = sorted(patch.body["status"].keys() - {"conditions"})
+    return *(f"{entry['type']}={entry['status']} {entry['reason']}" for entry in new), *rest
+
+
+def shorts(commands: Any) -> list[tuple[Any, ...]]:
+    return [short(command) for command in commands]

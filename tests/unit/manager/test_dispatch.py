@@ -1,0 +1,181 @@
+"""The outbox: what a worker shall hold has a version before it is published, and is published until it is applied."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.manager import dispatch
+from slicebus.manager.records import ABSENT, Dispatch, applied_version, content_hash
+from slicebus.process.commands import Patch, Publish
+from slicebus.proto.messages import PodSetFlavor, WorkloadSpec
+from slicebus.slices import kueue
+from unit.manager.objects import a_job, a_view, a_workload, shorts, withdrawn
+
+Manifest = dict[str, Any]
+
+
+def held(view: Any) -> list[tuple[Any, ...]]:
+    return shorts(dispatch.hold(view, view.holder))
+
+
+def hash_of(name: str = "w1", granted: int = 1, job: int = 1, cluster: str = "east") -> str:
+    return content_hash([cluster, name, {"main": granted}, {"main": job}])
+
+
+WRITE_AND_TELL = [("w1", "version 4 is held"), ("workload-spec to east", 4)]
+TELL = [("workload-spec to east", 3)]
+OUTBOX: dict[str, tuple[dict[str, Any], int, list[tuple[Any, ...]]]] = {
+    "never told": ({}, 0, [("w1", "version 1 is held"), ("workload-spec to east", 1)]),
+    "told, not published since the start": ({"dispatched": 3}, 0, TELL),
+    "an older version was published": ({"dispatched": 3}, 2, TELL),
+    "published, no answer yet": ({"dispatched": 3}, 3, []),
+    "an older version is applied": ({"dispatched": 3, "applied": 2}, 2, TELL),
+    "applied": ({"dispatched": 3, "applied": 3}, 0, []),
+    "another content was told": ({"dispatched": 3, "applied": 3, "hash": "other"}, 3, WRITE_AND_TELL),
+    "it was told to hold nothing": ({"dispatched": 3, "applied": 3, "hash": ABSENT}, 3, WRITE_AND_TELL),
+}
+
+
+@pytest.mark.parametrize(("state", "published", "expected"), OUTBOX.values(), ids=OUTBOX.keys())
+def test_hold(state: dict[str, Any], published: int, expected: list[tuple[Any, ...]]) -> None:
+    workload = a_workload(admitted=1, **({"hash": hash_of()} | state))
+    assert held(a_view(a_job(), workload, published=published)) == expected
+
+
+CHANGES: dict[str, tuple[Manifest, Manifest]] = {
+    "the granted counts": (a_job(), a_workload(count=1, admitted=2)),
+    "the cluster": (a_job(), a_workload(admitted=1, cluster="west")),
+    "the counts of the manager's spec": (a_job(4), a_workload(admitted=1)),
+}
+
+
+@pytest.mark.parametrize(("job", "workload"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_makes_a_new_version(job: Manifest, workload: Manifest) -> None:
+    record = Dispatch(3, hash_of(granted=2 if job["spec"]["parallelism"] == 1 else 1))
+    workload["metadata"]["annotations"] |= {
+        kueue.DISPATCHED_ANNOTATION: record.to_annotation(),
+        kueue.APPLIED_ANNOTATION: "3",
+    }
+    assert held(a_view(job, workload))[0] == ("w1", "version 4 is held")
+
+
+def test_versions_grow_over_all_slices_of_a_job() -> None:
+    old = a_workload(admitted=1, dispatched=7, applied=7)
+    new = a_workload("w2", 5, admitted=5, replaces="w1")
+    assert held(a_view(a_job(), old, new)) == [
+        ("w2", "version 8 is held"),
+        ("workload-spec to east", 8),
+        ("relabel to east", 8),
+    ]
+
+
+def test_versions_grow_over_what_the_job_remembers() -> None:
+    remembered = {kueue.DISPATCHED_ANNOTATION: Dispatch(9, ABSENT).to_annotation(), kueue.APPLIED_ANNOTATION: "9"}
+    assert held(a_view(a_job(annotations=remembered), a_workload(admitted=1)))[0] == ("w1", "version 10 is held")
+
+
+@pytest.mark.parametrize("job", [None], ids=["the job is gone"])
+def test_nothing_is_held_for(job: None) -> None:
+    assert held(a_view(job, a_workload(admitted=1))) == []
+
+
+WITHDRAW: dict[str, tuple[list[Manifest], int, list[tuple[Any, ...]], bool]] = {
+    "no slice": ([], 0, [], True),
+    "never told": ([a_workload(admitted=1)], 0, [], True),
+    "told": (
+        [a_workload(admitted=1, dispatched=1)],
+        1,
+        [("w1", "version 2 is absent"), ("delete to east", 2)],
+        False,
+    ),
+    "told and applied": (
+        [a_workload(admitted=1, dispatched=1, applied=1)],
+        1,
+        [("w1", "version 2 is absent"), ("delete to east", 2)],
+        False,
+    ),
+    "the delete is written, not published": ([withdrawn(applied=1)], 1, [("delete to east", 2)], False),
+    "the delete is published": ([withdrawn(applied=1)], 2, [], False),
+    "the delete is reported": ([withdrawn()], 2, [], True),
+    "the newest of two was told": (
+        [a_workload(admitted=1, dispatched=1, applied=1), a_workload("w2", admitted=1, dispatched=2, replaces="w1")],
+        2,
+        [("w2", "version 3 is absent"), ("delete to east", 3)],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("workloads", "published", "expected", "over"), WITHDRAW.values(), ids=WITHDRAW.keys())
+def test_withdraw(workloads: list[Manifest], published: int, expected: list[tuple[Any, ...]], over: bool) -> None:
+    view = a_view(None, *workloads, published=published)
+    assert shorts(dispatch.withdraw(view, reason="JobDeleted")) == expected
+    assert dispatch.is_withdrawn(view) is over
+
+
+def test_a_cluster_that_has_left_the_fleet_is_not_waited_for() -> None:
+    view = a_view(None, a_workload(admitted=1, dispatched=1, applied=1), in_fleet=False)
+    assert dispatch.is_withdrawn(view)
+    assert dispatch.withdraw(view, reason="JobDeleted") == []
+
+
+def test_the_newest_dispatch_is_remembered_on_the_job_once() -> None:
+    job, workload = a_job(), withdrawn()
+    [patch] = dispatch.remember(a_view(job, workload))
+    assert isinstance(patch, Patch)
+    written = patch.body["metadata"]["annotations"]
+    job["metadata"]["annotations"] |= written
+    assert Dispatch.from_manifest(job) == Dispatch(2, ABSENT)
+    assert applied_version(job) == 2
+    assert dispatch.remember(a_view(job, workload)) == []
+    assert dispatch.remember(a_view(None, workload)) == []
+    assert dispatch.remember(a_view(a_job())) == []
+
+
+FLAVOR: Manifest = {
+    "metadata": {"name": "spot"},
+    "spec": {
+        "nodeLabels": {"pool": "spot"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+    },
+}
+
+
+def test_a_spec_says_where_the_pods_may_run_and_what_they_may_use() -> None:
+    workload = a_workload(count=3, admitted=5)
+    view = a_view(a_job(3), workload, flavors={"spot": FLAVOR})
+    [_, publish] = dispatch.hold(view, view.slices[0])
+    assert isinstance(publish, Publish)
+    spec = publish.message
+    assert isinstance(spec, WorkloadSpec)
+    assert spec.granted == {"main": 3}
+    assert spec.flavors == {"main": PodSetFlavor({"pool": "spot"}, [{"key": "spot", "operator": "Exists"}])}
+    assert "resourceVersion" not in spec.workload["metadata"]
+    assert "status" in spec.workload
+    assert "status" not in spec.manifest
+
+
+def test_a_flavor_that_is_gone_places_nothing() -> None:
+    view = a_view(a_job(), a_workload(admitted=1))
+    [_, publish] = dispatch.hold(view, view.slices[0])
+    assert publish.message.flavors == {"main": PodSetFlavor()}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version":"x"}', "null", '{"hash":"x"}'])
+def test_a_dispatch_that_cannot_be_read_is_none(text: str) -> None:
+    assert Dispatch.from_manifest({"metadata": {"annotations": {kueue.DISPATCHED_ANNOTATION: text}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, 0), ("", 0), ("3", 3), ("-3", 0), ("x", 0), ("\u00b2", 0)],
+    ids=["none", "empty", "3", "-3", "x", "superscript"],
+)
+def test_an_applied_version_that_cannot_be_read_is_0(text: str | None, expected: int) -> None:
+    annotations = {} if text is None else {kueue.APPLIED_ANNOTATION: text}
+    assert applied_version({"metadata": {"annotations": annotations}}) == expected
+
+
+def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:
+    assert content_hash({"a": 1, "b": {"c": 2, "d": 3}}) == content_hash({"b": {"d": 3, "c": 2}, "a": 1})
+    assert content_hash({"a": 1}) != content_hash({"a": 2})

@@ -1,0 +1,141 @@
+"""The worker clusters: what an agent says is written down, silence is noticed once."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.manager import fleet
+from slicebus.manager.fleet import CONNECTED, WorkerCluster
+from slicebus.manager.intake import Sender
+from slicebus.process.commands import Command, Patch
+from slicebus.proto.messages import Heartbeat, Hello
+from unit.manager.objects import NOW, an_envelope, condition, shorts
+
+Manifest = dict[str, Any]
+LATER = "2026-01-31T13:00:00Z"
+HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0", scheduler_backends=["default"])
+BEAT = Heartbeat(capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, jobs=2, lag_s=1.6, out_of_sync=1)
+
+
+def a_cluster(
+    connected: bool | None = None, *, name: str = "east", status: Manifest | None = None, **spec: Any
+) -> Manifest:
+    conditions = [] if connected is None else [condition(CONNECTED, connected, "Connected", "The agent speaks")]
+    return {
+        "apiVersion": "slicebus.dev/v1alpha1",
+        "kind": "WorkerCluster",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", "generation": 1},
+        "spec": {"accepted": True} | spec,
+        "status": {"conditions": conditions} | (status or {}),
+    }
+
+
+def carried_out(cluster: Manifest, commands: list[Command]) -> Manifest:
+    for command in commands:
+        if isinstance(command, Patch):
+            assert command.subresource == "status"
+            cluster = merge_patch(cluster, command.body)
+    return cluster
+
+
+SPECS: dict[str, tuple[Manifest, dict[str, Any]]] = {
+    "accepted": (a_cluster(), {"accepted": True, "cordoned": False, "weight": 1, "user": "east", "connected": False}),
+    "bare": (
+        {"metadata": {"name": "east"}},
+        {"accepted": False, "cordoned": False, "weight": 1, "user": "east", "connected": False, "epoch": 0},
+    ),
+    "another user": (a_cluster(brokerUser="agent-1"), {"user": "agent-1"}),
+    "cordoned and weighed": (a_cluster(cordoned=True, weight=3), {"cordoned": True, "weight": 3}),
+    "connected": (a_cluster(True, status={"epoch": 7}), {"connected": True}),
+    "lost": (a_cluster(False), {"connected": False}),
+}
+
+
+@pytest.mark.parametrize(("manifest", "expected"), SPECS.values(), ids=SPECS.keys())
+def test_a_cluster_is_read(manifest: Manifest, expected: dict[str, Any]) -> None:
+    read = WorkerCluster.from_manifest(manifest)
+    assert {name: getattr(read, name) for name in expected} == expected
+
+
+def test_who_may_speak_for_which_cluster() -> None:
+    clusters = [a_cluster(status={"epoch": 7}), a_cluster(name="west", accepted=False, brokerUser="w")]
+    assert fleet.senders(clusters) == {
+        "east": Sender(accepted=True, user="east", epoch=7),
+        "west": Sender(accepted=False, user="w", epoch=0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("connected", "told"), [(None, True), (False, True), (True, False)], ids=["new", "lost", "connected"]
+)
+@pytest.mark.parametrize("say", ["hello", "heartbeat"])
+def test_the_first_word_connects_it(say: str, connected: bool | None, told: bool) -> None:
+    cluster, envelope = a_cluster(connected), an_envelope(epoch=9)
+    commands = (
+        fleet.hello(cluster, HELLO, envelope, now=NOW)
+        if say == "hello"
+        else fleet.heartbeat(cluster, BEAT, envelope, now=NOW)
+    )
+    assert [what for what, *_ in shorts(commands)] == ["east", *(["tell WorkerCluster"] if told else [])]
+    after = carried_out(cluster, commands)
+    assert WorkerCluster.from_manifest(after).connected
+    assert after["status"]["epoch"] == 9
+    assert after["status"]["lastHeartbeatTime"] == NOW
+
+
+def test_what_the_agent_says_is_written_down() -> None:
+    cluster, envelope = a_cluster(), an_envelope()
+    cluster = carried_out(cluster, fleet.hello(cluster, HELLO, envelope, now=NOW))
+    cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, envelope, now=LATER))
+    assert {name: value for name, value in cluster["status"].items() if name != "conditions"} == {
+        "epoch": 1,
+        "agentVersion": "0.1.0",
+        "kubernetesVersion": "v1.34.0",
+        "schemaVersion": "1.0",
+        "schedulerBackends": ["default"],
+        "capacity": {"": {"cpu": "64"}},
+        "used": {"": {"cpu": "5"}},
+        "jobs": 2,
+        "lagSeconds": 2,
+        "outOfSync": 1,
+        "lastHeartbeatTime": LATER,
+    }
+    [connected] = cluster["status"]["conditions"]
+    assert (connected["status"], connected["lastTransitionTime"]) == ("True", NOW)
+
+
+BEATS = {
+    "a resource less": (Heartbeat(used={"": {"cpu": "5", "gpu": "1"}}), Heartbeat(used={"": {"cpu": "5"}})),
+    "nothing runs any more": (Heartbeat(used={"": {"cpu": "5"}}), Heartbeat(used={"": {}})),
+    "a flavor less": (Heartbeat(capacity={"a": {"cpu": "1"}, "b": {}}), Heartbeat(capacity={"a": {"cpu": "2"}})),
+    "the same": (BEAT, BEAT),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), BEATS.values(), ids=BEATS.keys())
+def test_what_is_no_longer_said_is_no_longer_written(first: Heartbeat, second: Heartbeat) -> None:
+    cluster = a_cluster()
+    for beat in (first, second):
+        cluster = carried_out(cluster, fleet.heartbeat(cluster, beat, an_envelope(), now=NOW))
+    assert cluster["status"]["used"] == second.used
+    assert cluster["status"]["capacity"] == second.capacity
+
+
+def test_silence_is_noticed_once() -> None:
+    cluster = a_cluster(True)
+    commands = fleet.lost(cluster, silent_s=31.4, now=NOW)
+    assert shorts(commands) == [("east", "Connected=False HeartbeatLost"), ("warn WorkerCluster", "HeartbeatLost")]
+    after = carried_out(cluster, commands)
+    assert not WorkerCluster.from_manifest(after).connected
+    assert fleet.lost(after, silent_s=60.0, now=LATER) == []
+
+
+def test_a_cluster_that_never_spoke_is_not_lost() -> None:
+    assert fleet.lost(a_cluster(), silent_s=1e6, now=NOW) == []
+
+
+def test_losing_it_keeps_what_it_said() -> None:
+    cluster = a_cluster(True, status={"epoch": 7, "jobs": 3})
+    after = carried_out(cluster, fleet.lost(cluster, silent_s=31, now=NOW))
+    assert (after["status"]["epoch"], after["status"]["jobs"]) == (7, 3)

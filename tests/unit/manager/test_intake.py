@@ -1,0 +1,333 @@
+"""Messages from workers: who may speak, what is late, and what each type writes."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.manager import intake
+from slicebus.manager.intake import DISPATCHED_CONDITION, Sender, authorize
+from slicebus.manager.manifests import merge_difference
+from slicebus.manager.records import Requested
+from slicebus.process.commands import Patch
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
+from slicebus.slices import kueue
+from unit.manager.objects import (
+    EAST,
+    NOW,
+    REF,
+    WEST,
+    a_job,
+    a_view,
+    a_workload,
+    an_envelope,
+    asking,
+    condition,
+    requested,
+    shorts,
+    withdrawn,
+)
+
+Manifest = dict[str, Any]
+FROM_EAST, FROM_WEST = an_envelope(), an_envelope(cluster=WEST, user="west")
+
+
+# --- who may speak --------------------------------------------------------------------------------------------------
+
+CLUSTERS = {"unknown": None, "not accepted": False, "accepted": True}
+USERS = {"its own": "agent-east", "another's": "agent-west", "none": None}
+EPOCHS = {"ended": 4, "the present one": 5, "a newer one": 6}
+
+
+@pytest.mark.parametrize("epoch", EPOCHS)
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_who_may_speak(cluster: str, user: str, epoch: str) -> None:
+    accepted = CLUSTERS[cluster]
+    sender = Sender(accepted=bool(accepted), user="agent-east", epoch=5)
+    senders = {"west": Sender(accepted=True, user="agent-west", epoch=1)}
+    if accepted is not None:
+        senders["east"] = sender
+    envelope = an_envelope(user=USERS[user], epoch=EPOCHS[epoch])
+    expected = (
+        DeadReason.UNKNOWN_CLUSTER
+        if cluster != "accepted"
+        else DeadReason.WRONG_USER
+        if user != "its own"
+        else DeadReason.FENCED_EPOCH
+        if epoch == "ended"
+        else None
+    )
+    if expected is None:
+        assert authorize(envelope, senders) is sender
+        return
+    with pytest.raises(ProtocolError, match="'east'") as raised:
+        authorize(envelope, senders)
+    assert raised.value.reason is expected
+
+
+# --- whose job it is ------------------------------------------------------------------------------------------------
+
+RUNNING = a_view(a_job(), a_workload(admitted=1, dispatched=1))
+REQUEST = ScaleRequest(
+    job=REF, workload="w1", worker_uid="w-1", worker_generation=3, granted={"main": 1}, wanted={"main": 5}
+)
+STATUS = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING, job_status={"active": 1})
+APPLIED = Applied(job=REF, workload="w1", spec_version=1)
+REFUSED = Refused(job=REF, workload="w1", spec_version=1, reason="JobExists", message="it is there")
+NOT_THERE = {
+    "no job": a_view(None),
+    "no slices": a_view(a_job()),
+    "a slice that runs nowhere yet": a_view(a_job(), a_workload()),
+}
+
+
+def taken_in(view: Any, message: Any, envelope: Any = FROM_EAST) -> list[tuple[Any, ...]]:
+    match message:
+        case ScaleRequest():
+            return shorts(intake.scale_request(view, message, envelope))
+        case Status():
+            return shorts(intake.status(view, message, envelope, now=NOW))
+        case Applied():
+            return shorts(intake.applied(view, message, envelope))
+    return shorts(intake.refused(view, message, envelope, now=NOW))
+
+
+MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "refused": REFUSED}
+PER_MESSAGE = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
+
+
+@PER_MESSAGE
+def test_a_cluster_speaks_only_of_the_jobs_that_run_on_it(message: Any) -> None:
+    with pytest.raises(ProtocolError, match="runs on cluster 'east', not on 'west'") as raised:
+        taken_in(RUNNING, message, FROM_WEST)
+    assert raised.value.reason is DeadReason.REFUSED
+
+
+@PER_MESSAGE
+@pytest.mark.parametrize("view", NOT_THERE.values(), ids=NOT_THERE.keys())
+def test_a_word_about_what_is_not_there_is_nothing(view: Any, message: Any) -> None:
+    assert taken_in(view, message) == []
+
+
+@pytest.mark.parametrize("over", ["Complete", "Failed"])
+@pytest.mark.parametrize("message", [REQUEST, STATUS], ids=["scale-request", "status"])
+def test_nothing_is_changed_after_the_end(over: str, message: Any) -> None:
+    assert taken_in(a_view(a_job(over=over), a_workload(admitted=1)), message) == []
+
+
+# --- scale requests -------------------------------------------------------------------------------------------------
+
+
+def after(generation: int, *, uid: str = "w-1", **changes: Any) -> Any:
+    """A job whose worker has asked before."""
+    record = requested({"main": 2}, generation=generation, uid=uid, **changes)
+    return a_view(
+        a_job(annotations={kueue.REQUESTED_ANNOTATION: record.to_annotation()}), a_workload(admitted=1, dispatched=1)
+    )
+
+
+def request_with(**changes: Any) -> ScaleRequest:
+    fields = {name: getattr(REQUEST, name) for name in REQUEST.__struct_fields__}
+    return ScaleRequest(**(fields | changes))
+
+
+REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
+    "the first": (RUNNING, REQUEST, True),
+    "a newer generation": (after(2), REQUEST, True),
+    "the same again": (after(3), REQUEST, False),
+    "an older generation": (after(4), REQUEST, False),
+    "of another worker object": (after(9, uid="w-0"), REQUEST, True),
+    "of another cluster, where it runs now": (after(9, uid="w-0", cluster="west", epoch=50), REQUEST, True),
+    "an unreadable record": (
+        a_view(a_job(annotations={kueue.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
+        REQUEST,
+        True,
+    ),
+    "nothing is admitted": (a_view(a_job(), a_workload()), REQUEST, False),
+    "down to nothing": (RUNNING, request_with(wanted={"main": 0}), True),
+}
+
+
+@pytest.mark.parametrize(("view", "request_", "written"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleRequest, written: bool) -> None:
+    commands = intake.scale_request(view, request_, FROM_EAST)
+    assert bool(commands) is written
+    for command in commands:
+        assert isinstance(command, Patch)
+        assert command.target is view.job
+        assert Requested.from_job(command.body) == Requested(
+            counts=request_.wanted,
+            worker_uid="w-1",
+            worker_generation=3,
+            baseline={"main": 1},
+            correlation="chain-1",
+            cluster="east",
+            epoch=1,
+            sequence=1,
+        )
+
+
+ORDERS = list(itertools.product([(1, 5), (1, 6), (1, 7), (2, 1)], [(1, 6)]))
+
+
+@pytest.mark.parametrize(("came", "known"), ORDERS, ids=[f"{came} after {known}" for came, known in ORDERS])
+def test_a_late_request_of_a_worker_object_that_was_replaced_changes_nothing(
+    came: tuple[int, int], known: tuple[int, int]
+) -> None:
+    view = after(1, uid="w-new", cluster="east", epoch=known[0], sequence=known[1])
+    envelope = an_envelope(epoch=came[0], sequence=came[1])
+    assert bool(intake.scale_request(view, REQUEST, envelope)) is (came > known)
+
+
+IMPOSSIBLE = [{}, {"main": -1}, {"main": 100_001}, {"main": 1, "other": -5}]
+
+
+@pytest.mark.parametrize("wanted", IMPOSSIBLE, ids=str)
+def test_counts_that_cannot_be_are_refused(wanted: dict[str, int]) -> None:
+    with pytest.raises(ProtocolError, match="between 0 and 100000") as raised:
+        intake.scale_request(RUNNING, request_with(wanted=wanted), FROM_EAST)
+    assert raised.value.reason is DeadReason.REFUSED
+
+
+# --- applied --------------------------------------------------------------------------------------------------------
+
+TWO = (
+    a_workload(admitted=1, dispatched=1, applied=1),
+    a_workload("w2", 5, admitted=5, dispatched=2, replaces="w1"),
+)
+
+
+def applied(version: int, workload: str = "", *, deleted: bool = False) -> Applied:
+    return Applied(job=REF, workload=workload, spec_version=version, deleted=deleted)
+
+
+REPORTS: dict[str, tuple[tuple[Manifest, ...], Applied, list[tuple[Any, ...]]]] = {
+    "the newest version": (TWO, applied(2, "w2"), [("w2", (kueue.APPLIED_ANNOTATION, "2"))]),
+    "the same again": (TWO, applied(1, "w1"), []),
+    "an older version": ((a_workload(admitted=1, dispatched=3, applied=3),), applied(2, "w1"), []),
+    "still the slice before": (TWO, applied(2, "w1"), [("w1", (kueue.APPLIED_ANNOTATION, "2"))]),
+    "nothing yet": (TWO, applied(0), []),
+    "a slice that is not there": (TWO, applied(2, "w9"), []),
+    "a slice that was never dispatched": ((a_workload(admitted=1),), applied(2, "w1"), []),
+    "deleted": (
+        TWO,
+        applied(3, deleted=True),
+        [("w1", (kueue.APPLIED_ANNOTATION, "3")), ("w2", (kueue.APPLIED_ANNOTATION, "3"))],
+    ),
+    "deleted, again": ((withdrawn(),), applied(2, deleted=True), []),
+}
+
+
+@pytest.mark.parametrize(("workloads", "report", "expected"), REPORTS.values(), ids=REPORTS.keys())
+def test_a_report_is_written_once(
+    workloads: tuple[Manifest, ...], report: Applied, expected: list[tuple[Any, ...]]
+) -> None:
+    assert taken_in(a_view(a_job(), *workloads), report) == expected
+
+
+def test_a_report_counts_after_the_job_is_gone() -> None:
+    assert taken_in(a_view(None, withdrawn(applied=1)), applied(2, deleted=True)) == [
+        ("w1", (kueue.APPLIED_ANNOTATION, "2"))
+    ]
+
+
+# --- refused --------------------------------------------------------------------------------------------------------
+
+TOLD = condition(DISPATCHED_CONDITION, False, "JobExists", "Cluster east refused version 1: it is there")
+REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "the first time": (
+        RUNNING,
+        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("warn Job", "JobExists"), ("look again", 30.0)],
+    ),
+    "again": (
+        a_view(a_job(), a_workload(admitted=1, dispatched=1, conditions=(TOLD,))),
+        [("look again", 30.0)],
+    ),
+    "it is applied meanwhile": (a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1)), []),
+    "the slice is gone": (a_view(a_job(), a_workload("w2", admitted=1)), []),
+    "the job is gone": (
+        a_view(None, a_workload(admitted=1, dispatched=1)),
+        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("look again", 30.0)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("view", "expected"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_refusal_is_shown_once_and_tried_again(view: Any, expected: list[tuple[Any, ...]]) -> None:
+    assert taken_in(view, REFUSED) == expected
+
+
+# --- status ---------------------------------------------------------------------------------------------------------
+
+
+def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", **changes: Any) -> Status:
+    return Status(job=REF, workload=workload, spec_version=1, phase=phase, **changes)
+
+
+def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
+    return {"main": PodSetStatus(ready=ready, gated=gated, total=ready + gated)}
+
+
+NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=True PodsReady")
+SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
+STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
+    "pods are starting": (RUNNING, status(pods=pods(0)), [NOT_READY]),
+    "pods are ready": (RUNNING, status(pods=pods(1)), [READY]),
+    "more are ready than granted": (RUNNING, status(pods=pods(3)), [READY]),
+    "nothing is said of the pods": (RUNNING, status(), [NOT_READY]),
+    "nothing is granted": (
+        a_view(a_job(0), a_workload(count=0, admitted=0)),
+        status(),
+        [READY],
+    ),
+    "it is shown already": (
+        a_view(a_job(), a_workload(admitted=1, conditions=(SHOWN,))),
+        status(pods=pods(1)),
+        [],
+    ),
+    "of the slice before": (RUNNING, status(workload="w0", pods=pods(1)), []),
+    "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(1)), []),
+    "the job's own status": (RUNNING, status(workload="w0", job_status={"active": 1}), [("train", "active")]),
+    "somebody deleted it": (
+        RUNNING,
+        status(JobPhase.GONE),
+        [("warn Job", "DeletedOnWorker"), ("remove Job", "train")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("view", "report", "expected"), STATUSES.values(), ids=STATUSES.keys())
+def test_a_status(view: Any, report: Status, expected: list[tuple[Any, ...]]) -> None:
+    assert taken_in(view, report) == expected
+
+
+def test_the_whole_status_is_mirrored() -> None:
+    job = a_job() | {"status": {"active": 2, "old": 1, "nested": {"a": 1, "b": 2}, "conditions": [{"type": "X"}]}}
+    there = {"active": 3, "nested": {"b": 2, "c": 3}, "conditions": []}
+    [patch] = intake.status(
+        a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=there), FROM_EAST, now=NOW
+    )
+    assert isinstance(patch, Patch)
+    assert merge_patch(job, patch.body)["status"] == there
+
+
+OBJECTS = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 2), st.lists(st.integers(0, 1), max_size=2))),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 2), inner)),
+)
+
+
+@given(present=OBJECTS, wanted=OBJECTS)
+def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Manifest) -> None:
+    assert merge_patch(present, merge_difference(present, wanted)) == wanted
+    assert merge_difference(wanted, wanted) == {}
+
+
+def test_the_wish_of_a_request_is_that_of_the_job() -> None:
+    assert Requested.from_job(asking(1, 5)) == requested({"main": 5})
+    assert EAST != WEST

@@ -1,0 +1,360 @@
+"""What the manager does for a job: every state of the job with every state of its chain, then the single rules."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, decide, is_managed
+from slicebus.manager.records import content_hash
+from slicebus.process.commands import Create, Emit, Patch, Publish
+from slicebus.proto.messages import Pending, Relabel, WorkloadSpec
+from slicebus.slices import kueue
+from unit.manager.objects import (
+    NOW,
+    a_job,
+    a_view,
+    a_workload,
+    asking,
+    condition,
+    requested,
+    shorts,
+    withdrawn,
+)
+
+Manifest = dict[str, Any]
+FINISHED = (condition("Finished"),)
+
+
+def holding(name: str = "w1", count: int = 1, *, job_count: int = 1, version: int = 1, **how: Any) -> Manifest:
+    """An admitted slice that its worker was told to hold."""
+    content = content_hash(["east", name, {"main": count}, {"main": job_count}])
+    return a_workload(name, count, admitted=count, dispatched=version, hash=content, **how)
+
+
+JOBS: dict[str, Manifest | None] = {
+    "gone": None,
+    "deleting": a_job(deleting=True),
+    "unmanaged": a_job(managed=False),
+    "running": a_job(),
+    "succeeded": a_job(over="Complete"),
+    "failed": a_job(over="Failed"),
+}
+CHAINS: dict[str, tuple[list[Manifest], int]] = {
+    "none": ([], 0),
+    "pending": ([a_workload()], 0),
+    "admitted": ([a_workload(admitted=1)], 0),
+    "written, not published": ([holding()], 0),
+    "published": ([holding()], 1),
+    "applied": ([holding(applied=1)], 0),
+    "withdrawing": ([withdrawn(applied=1)], 2),
+    "withdrawing, after a restart": ([withdrawn(applied=1)], 0),
+    "withdrawn": ([withdrawn()], 0),
+    "deleted while pending": ([a_workload(deleting=True)], 0),
+    "deleted while applied": ([holding(applied=1, deleting=True)], 0),
+    "finished": ([holding(applied=1, conditions=FINISHED)], 0),
+    "finished and withdrawn": ([withdrawn(conditions=FINISHED)], 0),
+    "finished and let go": ([withdrawn(conditions=FINISHED, held=False)], 0),
+}
+"""Workloads, and the version that this process has published."""
+
+CREATE = [("create Workload", {"main": 1}, None), ("tell Job", "CreatedWorkload")]
+LET_GO = [("w1", "release")]
+WITHDRAW = [("w1", "version 2 is absent"), ("delete to east", 2)]
+WITHDRAW_AGAIN = [("delete to east", 2)]
+REMEMBER = [("train", "version 2 is absent", kueue.APPLIED_ANNOTATION)]
+HOLD_ANEW = [("w1", "version 3 is held"), ("workload-spec to east", 3)]
+SUCCEEDED = [("w1", "Finished=True Succeeded")]
+FAILED = [("w1", "Finished=True Failed")]
+
+DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
+    "gone": {
+        "none": [],
+        "pending": LET_GO,
+        "admitted": LET_GO,
+        "written, not published": WITHDRAW,
+        "published": WITHDRAW,
+        "applied": WITHDRAW,
+        "withdrawing": [],
+        "withdrawing, after a restart": WITHDRAW_AGAIN,
+        "withdrawn": LET_GO,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": LET_GO,
+        "finished and let go": [],
+    },
+    "deleting": {
+        "none": [],
+        "pending": LET_GO,
+        "admitted": LET_GO,
+        "written, not published": WITHDRAW,
+        "published": WITHDRAW,
+        "applied": WITHDRAW,
+        "withdrawing": [],
+        "withdrawing, after a restart": WITHDRAW_AGAIN,
+        "withdrawn": REMEMBER + LET_GO,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": REMEMBER + LET_GO,
+        "finished and let go": [],
+    },
+    "unmanaged": {chain: [] for chain in CHAINS},
+    "running": {
+        "none": CREATE,
+        "pending": [],
+        "admitted": [("w1", "version 1 is held"), ("workload-spec to east", 1)],
+        "written, not published": [("workload-spec to east", 1)],
+        "published": [],
+        "applied": [],
+        "withdrawing": HOLD_ANEW,
+        "withdrawing, after a restart": HOLD_ANEW,
+        "withdrawn": HOLD_ANEW,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": CREATE + LET_GO,
+        "finished and withdrawn": CREATE + LET_GO,
+        "finished and let go": CREATE,
+    },
+    "succeeded": {
+        "none": [],
+        "pending": SUCCEEDED,
+        "admitted": SUCCEEDED,
+        "written, not published": SUCCEEDED + WITHDRAW,
+        "published": SUCCEEDED + WITHDRAW,
+        "applied": SUCCEEDED + WITHDRAW,
+        "withdrawing": SUCCEEDED,
+        "withdrawing, after a restart": SUCCEEDED + WITHDRAW_AGAIN,
+        "withdrawn": SUCCEEDED,
+        "deleted while pending": SUCCEEDED,
+        "deleted while applied": SUCCEEDED + WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": REMEMBER + LET_GO,
+        "finished and let go": [],
+    },
+}
+DECISIONS["failed"] = {
+    chain: FAILED + expected[1:] if expected[:1] == SUCCEEDED else expected
+    for chain, expected in DECISIONS["succeeded"].items()
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_with_every_chain(job: str, chain: str) -> None:
+    workloads, published = CHAINS[chain]
+    assert shorts(decide(a_view(JOBS[job], *workloads, published=published), NOW)) == DECISIONS[job][chain]
+
+
+S1 = holding(applied=1)
+RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
+    "the worker wants more": (
+        asking(1, 5),
+        [S1],
+        [("create Workload", {"main": 5}, "team/w1"), ("tell Job", "CreatedWorkload")],
+    ),
+    "the manager's spec wants more": (
+        a_job(5, generation=2),
+        [S1],
+        [
+            ("create Workload", {"main": 5}, "team/w1"),
+            ("tell Job", "CreatedWorkload"),
+            ("w1", "version 2 is held"),
+            ("workload-spec to east", 2),
+        ],
+    ),
+    "more still, while the first wish waits": (
+        asking(1, 8),
+        [S1, a_workload("w2", 5, replaces="w1")],
+        [("w2", "counts", {"main": 8})],
+    ),
+    "the wish is withdrawn": (
+        asking(1, 1),
+        [S1, a_workload("w2", 5, replaces="w1")],
+        [("w2", "Finished=True OutOfSync")],
+    ),
+    "the wish waits": (asking(1, 5), [S1, a_workload("w2", 5, replaces="w1")], []),
+    "the wish is admitted": (
+        asking(1, 5),
+        [S1, a_workload("w2", 5, admitted=5, replaces="w1")],
+        [
+            ("w1", "Finished=True WorkloadSliceReplaced"),
+            ("w2", "version 2 is held"),
+            ("workload-spec to east", 2),
+            ("relabel to east", 2),
+        ],
+    ),
+    "the wish is admitted, the old slice has ended": (
+        asking(1, 5),
+        [
+            holding(applied=1, conditions=FINISHED),
+            holding("w2", 5, version=2, applied=2, replaces="w1"),
+        ],
+        [("w1", "release")],
+    ),
+    "relabelled, and told again without the relabel": (
+        asking(1, 5),
+        [
+            holding(applied=1, conditions=FINISHED, held=False),
+            holding("w2", 5, version=3, applied=2, replaces="w1"),
+        ],
+        [("workload-spec to east", 3)],
+    ),
+    "the worker wants less": (
+        asking(5, 3),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "it has shrunk, the worker has to hear it": (
+        asking(5, 3),
+        [a_workload(count=3, admitted=5, dispatched=1, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "an edit here is newer than the worker's wish": (
+        a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
+        [holding(count=2, job_count=2, applied=1)],
+        [],
+    ),
+    "a wish that nobody can read": (a_job(annotations={kueue.REQUESTED_ANNOTATION: "{"}), [S1], []),
+}
+
+
+@pytest.mark.parametrize(("job", "workloads", "expected"), RESIZES.values(), ids=RESIZES.keys())
+def test_a_resize(job: Manifest, workloads: list[Manifest], expected: list[tuple[Any, ...]]) -> None:
+    assert shorts(decide(a_view(job, *workloads), NOW)) == expected
+
+
+MANAGED = {
+    "as it shall be": (a_job(), True),
+    "no queue": (a_job(managed=False), False),
+    "not elastic": (a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"}), False),
+    "somebody else's": (a_job() | {"spec": {"managedBy": "example.com/other"}}, False),
+    "nobody's": (a_job() | {"spec": {}}, False),
+    "bare": ({"metadata": {}, "spec": {}}, False),
+}
+
+
+@pytest.mark.parametrize(("job", "expected"), MANAGED.values(), ids=MANAGED.keys())
+def test_which_jobs_are_ours(job: Manifest, expected: bool) -> None:
+    assert is_managed(job) is expected
+
+
+def test_a_new_slice_is_the_jobs_in_every_way() -> None:
+    [create, _] = decide(a_view(a_job(3, generation=4)), NOW)
+    assert isinstance(create, Create)
+    metadata, spec = create.manifest["metadata"], create.manifest["spec"]
+    assert metadata["name"].startswith("job-train-")
+    assert metadata["labels"] == {kueue.JOB_UID_LABEL: "uid-train"}
+    assert metadata["annotations"] == {
+        kueue.ELASTIC_ANNOTATION: "true",
+        kueue.SLICE_NAME_ANNOTATION: metadata["name"],
+    }
+    assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "train",
+            "uid": "uid-train",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert (spec["queueName"], spec["active"]) == ("queue", True)
+    assert [(p["name"], p["count"]) for p in spec["podSets"]] == [("main", 3)]
+
+
+def test_a_later_slice_knows_the_first_one() -> None:
+    [create, _] = decide(a_view(asking(1, 5), S1), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.SLICE_NAME_ANNOTATION] == "w1"
+
+
+def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
+    made = [decide(a_view(job, *workloads), NOW)[0] for job, workloads in jobs_and_workloads]
+    return [command.manifest["metadata"]["name"] for command in made if isinstance(command, Create)]
+
+
+def test_the_same_wish_gets_the_same_name_after_a_crash_and_another_wish_another() -> None:
+    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), []))
+    assert again[0] == again[1]
+    assert len(set(again)) == 3
+
+
+def test_a_wish_that_comes_back_does_not_meet_the_name_of_its_ended_slice() -> None:
+    [first] = names_of((asking(1, 5), [S1]))
+    ended = a_workload(first, 5, replaces="w1", conditions=FINISHED)
+    ended["metadata"]["creationTimestamp"] = "2026-01-01T00:00:02Z"
+    [second] = names_of((asking(1, 5), [S1, ended]))
+    assert second != first
+    assert len(second) <= 63
+
+
+BAD = a_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
+
+
+def test_a_job_that_cannot_be_taken_is_told_once() -> None:
+    commands = decide(a_view(BAD), NOW)
+    assert shorts(commands) == [
+        ("train", f"{ACCEPTED_CONDITION}=False PartialAdmissionNotSupported"),
+        ("warn Job", "PartialAdmissionNotSupported"),
+    ]
+    [patch, _] = commands
+    assert isinstance(patch, Patch)
+    told = BAD | {"status": patch.body["status"]}
+    assert decide(a_view(told), NOW) == []
+
+
+def test_a_job_that_runs_already_is_not_refused() -> None:
+    assert decide(a_view(BAD, S1), NOW) == []
+
+
+STRUCTURAL = a_job(annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
+
+
+def test_a_change_of_the_pod_sets_is_refused_once_and_the_worker_hears_why() -> None:
+    [notice, patch, told] = decide(a_view(STRUCTURAL, S1), NOW)
+    assert isinstance(notice, Publish)
+    assert isinstance(notice.message, Pending)
+    assert (notice.message.reason, notice.message.wanted) == ("StructuralChange", {"main": 1, "extra": 1})
+    assert isinstance(patch, Patch)
+    assert isinstance(told, Emit)
+    assert shorts([patch, told]) == [
+        ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange"),
+        ("warn Job", "StructuralChange"),
+    ]
+    assert decide(a_view(STRUCTURAL, S1 | {"status": S1["status"] | patch.body["status"]}), NOW) == []
+
+
+def test_the_refusal_goes_when_the_pod_sets_are_right_again() -> None:
+    refused = holding(applied=1, conditions=(condition(RESIZABLE_CONDITION, False),))
+    assert shorts(decide(a_view(a_job(), refused), NOW)) == [("w1", f"{RESIZABLE_CONDITION}=True Resizable")]
+
+
+def test_a_spec_and_its_relabel_belong_to_the_workers_request() -> None:
+    commands = decide(a_view(asking(1, 5), S1, a_workload("w2", 5, admitted=5, replaces="w1")), NOW)
+    spec, relabel = (command for command in commands if isinstance(command, Publish))
+    assert isinstance(spec.message, WorkloadSpec)
+    assert isinstance(relabel.message, Relabel)
+    assert spec.correlation == relabel.correlation == "chain-1"
+    assert (relabel.message.from_workload, relabel.message.to_workload) == ("w1", "w2")
+    assert spec.message.granted == relabel.message.granted == {"main": 5}
+
+
+RAY_JOB: Manifest = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": BAD["metadata"],
+    "spec": {
+        "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+        "rayClusterSpec": {"headGroupSpec": {"template": a_job()["spec"]["template"]}},
+    },
+}
+
+
+def test_a_rayjob_that_cannot_be_taken_is_told_once_without_conditions() -> None:
+    [patch, told] = decide(a_view(RAY_JOB), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(told, Emit)
+    assert patch.body["status"].keys() == {"message", "reason"}
+    assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []

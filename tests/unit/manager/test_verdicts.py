@@ -1,0 +1,106 @@
+"""What an admission cycle's decisions write, and what the worker hears of them."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.manager import verdicts
+from slicebus.manager.notices import pending_notice
+from slicebus.process.commands import Patch, Publish
+from slicebus.proto.messages import Pending
+from slicebus.slices.admission import Admit, Wait
+from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
+from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, shorts
+
+LATER = "2026-01-31T13:00:00Z"
+ADMISSION = Admission(
+    cluster_queue="cq",
+    pod_sets=(PodSetAssignment(name="main", flavors={"cpu": FlavorName("spot")}, usage={"cpu": 5000}, count=5),),
+)
+ADMIT = Admit(key=SliceKey("team/w2"), admission=ADMISSION, cluster="east")
+WAIT = Wait(key=SliceKey("team/w2"), reason="Pending", message="4 cpu short", would_admit="4 cpu")
+OLD = a_workload(admitted=1, dispatched=1, applied=1)
+NEW = a_workload("w2", 5, replaces="w1")
+GROWING = a_view(asking(1, 5), OLD, NEW)
+
+
+def slice_of(view: Any, name: str) -> Slice:
+    return next(slice for slice in view.slices if slice.name == name)
+
+
+def test_quota_and_admission_come_in_one_write() -> None:
+    commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), ADMIT, now=NOW)
+    assert shorts(commands) == [
+        ("w2", "QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "admission", "clusterName"),
+        ("tell Workload", "Admitted"),
+        ("tell Job", "Admitted"),
+    ]
+    [patch, *_] = commands
+    assert isinstance(patch, Patch)
+    read = Slice.from_manifest(merge_patch(NEW, patch.body))
+    assert read.admitted
+    assert (read.granted, read.cluster, read.admission) == ({"main": 5}, "east", ADMISSION)
+
+
+def test_a_job_that_is_gone_is_told_nothing() -> None:
+    view = a_view(None, a_workload())
+    decision = Admit(key=SliceKey("team/w1"), admission=ADMISSION, cluster="east")
+    assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], decision, now=NOW))] == [
+        "w1",
+        "tell Workload",
+    ]
+
+
+def test_what_waits_is_shown_once_and_the_worker_hears_why() -> None:
+    commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
+    assert shorts(commands) == [
+        ("pending to east",),
+        ("w2", "QuotaReserved=False Pending"),
+        ("warn Workload", "Pending"),
+        ("warn Job", "Pending"),
+    ]
+    [_, patch, *_] = commands
+    assert isinstance(patch, Patch)
+    shown = a_view(asking(1, 5), OLD, merge_patch(NEW, patch.body))
+    assert verdicts.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
+
+
+def test_another_reason_is_told_with_the_time_since_when_it_waits() -> None:
+    waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", "before"),))
+    view = a_view(asking(1, 5), OLD, waiting)
+    [notice, *_] = verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
+    assert isinstance(notice, Publish)
+    assert notice.message == Pending(
+        job=view.ref,
+        workload="w2",
+        worker_uid="w-1",
+        worker_generation=2,
+        wanted={"main": 5},
+        reason="Pending",
+        message="4 cpu short",
+        since="2026-01-01T00:00:00Z",
+        would_admit="4 cpu",
+    )
+    assert notice.correlation == "chain-1"
+
+
+def test_a_first_slice_that_waits_is_no_workers_business() -> None:
+    view = a_view(a_job(), a_workload())
+    assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], WAIT, now=NOW))] == [
+        "w1",
+        "warn Workload",
+        "warn Job",
+    ]
+
+
+NOBODY = {
+    "nobody has asked": a_view(a_job(), OLD, NEW),
+    "the job is gone": a_view(None, OLD, NEW),
+    "it runs nowhere": a_view(asking(1, 5), a_workload(), NEW),
+}
+
+
+@pytest.mark.parametrize("view", NOBODY.values(), ids=NOBODY.keys())
+def test_there_is_nobody_to_tell(view: Any) -> None:
+    assert pending_notice(view, view.slices[0], reason="Pending", message="no", since=NOW) == []
