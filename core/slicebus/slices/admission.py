@@ -1,18 +1,27 @@
 """The builtin admission: which pending slices get quota and a cluster now, and why the others wait.
 
 `cycle` is one pass over everything that is pending. Each admission is charged before the next slice is looked at, so a
-cycle never gives more than there is; a slice that replaces another is charged the difference.
+cycle never gives more than there is, whichever of its decisions get written; a slice that replaces another is charged
+the difference.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.flavors import Misfit, Room, assign
 from slicebus.slices.placement import Cluster, place, why_not
-from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, LocalQueue, ResourceFlavor, Usage, holders, usage_by_queue
+from slicebus.slices.quantities import add, format_amount, larger
+from slicebus.slices.quota import (
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+    Usage,
+    holders,
+    total_by_queue,
+    usage_by_chain,
+)
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -58,7 +67,8 @@ class _Cycle:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.held = holders(snapshot.slices)
-        self.used = usage_by_queue(self.held)
+        self.charged = usage_by_chain(snapshot.slices)
+        self.used = total_by_queue(self.charged)
         self.blocked: set[str] = set()
         self.load: dict[str, int] = {}
         for slice in self.held.values():
@@ -93,26 +103,29 @@ class _Cycle:
 
     def _fit(self, slice: Slice, queue: ClusterQueue) -> Decision:
         replaced = self.held.get(slice.chain_id)
-        if (replaced.key if replaced else None) != slice.replaces:
+        if replaced is not None and replaced.key != slice.replaces:
             message = "the slice that it replaces is not the one that holds the job's quota"
             return Wait(key=slice.key, reason=PENDING, message=message)
         used = self.used.setdefault(queue.name, {})
-        others = _minus(used, replaced.usage()) if replaced else used
+        others = _minus(used, self.charged.get((queue.name, slice.chain_id), {}))
         found = assign(slice, Room(queue, self.snapshot.flavors, others), replaced=replaced)
         if isinstance(found, Misfit):
             return Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
-        cluster = replaced.cluster if replaced else place(self.snapshot.clusters, self.load)
+        bound = replaced.cluster if replaced else None
+        cluster = bound or place(self.snapshot.clusters, self.load)
         if cluster is None:
             obstacles = why_not(self.snapshot.clusters)
             message = f"no worker cluster can take it: {obstacles}"
             return Wait(key=slice.key, reason=PENDING, message=message, would_admit="a connected worker cluster")
-        self._charge(slice, found, others=others, cluster=cluster, first=replaced is None)
+        self._charge(slice, found, others=others, cluster=cluster, first=bound is None)
         return Admit(key=slice.key, admission=found, cluster=cluster)
 
     def _charge(self, slice: Slice, admission: Admission, *, others: Usage, cluster: str, first: bool) -> None:
         admitted = msgspec.structs.replace(slice, admission=admission, cluster=cluster)
         self.held[slice.chain_id] = admitted
-        self.used[admission.cluster_queue] = _plus(others, admitted.usage())
+        key = admission.cluster_queue, slice.chain_id
+        self.charged[key] = larger(self.charged.get(key, {}), admitted.usage())
+        self.used[admission.cluster_queue] = add(others, self.charged[key])
         if first:
             self.load[cluster] = self.load.get(cluster, 0) + 1
 
@@ -155,8 +168,3 @@ def _order(slice: Slice) -> tuple[int, str, str]:
 
 def _minus(used: Usage, given_back: Usage) -> Usage:
     return {key: value - given_back.get(key, 0) for key, value in used.items()}
-
-
-def _plus(used: Usage, charged: Usage) -> Usage:
-    keys: Iterable[tuple[Any, str]] = {**used, **charged}
-    return {key: used.get(key, 0) + charged.get(key, 0) for key in keys}

@@ -1,6 +1,6 @@
 """Which flavors the pod sets of one slice get, or in Kueue's words why they get none."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -96,6 +96,7 @@ def _pick(
 ) -> FlavorName | Misfit:
     """The first flavor of a group that suits the pods and has room."""
     kept = next((sticky[resource] for resource in wanted if resource in sticky), None)
+    forgone: list[str] = []
     reasons: list[str] = []
     lacking: list[str] = []
     for quota in group.flavors:
@@ -107,7 +108,7 @@ def _pick(
         full = None if unsuitable else _full(quota, wanted, room=room, taken=taken)
         if kept is not None and kept != quota.name:
             if not unsuitable and not full:
-                reasons.insert(0, f"couldn't change flavor from: {kept} to: {quota.name}")
+                forgone.append(f"couldn't change flavor from: {kept} to: {quota.name}")
         elif unsuitable:
             reasons.append(unsuitable)
         elif full:
@@ -115,7 +116,10 @@ def _pick(
             lacking.append(full.lacking)
         else:
             return quota.name
-    return Misfit(", ".join(reasons), " or ".join(lacking))
+    if not (forgone or reasons):
+        unlike = "could not assign {} flavor since the original workload is assigned: {}"
+        reasons = [unlike.format(quota.name, kept) for quota in group.flavors]
+    return Misfit(", ".join(forgone + reasons), " or ".join(lacking))
 
 
 def _full(quota: FlavorQuota, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Full | None:
@@ -189,8 +193,15 @@ def _expression(entry: Manifest, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt":
-            return value is not None and int(value) > int(values[0])
-        case "Lt":
-            return value is not None and int(value) < int(values[0])
+        case "Gt" | "Lt" as operator:
+            return _compares(value, operator, values)
     return False
+
+
+def _compares(value: str | None, operator: str, values: Sequence[str]) -> bool:
+    """Whether a label is a greater or smaller integer; what is not an integer is neither, as for the scheduler."""
+    try:
+        left, [right] = int(value or ""), map(int, values)
+    except ValueError:
+        return False
+    return left > right if operator == "Gt" else left < right

@@ -5,12 +5,14 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.slices.quantities import amount
+from slicebus.slices.quantities import amount, larger
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
 Manifest = dict[str, Any]
 Usage = dict[tuple[FlavorName, str], int]
 """Amounts by flavor and resource."""
+ChainInQueue = tuple[str, str]
+"""A ClusterQueue's name and a chain id."""
 
 
 class FlavorQuota(msgspec.Struct, frozen=True):
@@ -116,10 +118,7 @@ class ResourceFlavor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
-    """The slice that stands for each chain, by chain id: the newest that holds quota.
-
-    While one slice takes over from another both have an admission; the chain is counted once.
-    """
+    """The slice that stands for each chain, by chain id: the newest that holds quota."""
     chains: dict[str, list[Slice]] = {}
     for slice in slices:
         if slice.admission is not None and not slice.finished:
@@ -127,12 +126,30 @@ def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
     return {chain: oldest_first(members)[-1] for chain, members in chains.items()}
 
 
+def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
+    """What each chain uses of a ClusterQueue.
+
+    While one slice takes over from another both have an admission. The chain is counted once, by the larger of both
+    amounts: what the new one gives back is free when the old one has ended.
+    """
+    used: dict[ChainInQueue, Usage] = {}
+    for slice in slices:
+        if slice.admission is not None:
+            key = slice.admission.cluster_queue, slice.chain_id
+            used[key] = larger(used.get(key, {}), slice.usage())
+    return used
+
+
 def usage_by_queue(held: Mapping[str, Slice]) -> dict[str, Usage]:
-    """What chains use, by ClusterQueue."""
+    """What slices use, by ClusterQueue."""
+    return total_by_queue(usage_by_chain(held.values()))
+
+
+def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> dict[str, Usage]:
+    """The sum over all chains, by ClusterQueue."""
     used: dict[str, Usage] = {}
-    for slice in held.values():
-        assert slice.admission is not None
-        queue = used.setdefault(slice.admission.cluster_queue, {})
-        for key, value in slice.usage().items():
-            queue[key] = queue.get(key, 0) + value
+    for (queue, _), usage in chains.items():
+        total = used.setdefault(queue, {})
+        for key, value in usage.items():
+            total[key] = total.get(key, 0) + value
     return used

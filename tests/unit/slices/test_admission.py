@@ -1,0 +1,367 @@
+"""The admission cycle: the delta of a chain, sticky flavors, order, and why a slice waits."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, admission_manifest, cycle, is_pending
+from slicebus.slices.placement import Cluster
+from slicebus.slices.quota import LocalQueue
+from slicebus.slices.workload import Admission, Slice
+from unit.slices.builders import (
+    a_flavor,
+    a_pod_set,
+    a_queue,
+    a_slice,
+    admits,
+    admitted,
+    apply,
+    replacement,
+    snapshot,
+    with_counts,
+)
+
+
+def a_local_queue(cluster_queue: str = "cq", *, name: str = "lq", held: bool = False) -> LocalQueue:
+    return LocalQueue(namespace="team", name=name, cluster_queue=cluster_queue, held=held)
+
+
+def decision(world: Snapshot) -> Decision:
+    [only] = cycle(world)
+    return only
+
+
+def admission_of(world: Snapshot) -> Admit:
+    found = decision(world)
+    assert isinstance(found, Admit), found
+    return found
+
+
+def wait_of(world: Snapshot) -> Wait:
+    found = decision(world)
+    assert isinstance(found, Wait), found
+    return found
+
+
+def names(world: Snapshot) -> list[str]:
+    return [admit.key.partition("/")[2] for admit in admits(world)]
+
+
+class TestDelta:
+    """A replacement is charged the difference; the chain counts once."""
+
+    three = admitted(a_slice("s1", 3))
+
+    @pytest.mark.parametrize(("others", "fits"), [(0, True), (0.5, False), (1, False)], ids=["7 free", "6.5", "6"])
+    def test_from_3_to_10_of_10_needs_quota_for_7(self, others: float, fits: bool) -> None:
+        other = admitted(a_slice("o1", job_uid="other", pod_sets=(a_pod_set(requests={"cpu": int(others * 1000)}),)))
+        world = snapshot(self.three, other, replacement(self.three, "s2", 10))
+        assert (names(world) == ["s2"]) is fits
+
+    def test_without_a_chain_10_more_would_not_fit_beside_3(self) -> None:
+        assert names(snapshot(self.three, a_slice("x", 10, job_uid="other"))) == []
+
+    def test_exactly_7_are_charged_before_the_next_slice_is_looked_at(self) -> None:
+        queue, seven = a_queue(quotas={"default": {"cpu": "12"}}), a_slice("x", 2, job_uid="x")
+        eight = a_slice("y", 3, job_uid="y")
+        assert names(snapshot(self.three, replacement(self.three, "s2", 10), seven, queues=[queue])) == ["s2", "x"]
+        assert names(snapshot(self.three, replacement(self.three, "s2", 10), eight, queues=[queue])) == ["s2"]
+
+    def test_the_admission_of_the_replacement_is_of_all_its_pods(self) -> None:
+        admit = admission_of(snapshot(self.three, replacement(self.three, "s2", 10)))
+        assert admit.admission.counts == {"main": 10}
+        assert admit.admission.pod_sets[0].usage == {"cpu": 10_000}
+
+    def test_the_chain_counts_once_while_both_slices_are_there(self) -> None:
+        both = [self.three, admitted(replacement(self.three, "s2", 9))]
+        assert names(snapshot(*both, a_slice("x", 1, job_uid="x"))) == ["x"]
+        assert names(snapshot(*both, a_slice("x", 2, job_uid="x"))) == []
+
+    def test_the_difference_is_per_flavor_over_all_pod_sets(self) -> None:
+        old = admitted(a_slice("s1", pod_sets=(a_pod_set("a", 3), a_pod_set("b", 7))))
+        turned = replacement(old, "s2", 0, pod_sets=(a_pod_set("a", 7), a_pod_set("b", 3)))
+        assert names(snapshot(old, turned)) == ["s2"]
+
+    def test_what_a_replacement_gives_back_is_free_once_the_old_slice_has_ended(self) -> None:
+        # The write of the replacement's admission may fail while that of the next slice succeeds.
+        old = admitted(a_slice("s1", pod_sets=(a_pod_set("a", 9), a_pod_set("b", 1))))
+        smaller = replacement(old, "s2", 0, pod_sets=(a_pod_set("a", 1), a_pod_set("b", 2)))
+        next_one = a_slice("x", 7, job_uid="x")
+        assert names(snapshot(old, smaller, next_one)) == ["s2"]
+        both = apply([old, smaller, next_one], *admits(snapshot(old, smaller, next_one)))
+        assert names(snapshot(*both)) == []
+        assert names(snapshot(msgspec.structs.replace(old, finished=True), *both[1:])) == ["x"]
+
+    def test_quota_in_another_queue_is_not_given_back_to_this_one(self) -> None:
+        queues = [a_queue("now"), a_queue("before")]
+        old = admitted(a_slice("s1", 6), queue="before")
+        other = admitted(a_slice("o1", 5, job_uid="other"), queue="now")
+        new = replacement(old, "s2", 7)
+        assert wait_of(snapshot(old, other, new, queues=queues)).message.endswith(
+            "insufficient unused quota for cpu in flavor default, 2 more needed"
+        )
+        assert names(snapshot(old, new, queues=queues)) == ["s2"]
+
+
+class TestScaleDown:
+    five = admitted(a_slice("s1", 5))
+
+    def test_it_frees_what_is_no_longer_asked(self) -> None:
+        waiting = a_slice("x", 7, job_uid="x")
+        assert names(snapshot(self.five, waiting)) == []
+        assert names(snapshot(with_counts(self.five, main=3), waiting)) == ["x"]
+
+    def test_growing_again_needs_quota_again(self) -> None:
+        three = with_counts(self.five, main=3)
+        taken = admitted(a_slice("x", 7, job_uid="x"))
+        assert names(snapshot(three, taken, replacement(three, "s2", 5))) == []
+
+
+class TestSticky:
+    queue = a_queue(quotas={"spot": {"cpu": "4"}, "on-demand": {"cpu": "10"}})
+
+    def test_a_chain_stays_in_its_flavor(self) -> None:
+        old = admitted(a_slice("s1", 2), flavor="on-demand")
+        admit = admission_of(snapshot(old, replacement(old, "s2", 3), queues=[self.queue]))
+        assert admit.admission.flavors_of("main") == {"cpu": "on-demand"}
+
+    def test_a_chain_that_outgrows_its_flavor_waits_for_it(self) -> None:
+        old = admitted(a_slice("s1", 2), flavor="spot")
+        wait = wait_of(snapshot(old, replacement(old, "s2", 5), queues=[self.queue]))
+        assert wait.message == (
+            "couldn't assign flavors to pod set main: couldn't change flavor from: spot to: on-demand, "
+            "insufficient quota for cpu in flavor spot, request > maximum capacity (5 > 4)"
+        )
+        assert wait.would_admit == "1 more cpu in flavor spot of ClusterQueue cq"
+
+    def test_a_chain_stays_on_its_cluster_even_a_cordoned_or_lost_one(self) -> None:
+        clusters = [
+            Cluster(name="free", accepted=True, cordoned=False, connected=True),
+            Cluster(name="worker", accepted=True, cordoned=True, connected=False),
+        ]
+        old = admitted(a_slice("s1", 2))
+        assert admission_of(snapshot(old, replacement(old, "s2", 3), clusters=clusters)).cluster == "worker"
+
+    def test_a_chain_that_has_no_cluster_yet_gets_one(self) -> None:
+        old = admitted(a_slice("s1", 2), cluster=None)
+        assert admission_of(snapshot(old, replacement(old, "s2", 3))).cluster == "worker"
+
+    def test_several_flavors_are_tried_in_order(self) -> None:
+        slices = [a_slice(f"s{index}", 3, job_uid=f"j{index}") for index in range(5)]
+        found = admits(snapshot(*slices, queues=[self.queue]))
+        assert [admit.admission.flavors_of("main")["cpu"] for admit in found] == ["spot", *["on-demand"] * 3]
+
+
+NOWHERE = Cluster(name="worker", accepted=True, cordoned=False, connected=False)
+NEW = a_slice("s1", 11)
+
+FINDINGS: dict[str, tuple[Snapshot, Wait]] = {
+    "an unknown LocalQueue": (
+        snapshot(NEW, locals=[]),
+        Wait(key=NEW.key, reason="Inadmissible", message="LocalQueue lq doesn't exist"),
+    ),
+    "a LocalQueue of another namespace": (
+        snapshot(NEW, locals=[msgspec.structs.replace(a_local_queue(), namespace="others")]),
+        Wait(key=NEW.key, reason="Inadmissible", message="LocalQueue lq doesn't exist"),
+    ),
+    "an unknown ClusterQueue": (
+        snapshot(NEW, locals=[a_local_queue("gone")]),
+        Wait(key=NEW.key, reason="Inadmissible", message="ClusterQueue gone doesn't exist"),
+    ),
+    "a stopped LocalQueue": (
+        snapshot(NEW, locals=[a_local_queue(held=True)]),
+        Wait(key=NEW.key, reason="Inadmissible", message="LocalQueue lq is stopped"),
+    ),
+    "a stopped ClusterQueue": (
+        snapshot(NEW, queues=[a_queue(stopPolicy="Hold")]),
+        Wait(key=NEW.key, reason="Inadmissible", message="ClusterQueue cq is stopped"),
+    ),
+    "an unknown flavor": (
+        snapshot(NEW, flavors=[a_flavor("other")]),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="couldn't assign flavors to pod set main: flavor default not found",
+        ),
+    ),
+    "too large": (
+        snapshot(NEW),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, "
+            "request > maximum capacity (11 > 10)",
+            would_admit="1 more cpu in flavor default of ClusterQueue cq",
+        ),
+    ),
+    "not now": (
+        snapshot(admitted(a_slice("o1", 4, job_uid="other")), with_counts(NEW, main=8)),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, "
+            "2 more needed",
+            would_admit="2 more cpu in flavor default of ClusterQueue cq",
+        ),
+    ),
+    "no cluster": (
+        snapshot(with_counts(NEW, main=1), clusters=[]),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="no worker cluster can take it: there is no WorkerCluster",
+            would_admit="a connected worker cluster",
+        ),
+    ),
+    "no connected cluster": (
+        snapshot(with_counts(NEW, main=1), clusters=[NOWHERE]),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="no worker cluster can take it: worker is not connected",
+            would_admit="a connected worker cluster",
+        ),
+    ),
+    "the replaced slice is not the holder": (
+        snapshot(admitted(a_slice("s0", 1)), msgspec.structs.replace(NEW, replaces=a_slice("s9").key)),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="the slice that it replaces is not the one that holds the job's quota",
+        ),
+    ),
+    "a second first slice of the job": (
+        snapshot(admitted(a_slice("s0", 1)), with_counts(NEW, main=2)),
+        Wait(
+            key=NEW.key,
+            reason="Pending",
+            message="the slice that it replaces is not the one that holds the job's quota",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), FINDINGS.values(), ids=FINDINGS.keys())
+def test_a_slice_that_waits_is_told_why_and_what_would_let_it_in(world: Snapshot, expected: Wait) -> None:
+    assert decision(world) == expected
+
+
+def test_only_one_of_two_replacements_takes_over() -> None:
+    old = admitted(a_slice("s1", 1))
+    world = snapshot(old, replacement(old, "s2", 2), replacement(old, "s3", 2))
+    assert names(world) == ["s2"]
+
+
+def test_a_replacement_of_a_slice_that_is_gone_is_charged_in_full_and_placed_anew() -> None:
+    orphan = msgspec.structs.replace(a_slice("s2", 10), replaces=a_slice("s1").key)
+    assert admission_of(snapshot(orphan)).cluster == "worker"
+    assert names(snapshot(orphan, admitted(a_slice("o1", 1, job_uid="other")))) == []
+
+
+PENDING = a_slice("s1")
+
+
+@pytest.mark.parametrize(
+    ("slice", "expected"),
+    [
+        (PENDING, True),
+        (admitted(PENDING), False),
+        (msgspec.structs.replace(PENDING, active=False), False),
+        (msgspec.structs.replace(PENDING, finished=True), False),
+        (msgspec.structs.replace(PENDING, evicted=True), False),
+        (msgspec.structs.replace(PENDING, deleting=True), False),
+    ],
+    ids=["pending", "has quota", "not active", "finished", "evicted", "deleting"],
+)
+def test_only_an_active_slice_that_wants_quota_is_looked_at(slice: Slice, expected: bool) -> None:
+    assert is_pending(slice) is expected
+    assert len(cycle(snapshot(slice))) == expected
+
+
+class TestOrder:
+    def test_by_priority_then_age_then_uid(self) -> None:
+        slices = [
+            a_slice("young", created="2026-01-01T00:00:02Z", job_uid="1"),
+            a_slice("old", created="2026-01-01T00:00:01Z", job_uid="2"),
+            a_slice("urgent", priority=5, created="2026-01-01T00:00:03Z", job_uid="3"),
+            a_slice("twin", uid="zz", created="2026-01-01T00:00:01Z", job_uid="4"),
+        ]
+        assert names(snapshot(*slices)) == ["urgent", "old", "twin", "young"]
+        assert names(snapshot(*reversed(slices))) == ["urgent", "old", "twin", "young"]
+
+    @pytest.mark.parametrize(
+        ("strategy", "expected"), [("BestEffortFIFO", ["small"]), ("StrictFIFO", [])], ids=["best effort", "strict"]
+    )
+    def test_a_later_slice_passes_one_that_waits_unless_the_queue_is_strict(
+        self, strategy: str, expected: list[str]
+    ) -> None:
+        world = snapshot(
+            a_slice("large", 11, priority=1, job_uid="1"),
+            a_slice("small", 1, job_uid="2"),
+            queues=[a_queue(queueingStrategy=strategy)],
+        )
+        assert names(world) == expected
+
+    def test_who_waits_behind_the_head_of_a_strict_queue_is_told(self) -> None:
+        world = snapshot(
+            a_slice("large", 11, priority=1, job_uid="1"),
+            a_slice("small", 1, job_uid="2"),
+            queues=[a_queue(queueingStrategy="StrictFIFO")],
+        )
+        assert cycle(world)[1] == Wait(
+            key=a_slice("small").key,
+            reason="Pending",
+            message="waits behind the head of the StrictFIFO ClusterQueue cq",
+            would_admit="the workloads before it",
+        )
+
+    def test_a_strict_queue_holds_up_no_other(self) -> None:
+        world = snapshot(
+            a_slice("large", 11, priority=1, job_uid="1"),
+            a_slice("elsewhere", 1, job_uid="2", queue="lq2"),
+            queues=[a_queue(queueingStrategy="StrictFIFO"), a_queue("cq2")],
+            locals=[a_local_queue(), a_local_queue("cq2", name="lq2")],
+        )
+        assert names(world) == ["elsewhere"]
+
+    def test_a_slice_without_a_queue_is_no_head_of_any(self) -> None:
+        world = snapshot(
+            a_slice("lost", priority=1, job_uid="1", queue="gone"),
+            a_slice("small", 1, job_uid="2"),
+            queues=[a_queue(queueingStrategy="StrictFIFO")],
+        )
+        assert names(world) == ["small"]
+
+
+def test_jobs_spread_over_clusters_within_one_cycle() -> None:
+    clusters = [Cluster(name=name, accepted=True, cordoned=False, connected=True) for name in ("a", "b")]
+    old = admitted(a_slice("s1", 1), cluster="a")
+    new = [a_slice(f"n{index}", job_uid=f"j{index}") for index in range(3)]
+    found = admits(snapshot(old, replacement(old, "s2", 2), *new, clusters=clusters))
+    assert {admit.key.partition("/")[2]: admit.cluster for admit in found} == {
+        "n0": "b",
+        "n1": "a",
+        "n2": "b",
+        "s2": "a",
+    }
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    pod_sets = (a_pod_set("head", 1, {"cpu": 1500, "memory": 2**30}), a_pod_set("small", 4, {"cpu": 100}))
+    queue = a_queue(quotas={"default": {"cpu": "10", "memory": "8Gi"}})
+    admission = admission_of(snapshot(a_slice("s1", pod_sets=pod_sets), queues=[queue])).admission
+    written: dict[str, Any] = admission_manifest(admission)
+    assert written == {
+        "clusterQueue": "cq",
+        "podSetAssignments": [
+            {
+                "name": "head",
+                "flavors": {"cpu": "default", "memory": "default"},
+                "resourceUsage": {"cpu": "1500m", "memory": "1Gi"},
+                "count": 1,
+            },
+            {"name": "small", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "400m"}, "count": 4},
+        ],
+    }
+    assert Admission.from_manifest(written) == admission
