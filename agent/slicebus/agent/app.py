@@ -72,7 +72,7 @@ class Agent:
         store, tombstones = Store(), Tombstones(self._client, self._settings.namespace)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
-        publisher = Publisher(self._bus, issuer)
+        publisher = Publisher(self._bus, issuer, store)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,

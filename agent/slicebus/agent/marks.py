@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.proto.messages import Counts, JobRef, Manifest, ScaleRequest
 from slicebus.slices import kueue
 
 
@@ -18,6 +18,11 @@ class Requested(msgspec.Struct, frozen=True):
     worker_uid: str
     worker_generation: int
     wanted: Counts
+
+    @classmethod
+    def from_message(cls, request: ScaleRequest) -> Self:
+        """The record of a request."""
+        return cls(request.worker_uid, request.worker_generation, request.wanted)
 
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:

@@ -46,7 +46,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
         lambda view: _mirror_status(view, order),
         lambda view: _take_counts(view, order),
         lambda view: _upsert_job(view, order),
-        lambda view: report(view, order.job, cluster),
+        lambda view: report(view, order.job, cluster, since=order.spec_version),
     ]
 
 
@@ -74,15 +74,18 @@ def pending(notice: Pending) -> list[Step]:
     return [lambda view: _tell(view, notice)]
 
 
-def report(view: WorkerView, job: JobRef, cluster: ClusterName) -> list[Command]:
-    """Where the worker's job stands, whatever order led there."""
+def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 0) -> list[Command]:
+    """Where the worker's job stands, whatever order led there; nothing while it is older than `since`.
+
+    A spec for the next slice changes the job only with the relabel, and that is reported then.
+    """
     present = view.job is not None and marks.is_of(view.job, job)
     applied = Applied(
         job=job,
         workload=marks.slice_of(view.job) if present and view.job else "",
         spec_version=marks.spec_version(view.job) if present and view.job else 0,
     )
-    return [Publish(cluster=cluster, message=applied)]
+    return [Publish(cluster=cluster, message=applied)] if applied.spec_version >= since else []
 
 
 def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:

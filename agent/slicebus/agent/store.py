@@ -35,6 +35,8 @@ class Store:
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+        self.published: dict[JobKey, marks.Requested] = {}
+        """The last request on each job that the broker has confirmed to this process."""
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""
@@ -49,9 +51,15 @@ class Store:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
         copies = self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
         if job is None:
+            self.published.pop(key, None)
             return WorkerView(key=key, job=None, copies=tuple(copies))
         return WorkerView(
-            key=key, job=job, carrier=self._carrier(job), copies=tuple(copies), pods=tuple(self._pods(job))
+            key=key,
+            job=job,
+            carrier=self._carrier(job),
+            copies=tuple(copies),
+            pods=tuple(self._pods(job)),
+            published=self.published.get(key),
         )
 
     def our_jobs(self) -> Iterator[JobKey]:

@@ -61,9 +61,8 @@ class Watcher:
             return
         await self._executor.run(watching.link(view))
         request = watching.request(self._store.view(key), self._settings.cluster)
-        if request:
-            self._requests.inc()
-            await self._executor.run(request)
+        self._requests.inc(sum(isinstance(command, Publish) for command in request))
+        await self._executor.run(request)
         await self._ungate(self._store.view(key))
         await self._report(self._store.view(key))
 

@@ -49,12 +49,11 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         wanted=wanted,
         why=kind.scaler(carrier),
     )
-    record = marks.Requested(uid, message.worker_generation, wanted)
+    record = marks.Requested.from_message(message)
     body = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: msgspec.json.encode(record).decode()}}}
-    return [
-        Publish(cluster=cluster, message=message),
-        Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=body),
-    ]
+    # After a conflict only the record is missing.
+    publish = [Publish(cluster=cluster, message=message)] if view.published != record else []
+    return [*publish, Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=body)]
 
 
 def ungate(view: WorkerView) -> list[Command]:

@@ -90,10 +90,7 @@ class Size(msgspec.Struct, frozen=True):
 def stories(entries: Iterable[Entry]) -> list[Story]:
     """The stories of a recording, by their start. Messages about no job, and unreadable ones, belong to none."""
     readable = [entry for entry in entries if entry.received and entry.published and _job(entry.received.message)]
-    chains: dict[str, list[Entry]] = {}
-    for entry in readable:
-        if not isinstance(_message(entry), Status):
-            chains.setdefault(entry.correlation_id, []).append(entry)
+    chains = _chains(entry for entry in readable if not isinstance(_message(entry), Status))
     statuses: dict[JobRef, list[Entry]] = {}
     for entry in readable:
         message = _message(entry)
@@ -111,6 +108,18 @@ def sizes(entries: Iterable[Entry]) -> dict[str, list[Size]]:
             for size in _sizes_of(entry.published, entry.received.message):
                 found.setdefault(entry.subject, []).append(size)
     return found
+
+
+def _chains(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """Entries by correlation. A request that was published twice is one story."""
+    chains: dict[str, list[Entry]] = {}
+    first: dict[tuple[JobRef, str, int], str] = {}
+    for entry in entries:
+        message, chain = _message(entry), entry.correlation_id
+        if isinstance(message, ScaleRequest):
+            chain = first.setdefault((message.job, message.worker_uid, message.worker_generation), chain)
+        chains.setdefault(chain, []).append(entry)
+    return chains
 
 
 def _story(chain: list[Entry], statuses: dict[JobRef, list[Entry]]) -> Story:
@@ -147,13 +156,13 @@ def _hops(ordered: list[Entry], began: datetime) -> Iterator[Hop]:
 
 
 def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
-    """Whether a status says that everything granted is ready, or that the job is over."""
+    """Whether a status says that just what was granted is ready."""
     status = _message(entry)
     assert isinstance(status, Status)
     if entry.offset < first.offset or status.spec_version < granted.spec_version:
         return False
     ready = {name: pods.ready for name, pods in status.pods.items()}
-    return all(ready.get(name, 0) >= count for name, count in granted.granted.items())
+    return all(ready.get(name, 0) == count for name, count in granted.granted.items())
 
 
 def _outcome(messages: list[Message]) -> Outcome:
