@@ -19,7 +19,7 @@ from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, TransientError
 from slicebus.slices.admission import Admit, Decision, Snapshot, cycle
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import ClusterQueue, LocalQueue, ResourceFlavor
+from slicebus.slices.quota import LocalQueue, ResourceFlavor
 from slicebus.slices.workload import Slice, SliceKey
 
 _log = structlog.get_logger()
@@ -109,7 +109,7 @@ class Admitter:
         local_queues = [LocalQueue.from_manifest(manifest) for manifest in store.local_queues.all()]
         flavors = [ResourceFlavor.from_manifest(manifest) for manifest in store.flavors.all()]
         return Snapshot(
-            cluster_queues=self._cluster_queues(),
+            cluster_queues=store.readable_cluster_queues(),
             local_queues={(queue.namespace, queue.name): queue for queue in local_queues},
             flavors={flavor.name: flavor for flavor in flavors},
             slices=tuple(self._assumed(slice) for slice in store.slices.values()),
@@ -124,18 +124,6 @@ class Admitter:
                 for cluster in store.worker_clusters()
             ),
         )
-
-    def _cluster_queues(self) -> dict[str, ClusterQueue]:
-        """The queues that can be read: one with a quota that is no quantity is as good as missing."""
-        queues = {}
-        for manifest in self._store.cluster_queues.all():
-            try:
-                queue = ClusterQueue.from_manifest(manifest)
-            except ValueError as error:
-                _log.warning("queue.unreadable", queue=manifest["metadata"]["name"], error=str(error))
-            else:
-                queues[queue.name] = queue
-        return queues
 
     def _assumed(self, slice: Slice) -> Slice:
         uncertain = self._uncertain.get(slice.key)

@@ -19,6 +19,7 @@ from slicebus.manager import fleet, jobs
 from slicebus.manager.admitter import Admitter
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
+from slicebus.manager.reporter import QueueReporter
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
 from slicebus.process.commands import Emit
@@ -88,6 +89,8 @@ class Manager:
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
             group.create_task(Admitter(store, executor).run(), name="admission")
+            reporter = QueueReporter(store, executor, interval_s=self._settings.queue_status_s)
+            group.create_task(reporter.run(), name="queue-status")
             group.create_task(
                 queue.run(partial(self._look, store, executor), workers=self._settings.workers), name="jobs"
             )

@@ -24,6 +24,8 @@ PERMISSIONS = (
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(CLUSTERQUEUES, READ),
     Permission(LOCALQUEUES, READ),
+    Permission(CLUSTERQUEUES, ("patch",), "status"),
+    Permission(LOCALQUEUES, ("patch",), "status"),
     Permission(RESOURCEFLAVORS, READ),
     Permission(WORKERCLUSTERS, READ),
     Permission(WORKERCLUSTERS, ("patch",), "status"),

@@ -20,6 +20,7 @@ from slicebus.manager.records import job_ref
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.slices import kueue
+from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
 _log = structlog.get_logger()
@@ -86,6 +87,18 @@ class Store:
     def worker_clusters(self) -> list[WorkerCluster]:
         """The fleet."""
         return [WorkerCluster.from_manifest(cluster) for cluster in self.clusters.all()]
+
+    def readable_cluster_queues(self) -> dict[str, ClusterQueue]:
+        """By name, the queues that can be read: one with a quota that is no quantity is as good as missing."""
+        queues: dict[str, ClusterQueue] = {}
+        for manifest in self.cluster_queues.all():
+            try:
+                queue = ClusterQueue.from_manifest(manifest)
+            except ValueError as error:
+                _log.warning("queue.unreadable", queue=manifest["metadata"]["name"], error=str(error))
+            else:
+                queues[queue.name] = queue
+        return queues
 
     def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
         """Call back with the job whenever it or one of its Workloads changes."""

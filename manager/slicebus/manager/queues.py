@@ -1,0 +1,116 @@
+"""What a ClusterQueue and a LocalQueue say of themselves: how many workloads wait, and what is used of the quota."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, Resource
+from slicebus.process.commands import Command, Patch
+from slicebus.proto.messages import Manifest
+from slicebus.slices.admission import is_pending
+from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import ClusterQueue, LocalQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.workload import Slice
+
+ACTIVE = "Active"
+
+
+class Census(msgspec.Struct, frozen=True):
+    """Workloads by queue."""
+
+    pending: Counter[str]
+    reserving: Counter[str]
+    admitted: Counter[str]
+
+    def counts(self, queue: str) -> Manifest:
+        """As a queue's status has them."""
+        return {
+            "pendingWorkloads": self.pending[queue],
+            "reservingWorkloads": self.reserving[queue],
+            "admittedWorkloads": self.admitted[queue],
+        }
+
+
+def statuses(
+    cluster_queues: Mapping[str, ClusterQueue],
+    cluster_queue_objects: Sequence[Manifest],
+    local_queue_objects: Sequence[Manifest],
+    slices: Sequence[Slice],
+    *,
+    now: str,
+) -> list[Command]:
+    """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read."""
+    local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
+    by_local = _census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
+    by_cluster = _census(
+        (local.cluster_queue, slice)
+        for slice in slices
+        if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
+    )
+    usage = total_by_queue(usage_by_chain(slices))
+    commands = []
+    for manifest in cluster_queue_objects:
+        name = manifest["metadata"]["name"]
+        queue = cluster_queues.get(name)
+        status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
+        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue), now=now)
+    for manifest in local_queue_objects:
+        local = LocalQueue.from_manifest(manifest)
+        status = by_local.counts(_key(local))
+        commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
+    return commands
+
+
+def _key(local: LocalQueue) -> str:
+    return f"{local.namespace}/{local.name}"
+
+
+def _census(members: Iterable[tuple[str, Slice]]) -> Census:
+    census = Census(Counter(), Counter(), Counter())
+    for queue, slice in members:
+        if slice.finished:
+            continue
+        census.pending[queue] += is_pending(slice)
+        census.reserving[queue] += slice.admission is not None
+        census.admitted[queue] += slice.admitted
+    return census
+
+
+def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:
+    """Everything that the quota covers, with nothing used too."""
+    totals: dict[str, list[Manifest]] = {}
+    for flavor, resource in queue.nominal:
+        total = format_amount(resource, used.get((flavor, resource), 0))
+        totals.setdefault(flavor, []).append({"name": resource, "total": total})
+    flavors = [{"name": flavor, "resources": resources} for flavor, resources in totals.items()]
+    return {"flavorsReservation": flavors, "flavorsUsage": flavors}
+
+
+def _active(queue: ClusterQueue | None) -> Finding:
+    if queue is None:
+        return Finding(ACTIVE, False, "Unreadable", "Can't admit new workloads: a quota is not a quantity")
+    if queue.held:
+        return Finding(ACTIVE, False, "Stopped", "Can't admit new workloads: stopPolicy")
+    return Finding(ACTIVE, True, "Ready", "Can admit new workloads")
+
+
+def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue]) -> Finding:
+    queue = cluster_queues.get(local.cluster_queue)
+    if queue is None:
+        message = f"Can't submit new workloads: ClusterQueue {local.cluster_queue} doesn't exist"
+        return Finding(ACTIVE, False, "ClusterQueueDoesNotExist", message)
+    if local.held:
+        return Finding(ACTIVE, False, "Stopped", "Can't submit new workloads: stopPolicy")
+    if queue.held:
+        return Finding(ACTIVE, False, "ClusterQueueIsInactive", "Can't submit new workloads: ClusterQueue is stopped")
+    return Finding(ACTIVE, True, "Ready", "Can submit new workloads to ClusterQueue")
+
+
+def _patch(resource: Resource, manifest: Manifest, status: Manifest, finding: Finding, *, now: str) -> list[Command]:
+    wanted = status | {"conditions": with_findings(manifest, finding, now=now)}
+    present = manifest.get("status", {})
+    if all(present.get(field) == value for field, value in wanted.items()):
+        return []
+    return [Patch(resource=resource, target=manifest, body={"status": wanted}, subresource="status")]

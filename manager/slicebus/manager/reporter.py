@@ -1,0 +1,50 @@
+"""Keeps the status of the queues."""
+
+import asyncio
+
+import structlog
+
+from slicebus.kube.times import now_text
+from slicebus.manager import queues
+from slicebus.manager.store import Store
+from slicebus.process.executor import Executor
+from slicebus.proto.errors import ConflictError, TransientError
+
+_log = structlog.get_logger()
+
+
+class QueueReporter:
+    """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
+
+    def __init__(self, store: Store, executor: Executor, *, interval_s: float) -> None:
+        self._store = store
+        self._executor = executor
+        self._interval_s = interval_s
+        self._changed = asyncio.Event()
+        self._changed.set()
+        for cache in (store.workloads, store.cluster_queues, store.local_queues):
+            cache.subscribe(lambda _: self._changed.set())
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._report()
+            await asyncio.sleep(self._interval_s)
+
+    async def _report(self) -> None:
+        store = self._store
+        commands = queues.statuses(
+            store.readable_cluster_queues(),
+            store.cluster_queues.all(),
+            store.local_queues.all(),
+            list(store.slices.values()),
+            now=now_text(),
+        )
+        for command in commands:
+            try:
+                await self._executor.run([command])
+            except (ConflictError, TransientError) as error:
+                _log.info("queue.status.unwritten", error=str(error))
+                self._changed.set()
