@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools
 export TOOLS_CACHE
 READY := $(VENV)/.ready
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint unit proto servers lock clean
@@ -35,8 +37,8 @@ servers: ## install or build the servers that integration tests run; what cannot
 	@tests/tools/setup.sh
 
 lock: $(READY) ## resolve the dependencies anew
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev \
-	  --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+	$(LOCK) --group dev pyproject.toml -o requirements.lock
+	$(LOCK) pyproject.toml -o docker/requirements.lock
 
 clean: ## remove the environment and every cache of the checkout
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -71,6 +71,15 @@ class Server:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def signal(self, number: signal.Signals, *, within_s: float) -> int:
+        """Send a signal that ends it; the exit status. Raises TimeoutExpired."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(within_s)
+
+    def log_text(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
     def log_tail(self) -> str:
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        return text[-_LOG_TAIL:]
+        return self.log_text()[-_LOG_TAIL:]

@@ -59,3 +59,12 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield plane
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The helm binary."""
+    binary = tools() / "helm"
+    if not binary.exists():
+        skip_or_fail("no helm: it is built with Go")
+    return binary

@@ -1,0 +1,216 @@
+{{/* Shared by both charts: each has a link to this file. */}}
+
+{{- define "slicebus.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "slicebus.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "slicebus.name" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | required "serviceAccount.name is needed with serviceAccount.create=false" }}
+{{- end -}}
+{{- end }}
+
+{{- define "slicebus.selector" -}}
+app.kubernetes.io/name: {{ include "slicebus.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "slicebus.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/part-of: slicebus
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "slicebus.selector" . }}
+{{- end }}
+
+{{/* The Secret with the broker's address: the user's own, or the one that this chart makes of amqp.url. */}}
+{{- define "slicebus.amqpSecret" -}}
+{{- if .Values.amqp.existingSecret.name -}}
+{{ .Values.amqp.existingSecret.name }}
+{{- else -}}
+{{ include "slicebus.name" . }}-amqp
+{{- end -}}
+{{- end }}
+
+{{- define "slicebus.amqpSecretKey" -}}
+{{- if .Values.amqp.existingSecret.name }}{{ .Values.amqp.existingSecret.key }}{{ else }}url{{ end -}}
+{{- end }}
+
+{{/* The CRDs of files/crds whose group is on, in crds.kueue and crds.slicebus. They stay when the release goes: with them would go every object. */}}
+{{- define "slicebus.crds" -}}
+{{- range $path, $content := .Files.Glob "files/crds/*.yaml" }}
+{{- $crd := $.Files.Get $path | fromYaml }}
+{{- if index $.Values.crds ($crd.spec.group | splitList "." | first) }}
+{{- $_ := set $crd.metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
+---
+{{ toYaml $crd }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The objects around the Deployment, but its rules: account, bindings, and the Secret of amqp.url. */}}
+{{- define "slicebus.account" -}}
+{{- if .Values.serviceAccount.create }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "slicebus.serviceAccount" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "slicebus.labels" . | nindent 4 }}
+  {{- with .Values.serviceAccount.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ include "slicebus.name" . }}
+  labels: {{- include "slicebus.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ include "slicebus.name" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "slicebus.serviceAccount" . }}
+    namespace: {{ .Release.Namespace }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "slicebus.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "slicebus.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "slicebus.name" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "slicebus.serviceAccount" . }}
+    namespace: {{ .Release.Namespace }}
+{{- if not .Values.amqp.existingSecret.name }}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ include "slicebus.amqpSecret" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "slicebus.labels" . | nindent 4 }}
+type: Opaque
+stringData:
+  url: {{ .Values.amqp.url | required "the broker's address is needed: amqp.url, or better amqp.existingSecret.name" | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The Deployment. Called with a dict: root, the command's argument, and the role's own variables as a map. */}}
+{{- define "slicebus.deployment" -}}
+{{- $root := .root -}}
+{{- $values := $root.Values -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "slicebus.name" $root }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "slicebus.labels" $root | nindent 4 }}
+spec:
+  replicas: {{ $values.replicas }}
+  selector:
+    matchLabels: {{- include "slicebus.selector" $root | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "slicebus.labels" $root | nindent 8 }}
+        {{- with $values.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $values.podAnnotations }}
+      annotations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ include "slicebus.serviceAccount" $root }}
+      {{- with $values.imagePullSecrets }}
+      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile: {type: RuntimeDefault}
+      # A role finishes what it has begun, and gives its Lease back.
+      terminationGracePeriodSeconds: 30
+      containers:
+        - name: {{ .command }}
+          image: "{{ $values.image.repository }}:{{ $values.image.tag | default $root.Chart.AppVersion }}"
+          imagePullPolicy: {{ $values.image.pullPolicy }}
+          args: [{{ .command }}]
+          env:
+            - name: AMQP_URL
+              valueFrom:
+                secretKeyRef:
+                  name: {{ include "slicebus.amqpSecret" $root }}
+                  key: {{ include "slicebus.amqpSecretKey" $root }}
+            - name: SLICEBUS_NAMESPACE
+              valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+            - name: SLICEBUS_IDENTITY
+              valueFrom: {fieldRef: {fieldPath: metadata.name}}
+            - name: SLICEBUS_LOG_LEVEL
+              value: {{ $values.logLevel | quote }}
+            {{- range $name, $value := .variables }}
+            - name: {{ $name }}
+              value: {{ $value | quote }}
+            {{- end }}
+            {{- if $values.amqp.caSecret.name }}
+            - name: SSL_CERT_FILE
+              value: /etc/slicebus/amqp-ca/{{ $values.amqp.caSecret.key }}
+            {{- end }}
+            {{- with $values.extraEnv }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          ports:
+            - {name: http, containerPort: 8080}
+          # Both touch neither broker nor API server: an outage there must restart nothing.
+          livenessProbe:
+            httpGet: {path: /healthz, port: http}
+            periodSeconds: 10
+            failureThreshold: 6
+          readinessProbe:
+            httpGet: {path: /readyz, port: http}
+            periodSeconds: 5
+          resources: {{- toYaml $values.resources | nindent 12 }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL]}
+          {{- if $values.amqp.caSecret.name }}
+          volumeMounts:
+            - {name: amqp-ca, mountPath: /etc/slicebus/amqp-ca, readOnly: true}
+          {{- end }}
+      {{- if $values.amqp.caSecret.name }}
+      volumes:
+        - name: amqp-ca
+          secret: {secretName: {{ $values.amqp.caSecret.name }}}
+      {{- end }}
+      {{- with $values.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.tolerations }}
+      tolerations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.affinity }}
+      affinity: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels: {{- include "slicebus.selector" $root | nindent 14 }}
+{{- end }}

@@ -1,0 +1,100 @@
+"""`slicebus demo`, as a process: the story comes through, on embedded parts and on real ones."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from slicebus.kube.client import KubeClient
+from support.controlplane import ControlPlane
+from support.installation import run_cli
+from support.rabbitmq import RabbitBroker
+from support.wiping import wipe
+
+RESIZES = (
+    r"Job/team-a/sweep +\w+ +main 1 -> 5",
+    r"RayCluster/team-a/train +\w+ +small-group 1 -> 5",
+    r"Job/team-a/backfill +\w+ +main 1 -> 4 +.* it waited for quota",
+    r"Job/team-a/sweep +\w+ +main 5 -> 3",
+    r"RayCluster/team-a/train +\w+ +small-group 5 -> 3",
+)
+
+
+def expect_the_story(output: str, timeline: Path) -> None:
+    for resize in RESIZES:
+        assert re.search(resize, output), f"{resize} is not in:\n{output}"
+    assert "3 more needed" in output
+    page = Page()
+    page.feed(timeline.read_text(encoding="utf-8"))
+    assert page.titles == ["slicebus demo"]
+    assert page.lines.count("granted") == 3, "a chart for each job"
+    assert page.stories == 8, "three starts and five resizes"
+
+
+class Page(HTMLParser):
+    """Counts what the timeline shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.titles: list[str] = []
+        self.lines: list[str] = []
+        self.stories = 0
+        self._open = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open = tag
+        if tag == "polyline":
+            self.lines.append(dict(attrs)["class"] or "")
+        self.stories += tag == "details"
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "h1" and data.strip():
+            self.titles.append(data)
+
+
+def test_on_embedded_parts(tmp_path: Path) -> None:
+    timeline = tmp_path / "timeline.html"
+    done = run_cli("demo", "--pause", "0", "--timeline", str(timeline), env={"AMQP_URL": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("on embedded API servers and the in-process bus")
+    expect_the_story(done.stdout, timeline)
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+@pytest.mark.timeout(240)
+async def test_on_real_parts(control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path) -> None:
+    timeline = tmp_path / "timeline.html"
+    clusters = control_plane.clusters
+    workers = [f"--worker={name}={clusters[name].kubeconfig}" for name in ("east", "west")]
+    try:
+        done = run_cli(
+            "demo",
+            "--pause=0",
+            f"--timeline={timeline}",
+            f"--manager-kubeconfig={clusters['manager'].kubeconfig}",
+            "--ray-stand-in",
+            *workers,
+            env={"AMQP_URL": rabbitmq.url(vhost)},
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("on the clusters of the kubeconfigs and RabbitMQ")
+        expect_the_story(done.stdout, timeline)
+    finally:
+        for cluster in clusters.values():
+            async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+                await wipe(client)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--worker", "east"], "--worker east: use NAME=KUBECONFIG"),
+        (["--worker", "east=/nowhere"], "give --manager-kubeconfig and at least one --worker"),
+    ],
+)
+def test_half_of_the_real_parts_is_refused(arguments: list[str], told: str) -> None:
+    done = run_cli("demo", *arguments, env={})
+    assert done.returncode == 2
+    assert told in done.stderr

@@ -1,0 +1,129 @@
+"""As a user has it: charts on real API servers, roles as processes with the charts' rights, everything by kubectl."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient
+from support.controlplane import Cluster, ControlPlane
+from support.installation import Role, apply, install, kubeconfig_of, run_cli
+from support.rabbitmq import RabbitBroker
+from support.wiping import wipe
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(240)]
+
+NAMESPACE = objects.NAMESPACE
+
+
+class Fleet:
+    """A manager, and an agent for east."""
+
+    def __init__(self, manager: Cluster, east: Cluster, roles: dict[str, Role], journal_url: str) -> None:
+        self.manager = manager
+        self.east = east
+        self.roles = roles
+        self.journal_url = journal_url
+
+    def is_connected(self) -> bool:
+        """As `kubectl get workerclusters` shows it."""
+        row = self.manager.kubectl("get", "workerclusters", "--no-headers").split()
+        return row[:3] == ["east", "true", "True"]
+
+    def pods(self) -> tuple[int, int]:
+        """Running and gated pods of the job."""
+        found = json.loads(self.east.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
+        running = sum(pod["status"]["phase"] == "Running" for pod in found)
+        return running, sum(bool(pod["spec"].get("schedulingGates")) for pod in found)
+
+
+@pytest.fixture
+async def fleet(
+    helm: Path, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    manager, east = control_plane.clusters["manager"], control_plane.clusters["east"]
+    values: dict[str, dict[str, object]] = {
+        "manager": {"amqp": {"url": rabbitmq.url(vhost, "manager", "manager")}},
+        "agent": {"amqp": {"url": rabbitmq.url(vhost, "east", "east")}, "cluster": "east", "managerUser": "manager"},
+    }
+    roles = {}
+    for command, cluster in (("manager", manager), ("agent", east)):
+        chart = f"slicebus-{command}"
+        variables = install(helm, chart, cluster, values[command])
+        variables["KUBECONFIG"] = str(kubeconfig_of(cluster, chart, tmp_path / chart))
+        roles[command] = Role(chart, command, variables, log=tmp_path / f"{chart}.log")
+    try:
+        yield Fleet(manager, east, roles, rabbitmq.url(vhost))
+    finally:
+        for role in roles.values():
+            role.kill()
+        for cluster in (manager, east):
+            async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
+                await wipe(client)
+
+
+def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> None:
+    for role in fleet.roles.values():
+        role.start()
+        assert role.probe("/healthz") == "ok\n"
+    apply(fleet.manager, objects.worker_cluster("east"))
+    until(lambda: fleet.is_connected(), "east is connected", fleet)
+    for cluster in (fleet.manager, fleet.east):
+        apply(cluster, objects.namespace(NAMESPACE))
+    apply(fleet.manager, *(manifest for _, manifest in objects.quota(20)))
+
+    fleet.manager.kubectl("create", "-f", "-", stdin=yaml.safe_dump(objects.job("sweep")))
+    until(lambda: fleet.pods() == (1, 0), "one pod runs on east", fleet)
+    fleet.east.kubectl("patch", "job", "sweep", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":5}}')
+    until(lambda: fleet.pods() == (5, 0), "five pods run on east", fleet)
+    fleet.east.kubectl("patch", "job", "sweep", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":3}}')
+    until(lambda: fleet.pods() == (3, 0), "three pods run on east", fleet)
+
+    table = fleet.manager.kubectl("get", "workloads", "-n", NAMESPACE)
+    assert table.count("job-sweep-") == 2, table
+    described = fleet.manager.kubectl("describe", "job", "sweep", "-n", NAMESPACE)
+    assert "CreatedWorkload" in described
+    assert "runs on cluster east" in described
+
+    for name, role in fleet.roles.items():
+        done = role.doctor()
+        assert done.returncode == 0, done.stdout
+        assert "✗" not in done.stdout, f"{name}: {done.stdout}"
+
+    exported = tmp_path / "journal.jsonl"
+    done = run_cli("journal", "export", str(exported), env={"AMQP_URL": fleet.journal_url})
+    assert done.returncode == 0, done.stderr
+    types = {json.loads(line)["routing_key"].removeprefix("east.") for line in exported.read_text().splitlines()}
+    assert types == {"hello", "heartbeat", "scale-request", "workload-spec", "relabel", "applied", "status"}
+    tailed = run_cli("journal", "tail", "--no-follow", "--type", "scale-request", env={"AMQP_URL": fleet.journal_url})
+    assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
+    assert "main=5 -> main=3 (parallelism changed)" in tailed.stdout
+
+    fleet.manager.kubectl("delete", "job", "sweep", "-n", NAMESPACE, "--timeout=30s")
+    until(lambda: fleet.pods() == (0, 0), "no pod is left on east", fleet)
+    for name, role in fleet.roles.items():
+        assert role.terminate() == 0, f"{name}: {role.log()[-5:]}"
+
+
+def test_the_doctor_says_what_is_missing(fleet: Fleet) -> None:
+    fleet.east.kubectl("delete", "clusterrolebinding", "slicebus-agent")
+    done = fleet.roles["agent"].doctor()
+    assert done.returncode == 1
+    assert "✗ topology     exchange slicebus.up is missing" in done.stdout
+    assert "✗ permissions  not allowed: " in done.stdout
+    assert "patch pods" in done.stdout
+    assert "→ bind the ClusterRole of the chart slicebus-agent" in done.stdout
+
+
+def until(look: Callable[[], bool], what: str, fleet: Fleet, within_s: float = 30.0) -> None:
+    """Wait as a user does, with kubectl again and again."""
+    ends_at = time.monotonic() + within_s
+    while not look():
+        if time.monotonic() > ends_at:
+            logs = {name: role.log()[-10:] for name, role in fleet.roles.items()}
+            pytest.fail(f"not within {within_s:.0f} s: {what}; pods {fleet.pods()}; {json.dumps(logs, indent=1)}")
+        time.sleep(0.1)

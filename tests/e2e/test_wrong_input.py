@@ -1,0 +1,208 @@
+"""Input that is wrong: each gets its reason where its sender looks, and nothing else stops for it."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+from msgspec import structs
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.dead import DETAIL_HEADER, REASON_HEADER
+from slicebus.bus.factory import connect
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import JsonPatch
+from slicebus.kube.resources import JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
+from slicebus.proto.codec import encode
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
+from slicebus.proto.topology import DEAD, UP
+from slicebus.slices import kueue
+from support.story import NAMESPACE, Story, elastic, set_quota
+from support.waiting import eventually
+
+
+def with_min_parallelism(job: objects.Manifest) -> None:
+    job["metadata"]["annotations"][kueue.MIN_PARALLELISM_ANNOTATION] = "1"
+
+
+def min_above_max(job: objects.Manifest) -> None:
+    job["spec"]["workerGroupSpecs"][0] |= {"minReplicas": 5, "maxReplicas": 2}
+
+
+def suspended_group(job: objects.Manifest) -> None:
+    job["spec"]["workerGroupSpecs"][0]["suspend"] = True
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil", "reason", "message"),
+    [
+        pytest.param(
+            "Job", with_min_parallelism, "PartialAdmissionNotSupported", "job-min-parallelism", id="job-min-parallelism"
+        ),
+        pytest.param(
+            "RayCluster",
+            min_above_max,
+            "InvalidRayCluster",
+            "worker group small-group has minReplicas 5 greater than maxReplicas 2",
+            id="min above max",
+        ),
+        pytest.param(
+            "RayCluster",
+            suspended_group,
+            "InvalidRayCluster",
+            "worker group small-group cannot be suspended with Autoscaler enabled",
+            id="suspended group",
+        ),
+    ],
+)
+async def test_a_job_that_cannot_be_taken_says_why(
+    world: World, kind: str, spoil: Callable[[objects.Manifest], None], reason: str, message: str
+) -> None:
+    await set_quota(world, 20)
+    wrong = Story(world, kind, "wrong")
+    job = elastic(kind, "wrong")
+    spoil(job)
+    await world.manager.create(wrong.resource, job)
+    assert message in await wrong.expect_event(reason, on=world.manager)
+    refused = await world.manager.get(wrong.resource, "wrong", NAMESPACE)
+    (condition,) = (c for c in refused["status"]["conditions"] if c["type"] == "slicebus.dev/Accepted")
+    assert (condition["status"], condition["reason"]) == ("False", reason)
+    assert message in condition["message"]
+    assert not await wrong.chain()
+    await expect_that_others_work(world)
+
+
+async def test_an_unknown_queue_is_said_on_the_slice_and_mended_by_making_it(world: World) -> None:
+    story = Story(world, "Job", "sweep")
+    await story.submit()
+    assert "LocalQueue main doesn't exist" in await story.expect_event("Inadmissible", on=world.manager)
+    (slice,) = await story.chain()
+    assert slice.conditions["QuotaReserved"]["reason"] == "Inadmissible"
+    await set_quota(world, 20)
+    await story.expect_pods(running=1)
+
+
+async def test_a_resize_that_changes_pod_sets_is_refused_on_both_sides(world: World) -> None:
+    await set_quota(world, 20)
+    story = Story(world, "RayCluster", "train")
+    await story.submit()
+    await story.expect_pods(running=1)
+    group = objects.ray_cluster_spec()["workerGroupSpecs"][0] | {"groupName": "another-group"}
+    patch = JsonPatch([{"op": "add", "path": "/spec/workerGroupSpecs/-", "value": group}])
+    await (await story.worker()).patch(RAYCLUSTERS, "train", NAMESPACE, patch)
+    assert "another-group" in await story.expect_event("StructuralChange", on=await story.worker())
+
+    async def told() -> bool:
+        (slice,) = await story.chain()
+        condition = slice.conditions.get("slicebus.dev/Resizable", {})
+        return condition.get("status") == "False" and condition.get("reason") == "StructuralChange"
+
+    await eventually(told, "the slice says that it cannot be resized so")
+    await expect_that_others_work(world)
+
+
+async def test_a_namespace_that_the_worker_has_not_is_said_on_the_job(world: World) -> None:
+    await set_quota(world, 20)
+    await world.ensure(world.manager, NAMESPACES, objects.namespace("elsewhere"))
+    for resource, manifest in objects.quota(20):
+        if resource.namespaced:
+            manifest["metadata"]["namespace"] = "elsewhere"
+            await world.ensure(world.manager, resource, manifest)
+    job = objects.job("sweep")
+    job["metadata"]["namespace"] = "elsewhere"
+    await world.manager.create(JOBS, job)
+
+    async def refused() -> str | None:
+        for workload in (await world.manager.list(WORKLOADS, namespace="elsewhere")).items:
+            for condition in workload.get("status", {}).get("conditions", ()):
+                if condition["type"] == "slicebus.dev/Dispatched" and condition["status"] == "False":
+                    return str(condition["message"])
+        return None
+
+    assert 'namespaces "elsewhere" not found' in (await eventually(refused, "the worker's refusal is shown") or "")
+    await expect_that_others_work(world)
+    await world.manager.delete(JOBS, "sweep", "elsewhere")
+
+
+REF = JobRef(api_version="batch/v1", kind="Job", namespace=NAMESPACE, name="ghost", uid="no-such-uid")
+REQUEST = ScaleRequest(
+    job=REF, workload="ghost", worker_uid="uid", worker_generation=2, granted={"main": 1}, wanted={"main": 2}
+)
+
+
+def sent(cluster: str = "east", *, user: str = "east") -> WireMessage:
+    """A scale-request as an agent publishes it."""
+    issuer = Issuer(epoch=99, user=user, now=partial(datetime.now, UTC), random=os.urandom)
+    return encode(issuer.envelope(REQUEST, ClusterName(cluster)), REQUEST)
+
+
+def not_json() -> WireMessage:
+    return structs.replace(sent(), body=b"{not json")
+
+
+def of_another_version() -> WireMessage:
+    message = sent()
+    return structs.replace(message, headers=message.headers | {"cloudEvents_schemaversion": "2.0"})
+
+
+def of_an_unknown_cluster() -> WireMessage:
+    return sent("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason", "detail"),
+    [
+        pytest.param(not_json, DeadReason.MALFORMED, "JSON", id="not JSON"),
+        pytest.param(of_another_version, DeadReason.UNKNOWN_VERSION, "2.0", id="unknown version"),
+        pytest.param(of_an_unknown_cluster, DeadReason.UNKNOWN_CLUSTER, "nowhere", id="unknown cluster"),
+    ],
+)
+async def test_a_message_that_cannot_be_used_is_dead_lettered(
+    world: World, urls: dict[str, str], make: Callable[[], WireMessage], reason: DeadReason, detail: str
+) -> None:
+    await set_quota(world, 20)
+    message = make()
+    found = await dead_letter(urls, "east", message)
+    assert found.headers[REASON_HEADER] == reason
+    assert detail in found.headers[DETAIL_HEADER]
+    assert found.body == message.body
+    await expect_that_others_work(world)
+
+
+async def test_a_message_of_another_user_is_dead_lettered(world: World, urls: dict[str, str]) -> None:
+    found = await dead_letter(urls, "west", sent(user="west"))
+    assert found.headers[REASON_HEADER] == DeadReason.WRONG_USER
+    assert "user 'west' may not speak for cluster 'east'" in found.headers[DETAIL_HEADER]
+    await set_quota(world, 20)
+    await expect_that_others_work(world)
+
+
+async def dead_letter(urls: dict[str, str], sender: str, message: WireMessage) -> WireMessage:
+    """Publish a message, and what comes to the dead-letter queue for it."""
+    buses: list[Bus] = [await connect(urls[role], name="test") for role in (sender, "manager")]
+    try:
+        async with buses[1].subscribe(DEAD, prefetch=1) as dead:
+            await buses[0].publish(UP, message)
+            async for delivery in dead:
+                if delivery.message.message_id == message.message_id:
+                    await delivery.ack()
+                    return delivery.message
+                await delivery.ack()
+        raise AssertionError("the dead-letter queue was closed")
+    finally:
+        for bus in buses:
+            await bus.aclose()
+
+
+async def expect_that_others_work(world: World) -> None:
+    """A job beside it comes through."""
+    other = Story(world, "Job", "other")
+    await other.submit()
+    await other.expect_pods(running=1)
+    await other.scale(3)
+    await other.expect_pods(running=3)

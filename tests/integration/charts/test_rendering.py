@@ -1,0 +1,148 @@
+"""What the charts render, and what they refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slicebus.agent.permissions import PERMISSIONS as AGENT_PERMISSIONS
+from slicebus.agent.settings import VARIABLES as AGENT_VARIABLES
+from slicebus.agent.settings import AgentSettings
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.manager.permissions import PERMISSIONS as MANAGER_PERMISSIONS
+from slicebus.manager.settings import VARIABLES as MANAGER_VARIABLES
+from slicebus.manager.settings import ManagerSettings
+from slicebus.process.permissions import Permission
+from support.helm import CHARTS, HelmError, Manifest, environment, only, render
+
+pytestmark = pytest.mark.helm
+
+URL = "amqps://east:secret@broker:5671/slicebus"
+VALUES: dict[str, dict[str, Any]] = {
+    "slicebus-agent": {"cluster": "east", "amqp": {"url": URL}},
+    "slicebus-manager": {"amqp": {"url": URL}},
+}
+PERMISSIONS = {"slicebus-agent": AGENT_PERMISSIONS, "slicebus-manager": MANAGER_PERMISSIONS}
+
+each_chart = pytest.mark.parametrize("chart", VALUES)
+
+
+@each_chart
+def test_the_rules_are_what_the_role_does_and_no_more(helm: Path, chart: str) -> None:
+    rendered = render(helm, chart, VALUES[chart])
+    wanted = PERMISSIONS[chart]
+    assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
+    assert granted(only(rendered, "Role")) == verbs(p for p in wanted if p.own_namespace)
+
+
+def test_the_agents_variables_are_its_settings(helm: Path) -> None:
+    found = environment(render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"managerUser": "boss"}))
+    assert set(found) <= set(AGENT_VARIABLES.values())
+    settings = AgentSettings.from_env(found)
+    assert (settings.cluster, settings.amqp_url, settings.manager_user) == ("east", URL, "boss")
+    assert (settings.heartbeat_s, settings.status_interval_s) == (10.0, 0.5)
+    assert (settings.namespace, settings.identity) == ("slicebus-system", "agent-pod")
+
+
+def test_the_managers_variables_are_its_settings(helm: Path) -> None:
+    found = environment(render(helm, "slicebus-manager", VALUES["slicebus-manager"]))
+    assert set(found) <= set(MANAGER_VARIABLES.values())
+    settings = ManagerSettings.from_env(found)
+    assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
+
+
+@each_chart
+def test_the_pod_is_not_root_and_its_probes_touch_no_dependency(helm: Path, chart: str) -> None:
+    pod = only(render(helm, chart, VALUES[chart]), "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+
+
+@each_chart
+def test_a_secret_of_the_users_own_takes_the_place_of_the_charts(helm: Path, chart: str) -> None:
+    values = VALUES[chart] | {"amqp": {"existingSecret": {"name": "mine", "key": "uri"}}}
+    rendered = render(helm, chart, values)
+    assert not [manifest for manifest in rendered if manifest["kind"] == "Secret"]
+    (container,) = only(rendered, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0] == {
+        "name": "AMQP_URL",
+        "valueFrom": {"secretKeyRef": {"name": "mine", "key": "uri"}},
+    }
+
+
+@each_chart
+def test_a_certificate_authority_is_mounted(helm: Path, chart: str) -> None:
+    values = VALUES[chart] | {"amqp": {"url": URL, "caSecret": {"name": "broker-ca"}}}
+    pod = only(render(helm, chart, values), "Deployment")["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "amqp-ca", "secret": {"secretName": "broker-ca"}}]
+    assert {"name": "SSL_CERT_FILE", "value": "/etc/slicebus/amqp-ca/ca.crt"} in pod["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("chart", "crds", "groups"),
+    [
+        ("slicebus-agent", {}, {"workloads.kueue.x-k8s.io"}),
+        ("slicebus-agent", {"kueue": False}, set()),
+        ("slicebus-manager", {}, {crd["metadata"]["name"] for crd in custom_resource_definitions()}),
+        ("slicebus-manager", {"kueue": False}, {"workerclusters.slicebus.dev"}),
+        ("slicebus-manager", {"kueue": False, "slicebus": False}, set()),
+    ],
+)
+def test_definitions_can_be_left_out(helm: Path, chart: str, crds: dict[str, bool], groups: set[str]) -> None:
+    rendered = render(helm, chart, VALUES[chart] | {"crds": crds})
+    found = [manifest for manifest in rendered if manifest["kind"] == "CustomResourceDefinition"]
+    assert {crd["metadata"]["name"] for crd in found} == groups
+    assert all(crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for crd in found)
+
+
+@pytest.mark.parametrize(
+    ("chart", "values", "told"),
+    [
+        ("slicebus-agent", {"amqp": {"url": URL}}, "cluster is needed"),
+        ("slicebus-agent", {"cluster": "East_1", "amqp": {"url": URL}}, "'East_1' does not match pattern"),
+        ("slicebus-agent", {"cluster": "east"}, "the broker's address is needed"),
+        ("slicebus-manager", {}, "the broker's address is needed"),
+        ("slicebus-manager", {"amqp": {"url": "http://broker"}}, "does not match pattern"),
+        ("slicebus-manager", VALUES["slicebus-manager"] | {"replica": 3}, "properties 'replica' not allowed"),
+        ("slicebus-manager", VALUES["slicebus-manager"] | {"replicas": 0}, "minimum: got 0, want 1"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_name(helm: Path, chart: str, values: dict[str, Any], told: str) -> None:
+    with pytest.raises(HelmError) as refusal:
+        render(helm, chart, values)
+    assert told in str(refusal.value)
+
+
+@each_chart
+def test_every_value_is_in_the_schema(chart: str) -> None:
+    values = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
+    schema = yaml.safe_load((CHARTS / chart / "values.schema.json").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+
+
+def granted(role: Manifest) -> dict[tuple[str, str], set[str]]:
+    """The verbs of a role's rules, by group and resource."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found.setdefault((group, resource), set()).update(rule["verbs"])
+    return found
+
+
+def verbs(permissions: Any) -> dict[tuple[str, str], set[str]]:
+    """The verbs that a role needs, by group and resource."""
+    found: dict[tuple[str, str], set[str]] = {}
+    permission: Permission
+    for permission in permissions:
+        name = permission.resource.plural + (f"/{permission.subresource}" if permission.subresource else "")
+        found.setdefault((permission.resource.group, name), set()).update(permission.verbs)
+    return found

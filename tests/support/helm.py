@@ -1,0 +1,52 @@
+"""Rendered charts."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHARTS = Path(__file__).parents[2] / "charts"
+NAMESPACE = "slicebus-system"
+
+Manifest = dict[str, Any]
+
+
+class HelmError(Exception):
+    """Helm's refusal, in its words."""
+
+
+def render(helm: Path, chart: str, values: Mapping[str, object]) -> list[Manifest]:
+    """What `helm template` makes of a chart, in the order of installation. Raises HelmError."""
+    command = [str(helm), "template", chart, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-"]
+    done = subprocess.run(
+        command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode:
+        raise HelmError(done.stderr)
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def only(manifests: list[Manifest], kind: str) -> Manifest:
+    """The one manifest of that kind."""
+    (found,) = (manifest for manifest in manifests if manifest["kind"] == kind)
+    return found
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    """What the Deployment's container would see, with the Secret of the chart and a pod's own names filled in."""
+    (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    found = {}
+    for variable in container["env"]:
+        source = variable.get("valueFrom", {})
+        if "secretKeyRef" in source:
+            secret = only(manifests, "Secret")
+            assert secret["metadata"]["name"] == source["secretKeyRef"]["name"]
+            found[variable["name"]] = secret["stringData"][source["secretKeyRef"]["key"]]
+        elif "fieldRef" in source:
+            fields = {"metadata.namespace": NAMESPACE, "metadata.name": f"{container['name']}-pod"}
+            found[variable["name"]] = fields[source["fieldRef"]["fieldPath"]]
+        else:
+            found[variable["name"]] = variable["value"]
+    return found

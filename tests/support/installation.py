@@ -1,0 +1,98 @@
+"""A fleet as its users have it: charts applied to real API servers, roles as processes with the chart's variables."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from support.controlplane import Cluster
+from support.helm import NAMESPACE, Manifest, environment, render
+from support.processes import Server, free_port
+
+_READY_S = 30.0
+
+
+def install(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object]) -> dict[str, str]:
+    """Apply a chart; the variables of its role's container. The Deployment is accepted, but nobody runs its pods."""
+    brings_kueue = "clusterqueues.kueue.x-k8s.io" in cluster.kubectl("get", "crds", "-o", "name")
+    crds = {"crds": {"kueue": not brings_kueue}}
+    rendered = render(helm, chart, {**values, **crds})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    apply(cluster, namespace, *rendered)
+    return environment(rendered)
+
+
+def apply(cluster: Cluster, *manifests: Manifest) -> None:
+    """`kubectl apply --server-side`, so that the server validates everything."""
+    text = yaml.safe_dump_all(manifests)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+
+def kubeconfig_of(cluster: Cluster, chart: str, path: Path) -> Path:
+    """A kubeconfig with the token of the chart's ServiceAccount."""
+    token = cluster.kubectl("create", "token", chart, "--namespace", NAMESPACE).strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+class Role:
+    """`slicebus manager` or `slicebus agent`, as a process."""
+
+    def __init__(self, name: str, command: str, variables: Mapping[str, str], *, log: Path) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.variables = {**variables, "SLICEBUS_HEALTH_ADDRESS": self.url.removeprefix("http://")}
+        self._server = Server(name, [slicebus(), command], log=log, env=self.variables)
+
+    def start(self) -> None:
+        self._server.start()
+        self._server.wait_for(self._is_ready, within_s=_READY_S)
+
+    def probe(self, path: str) -> str:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def doctor(self) -> subprocess.CompletedProcess[str]:
+        """`slicebus doctor` with the role's own variables, as `kubectl exec` would run it."""
+        return run_cli("doctor", env=self.variables)
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit status."""
+        return self._server.signal(signal.SIGTERM, within_s=15)
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def log(self) -> list[dict[str, object]]:
+        """What it has logged."""
+        return [json.loads(line) for line in self._server.log_text().splitlines() if line.startswith("{")]
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.probe("/readyz") == "ok\n"
+        except OSError:
+            return False
+
+
+def run_cli(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the `slicebus` command to its end."""
+    return subprocess.run(
+        [slicebus(), *arguments],
+        env={**os.environ, "COLUMNS": "200", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def slicebus() -> str:
+    """The command, as it was installed."""
+    return str(Path(sys.executable).with_name("slicebus"))

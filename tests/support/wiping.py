@@ -1,0 +1,49 @@
+"""Leaves clusters that many tests share as they were."""
+
+from contextlib import suppress
+
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import (
+    CLUSTERQUEUES,
+    CONFIGMAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    LOCALQUEUES,
+    PODS,
+    RAYCLUSTERS,
+    RAYJOBS,
+    WORKERCLUSTERS,
+    WORKLOADS,
+    Resource,
+)
+from slicebus.proto.errors import NotFoundError
+from support.waiting import eventually
+
+
+async def wipe(*clients: KubeClient) -> None:
+    """Take away what a test has left of the demo's objects: the next one uses the same names."""
+    for client in clients:
+        for resource in (RAYJOBS, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
+            await wipe_resource(client, resource, objects.NAMESPACE)
+        for resource in (LEASES, CONFIGMAPS):
+            await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
+        for resource in (CLUSTERQUEUES, WORKERCLUSTERS):
+            if await client.serves(resource):
+                await wipe_resource(client, resource, None)
+
+
+async def wipe_resource(client: KubeClient, resource: Resource, namespace: str | None) -> None:
+    async def empty() -> bool:
+        page = await client.list(resource, namespace=namespace)
+        for item in page.items:
+            metadata = item["metadata"]
+            with suppress(NotFoundError):
+                if metadata.get("finalizers"):
+                    free = MergePatch({"metadata": {"finalizers": None}})
+                    await client.patch(resource, metadata["name"], namespace, free)
+                await client.delete(resource, metadata["name"], namespace)
+        return not page.items
+
+    await eventually(empty, f"no {resource.plural} left")
