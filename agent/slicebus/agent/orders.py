@@ -66,7 +66,7 @@ def suspend(order: Suspend, cluster: ClusterName) -> list[Step]:
 
 def delete(order: Delete) -> list[Step]:
     """The job and its copies go. The tombstone is written before, the answer comes when the job is really gone."""
-    return [lambda view: _remove_all(view, order.job)]
+    return [lambda view: _remove_all(view, order)]
 
 
 def pending(notice: Pending) -> list[Step]:
@@ -115,12 +115,15 @@ def _copy(view: WorkerView, name: str) -> Manifest | None:
     return next((copy for copy in view.copies if copy["metadata"]["name"] == name), None)
 
 
-def _is_stale(job: Manifest | None, version: int) -> bool:
-    return job is not None and marks.spec_version(job) > version
+def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
+    """Whether something newer has come: on the job, or on the copy of a slice that the job has yet to move to."""
+    present = (*([view.job] if view.job else []), *view.copies)
+    return any(marks.spec_version(m) > order.spec_version for m in present if marks.is_of(m, order.job))
 
 
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    if _is_stale(_own_job(view, order.job), order.spec_version):
+    _own_job(view, order.job)
+    if _is_stale(view, order):
         return []
     manifest = _copy_manifest(view, order)
     present = _copy(view, manifest["metadata"]["name"])
@@ -169,7 +172,7 @@ def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     """A resize that started at the manager: its spec has other counts than the last time."""
     job = _own_job(view, order.job)
-    if job is None or view.carrier is None or _is_stale(job, order.spec_version):
+    if job is None or view.carrier is None or _is_stale(view, order):
         return []
     kind = KINDS[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
@@ -181,6 +184,8 @@ def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
+    if _is_stale(view, order):
+        return []
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
     baseline = {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}
@@ -189,8 +194,6 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job is None:
         copy = kind.worker_copy(order.manifest, _places(order))
         return [Create(resource=resource, manifest=_with_metadata(copy, at))]
-    if _is_stale(job, order.spec_version):
-        return []
     if marks.slice_of(job) == name and marks.spec_version(job) < order.spec_version:
         return [Patch(resource=resource, target=job, body=_resumed(job, {"metadata": at}))]
     if marks.baseline(job) != counts:
@@ -250,12 +253,15 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     return [Patch(resource=resource, target=job, body=body), told]
 
 
-def _remove_all(view: WorkerView, job: JobRef) -> list[Command]:
-    """Only what was made for this very job of the manager."""
-    commands: list[Command] = []
-    if view.job is not None and marks.is_of(view.job, job):
-        commands.append(Remove(resource=JOB_RESOURCES[view.key.kind], target=view.job))
-    return commands + [Remove(resource=WORKLOADS, target=copy) for copy in view.copies if marks.is_of(copy, job)]
+def _remove_all(view: WorkerView, order: Delete) -> list[Command]:
+    """Only what was made for this very job of the manager, and not since."""
+    found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
+    found += [(WORKLOADS, copy) for copy in view.copies]
+    return [
+        Remove(resource=resource, target=target)
+        for resource, target in found
+        if marks.is_of(target, order.job) and marks.spec_version(target) <= order.spec_version
+    ]
 
 
 def _tell(view: WorkerView, notice: Pending) -> list[Command]:

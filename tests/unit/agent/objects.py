@@ -1,0 +1,181 @@
+"""A worker's jobs, Workload copies and pods as values, and commands in a form that fits a table."""
+
+from typing import Any
+
+import msgspec
+
+from slicebus.agent import marks
+from slicebus.agent.views import JobKey, WorkerView
+from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
+from slicebus.proto.messages import ClusterName, Counts, JobRef, PodSetFlavor, WorkloadSpec
+from slicebus.slices import kueue
+
+Manifest = dict[str, Any]
+EAST = ClusterName("east")
+REF = JobRef("batch/v1", "Job", "team", "train", "manager-uid")
+KEY = JobKey("Job", "team", "train")
+NOW = "2026-01-31T12:00:00Z"
+POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def a_job(
+    parallelism: int = 1,
+    *,
+    version: int = 1,
+    workload: str = "w1",
+    granted: int = 1,
+    baseline: int | None = 1,
+    of: JobRef = REF,
+    ours: bool = True,
+    suspended: bool = False,
+    deleting: bool = False,
+    requested: marks.Requested | None = None,
+    over: str | None = None,
+    generation: int = 1,
+) -> Manifest:
+    """A Job on the worker, as the agent makes it."""
+    at = marks.job_marks(of, workload=workload, version=version, grant={"main": granted})
+    if baseline is not None:
+        at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts({"main": baseline})
+    if requested is not None:
+        at["annotations"][kueue.REQUESTED_ANNOTATION] = encoded(requested)
+    metadata = {
+        "name": "train",
+        "namespace": "team",
+        "uid": "worker-uid",
+        "resourceVersion": "10",
+        "generation": generation,
+        **(at if ours else {}),
+        **({"deletionTimestamp": NOW} if deleting else {}),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"parallelism": parallelism, "suspend": suspended, "template": {"spec": POD}},
+        "status": {"conditions": [{"type": over, "status": "True", "message": "so it ended"}]} if over else {},
+    }
+
+
+def encoded(requested: marks.Requested) -> str:
+    return msgspec.json.encode(requested).decode()
+
+
+def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str | None = None, **more: Any) -> Manifest:
+    """A Workload copy that the agent made."""
+    annotations = {
+        kueue.MANAGER_UID_ANNOTATION: of.uid,
+        kueue.SPEC_VERSION_ANNOTATION: str(version),
+        kueue.JOB_ANNOTATION: "Job/train",
+        **({kueue.JOB_UID_ANNOTATION: linked} if linked else {}),
+    }
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "20",
+            "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN},
+            "annotations": annotations,
+        },
+        "spec": {"podSets": []},
+        **more,
+    }
+
+
+def a_pod(
+    name: str, *, gated: bool = False, ready: bool = False, phase: str = "Running", pod_set: str = "main"
+) -> Manifest:
+    """A pod of the job."""
+    gates = [{"name": "example.com/other"}, {"name": kueue.ELASTIC_GATE}] if gated else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "30",
+            "labels": {kueue.POD_SET_LABEL: pod_set, "batch.kubernetes.io/job-name": "train"},
+        },
+        "spec": POD | {"schedulingGates": gates},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},
+    }
+
+
+def a_spec(
+    version: int = 2, name: str = "w1", *, granted: int = 1, parallelism: int = 1, job: JobRef = REF, **more: Any
+) -> WorkloadSpec:
+    """The order to hold a slice."""
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "train",
+            "namespace": "team",
+            "uid": job.uid,
+            "labels": {kueue.QUEUE_NAME_LABEL: "queue", "team": "a"},
+            "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
+        },
+        "spec": {"parallelism": parallelism, "managedBy": kueue.MANAGED_BY_MULTIKUEUE, "template": {"spec": POD}},
+    }
+    workload = {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "team", "uid": f"manager-{name}", "annotations": {}},
+        "spec": {"queueName": "queue", "podSets": [{"name": "main", "count": granted}]},
+        "status": {"clusterName": "east", "conditions": [{"type": "Admitted", "status": "True"}]},
+    }
+    flavors = {"main": PodSetFlavor({"pool": "spot"}, [{"key": "spot", "operator": "Exists"}])}
+    fields = {"workload": workload, "manifest": manifest, "granted": {"main": granted}, "flavors": flavors}
+    return WorkloadSpec(job=job, spec_version=version, **(fields | more))
+
+
+def a_view(
+    job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), carrier: Manifest | None = None
+) -> WorkerView:
+    return WorkerView(key=KEY, job=job, carrier=carrier or job, copies=copies, pods=pods)
+
+
+def counts(job: Manifest) -> Counts:
+    return {"main": job["spec"]["parallelism"]}
+
+
+def short(command: Command) -> tuple[Any, ...]:
+    """A command in a few words."""
+    match command:
+        case Create(resource=resource, manifest=manifest):
+            return f"create {resource.kind}", manifest["metadata"]["name"]
+        case Patch(target=target, body=body, subresource=subresource):
+            return target["metadata"]["name"], *([subresource] if subresource else []), *_changes(body)
+        case Remove(resource=resource, target=target):
+            return f"remove {resource.kind}", target["metadata"]["name"]
+        case Emit(regarding=regarding, reason=reason):
+            return f"tell {regarding['kind']}", reason
+        case Publish(message=message):
+            return message.type, getattr(message, "workload", None), getattr(message, "spec_version", None)
+    raise AssertionError(command)
+
+
+def _changes(body: Any) -> list[Any]:
+    if isinstance(body, list):
+        return [f"{entry['path']}={entry['value']}" for entry in body if entry["op"] != "test"]
+    annotations = body.get("metadata", {}).get("annotations", {})
+    said: list[Any] = []
+    if kueue.PREBUILT_NAME in annotations:
+        version, granted = annotations[kueue.SPEC_VERSION_ANNOTATION], annotations[kueue.GRANTED_ANNOTATION]
+        said.append(f"at {annotations[kueue.PREBUILT_NAME]} v{version} {granted}")
+        assert body["metadata"]["labels"][kueue.PREBUILT_NAME] == annotations[kueue.PREBUILT_NAME]
+    elif kueue.SPEC_VERSION_ANNOTATION in annotations:
+        said.append(f"v{annotations[kueue.SPEC_VERSION_ANNOTATION]}")
+    elif kueue.BASELINE_ANNOTATION in annotations:
+        said.append(f"baseline {annotations[kueue.BASELINE_ANNOTATION]}")
+    if "suspend" in body.get("spec", {}):
+        said.append("suspended" if body["spec"]["suspend"] else "resumed")
+    return said
+
+
+def shorts(commands: Any) -> list[tuple[Any, ...]]:
+    return [short(command) for command in commands]

@@ -1,0 +1,288 @@
+"""What an order changes: every order in every state of the job, then the single rules."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.agent import marks, orders
+from slicebus.agent.orders import RefusedOrder, Step
+from slicebus.agent.views import WorkerView
+from slicebus.process.commands import Create, Emit, Patch, Publish
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
+from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, Suspend
+from slicebus.slices import kueue
+from unit.agent.objects import EAST, NOW, REF, a_copy, a_job, a_spec, a_view, short, shorts
+
+Manifest = dict[str, Any]
+OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
+
+VIEWS: dict[str, WorkerView] = {
+    "nothing": a_view(None),
+    "a copy only": a_view(None, a_copy()),
+    "foreign": a_view(a_job(ours=False)),
+    "of another job": a_view(a_job(of=OTHER), a_copy(of=OTHER)),
+    "going": a_view(a_job(deleting=True), a_copy()),
+    "older": a_view(a_job(), a_copy()),
+    "older, suspended": a_view(a_job(suspended=True), a_copy()),
+    "same": a_view(a_job(5, version=2, workload="w2", baseline=5), a_copy(), a_copy("w2", version=2)),
+    "newer": a_view(a_job(version=3, workload="w3"), a_copy("w3", version=3)),
+    "newer, not moved yet": a_view(a_job(), a_copy(), a_copy("w3", version=3)),
+}
+ORDERS: dict[str, list[Step]] = {
+    "spec of the same slice": orders.workload_spec(a_spec(2, "w1"), EAST),
+    "spec of the next slice": orders.workload_spec(a_spec(2, "w2", granted=5, parallelism=5), EAST),
+    "relabel": orders.relabel(
+        Relabel(job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 5}), EAST
+    ),
+    "suspend": orders.suspend(Suspend(job=REF, spec_version=2, reason="Preempted", message="quota"), EAST),
+    "delete": orders.delete(Delete(job=REF, spec_version=2)),
+}
+WAIT, REFUSE = "waits", "refuses"
+AT_W1, AT_W2 = ("train", 'at w1 v2 {"main":1}'), ("train", 'at w2 v2 {"main":5}')
+SUSPENDED = [("train", "at w1 v2 {}", "suspended"), ("tell Job", "Preempted")]
+NOT_OURS = {"foreign": [REFUSE], "of another job": [WAIT], "going": [WAIT]}
+CREATED = [("create Job", "train")]
+
+EXPECTED: dict[str, dict[str, list[Any]]] = {
+    # copy, its status, counts, job, report
+    "spec of the same slice": NOT_OURS
+    | {
+        "nothing": [[("create Workload", "w1")], [], [], CREATED, []],
+        "a copy only": [[("w1", "v2")], [], [], CREATED, []],
+        "older": [[("w1", "v2")], [], [], [AT_W1], []],
+        "older, suspended": [[("w1", "v2")], [], [], [(*AT_W1, "resumed")], []],
+        "same": [
+            [("w1", "v2")],
+            [],
+            [("train", "/spec/parallelism=1")],
+            [("train", 'baseline {"main":1}')],
+            [("applied", "w2", 2)],
+        ],
+        "newer": [[], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], []],
+    },
+    "spec of the next slice": NOT_OURS
+    | {
+        "nothing": [[("create Workload", "w2")], [], [], CREATED, []],
+        "a copy only": [[("create Workload", "w2")], [], [], CREATED, []],
+        "older": [
+            [("create Workload", "w2")],
+            [],
+            [("train", "/spec/parallelism=5")],
+            [("train", 'baseline {"main":5}')],
+            [],
+        ],
+        "older, suspended": [
+            [("create Workload", "w2")],
+            [],
+            [("train", "/spec/parallelism=5")],
+            [("train", 'baseline {"main":5}')],
+            [],
+        ],
+        "same": [[], [("w2", "status")], [], [], [("applied", "w2", 2)]],
+        "newer": [[], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], []],
+    },
+    # job, copies, report
+    "relabel": NOT_OURS
+    | {
+        "nothing": [[], [], [("applied", "", 0)]],
+        "a copy only": [[], [], [("applied", "", 0)]],
+        "older": [[AT_W2], [], [("applied", "w1", 1)]],
+        "older, suspended": [[(*AT_W2, "resumed")], [], [("applied", "w1", 1)]],
+        "same": [[], [("remove Workload", "w1")], [("applied", "w2", 2)]],
+        "newer": [[], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[AT_W2], [], [("applied", "w1", 1)]],
+    },
+    # job, report
+    "suspend": NOT_OURS
+    | {
+        "nothing": [[], [("applied", "", 0)]],
+        "a copy only": [[], [("applied", "", 0)]],
+        "older": [SUSPENDED, [("applied", "w1", 1)]],
+        "older, suspended": [SUSPENDED, [("applied", "w1", 1)]],
+        "same": [[], [("applied", "w2", 2)]],
+        "newer": [[], [("applied", "w3", 3)]],
+        "newer, not moved yet": [SUSPENDED, [("applied", "w1", 1)]],
+    },
+    "delete": {
+        "nothing": [[]],
+        "a copy only": [[("remove Workload", "w1")]],
+        "foreign": [[]],
+        "of another job": [[]],
+        "going": [[("remove Job", "train"), ("remove Workload", "w1")]],
+        "older": [[("remove Job", "train"), ("remove Workload", "w1")]],
+        "older, suspended": [[("remove Job", "train"), ("remove Workload", "w1")]],
+        "same": [[("remove Job", "train"), ("remove Workload", "w1"), ("remove Workload", "w2")]],
+        "newer": [[]],
+        "newer, not moved yet": [[("remove Job", "train"), ("remove Workload", "w1")]],
+    },
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_in_every_state(order: str, view: str) -> None:
+    """Each step alone, on the view as it is: in the shell every step sees what the one before has done."""
+    done: list[Any] = []
+    for step in ORDERS[order]:
+        try:
+            done.append(shorts(step(VIEWS[view])))
+        except ConflictError:
+            done.append(WAIT)
+            break
+        except RefusedOrder:
+            done.append(REFUSE)
+            break
+    assert done == EXPECTED[order][view]
+
+
+def test_a_job_that_is_not_ours_is_refused_with_a_reason() -> None:
+    with pytest.raises(RefusedOrder, match="left alone") as raised:
+        orders.workload_spec(a_spec(), EAST)[0](VIEWS["foreign"])
+    assert raised.value.reason == "JobExists"
+
+
+LATE = a_spec(1, "w1", granted=1, parallelism=1)
+
+
+def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
+    """The next slice's spec has come and its relabel has not: the job is still at the version of the late one."""
+    view = a_view(a_job(5, baseline=5), a_copy(), a_copy("w2", version=2))
+    assert [shorts(step(view)) for step in orders.workload_spec(LATE, EAST)[2:4]] == [[], []]
+
+
+def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
+    view = a_view(None, a_copy(of=OTHER, version=9))
+    assert shorts(orders.workload_spec(LATE, EAST)[3](view)) == CREATED
+
+
+def test_a_job_is_created_with_its_marks_its_gate_and_its_place() -> None:
+    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3](a_view(None))
+    assert isinstance(create, Create)
+    job = create.manifest
+    assert marks.is_of(job, REF)
+    assert (marks.slice_of(job), marks.spec_version(job)) == ("w1", 3)
+    assert (marks.granted(job), marks.baseline(job)) == ({"main": 2}, {"main": 4})
+    assert job["metadata"]["labels"][kueue.PREBUILT_NAME] == "w1"
+    assert job["metadata"]["labels"]["team"] == "a"
+    assert kueue.QUEUE_NAME_LABEL not in job["metadata"]["labels"]
+    assert "managedBy" not in job["spec"]
+    assert job["spec"]["suspend"] is False
+    pod = job["spec"]["template"]["spec"]
+    assert pod["schedulingGates"] == [{"name": kueue.ELASTIC_GATE}]
+    assert pod["nodeSelector"] == {"pool": "spot"}
+    assert pod["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert job["spec"]["template"]["metadata"]["labels"][kueue.POD_SET_LABEL] == "main"
+
+
+def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
+    own = {kueue.DISPATCHED_ANNOTATION: "{}", kueue.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
+    spec = a_spec(3)
+    spec.workload["metadata"]["annotations"] = own
+    [create] = orders.workload_spec(spec, EAST)[0](a_view(None))
+    assert isinstance(create, Create)
+    metadata = create.manifest["metadata"]
+    assert metadata["labels"] == {kueue.ORIGIN_LABEL: kueue.ORIGIN}
+    assert metadata["annotations"] == {
+        "example.com/kept": "x",
+        kueue.MANAGER_UID_ANNOTATION: "manager-uid",
+        kueue.SPEC_VERSION_ANNOTATION: "3",
+        kueue.JOB_ANNOTATION: "Job/train",
+    }
+    assert "ownerReferences" not in metadata
+    assert create.manifest["spec"] == {"podSets": [{"name": "main", "count": 1}]}
+    assert "status" not in create.manifest
+
+
+def test_the_managers_verdict_is_shown_once() -> None:
+    mirror, spec = orders.workload_spec(a_spec(2), EAST)[1], a_spec(2)
+    copy = a_copy(version=2)
+    [patch] = mirror(a_view(a_job(), copy))
+    assert isinstance(patch, Patch)
+    assert patch.body["status"] == spec.workload["status"]
+    assert list(mirror(a_view(a_job(), copy | {"status": patch.body["status"]}))) == []
+
+
+COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
+    "a resize that started at the manager": (a_job(1, baseline=1), [("train", "/spec/parallelism=3")]),
+    "the manager's counts are as before: the worker's own resize stays": (a_job(8, baseline=3), []),
+    "the worker has them already": (a_job(3, baseline=1), []),
+    "no baseline can be read": (a_job(1, baseline=None), [("train", "/spec/parallelism=3")]),
+    "an older order": (a_job(1, version=3, baseline=1), []),
+    "no job yet": ({}, []),
+}
+
+
+@pytest.mark.parametrize(("job", "expected"), COUNTS.values(), ids=COUNTS.keys())
+def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
+    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[2]
+    assert shorts(take_counts(a_view(job or None))) == expected
+
+
+def test_a_suspended_job_has_asked_for_nothing() -> None:
+    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2), EAST)[0](VIEWS["older"])
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert patch.body["metadata"]["annotations"][kueue.REQUESTED_ANNOTATION] is None
+    assert isinstance(told, Emit)
+    assert told.reason == "Suspended"
+
+
+NOTICE = Pending(
+    job=REF,
+    workload="w2",
+    worker_uid="worker-uid",
+    worker_generation=2,
+    wanted={"small": 2, "main": 5},
+    reason="Pending",
+    message="4 cpu short",
+    since=NOW,
+    would_admit="4 cpu",
+)
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [("older", 1), ("newer", 1), ("nothing", 0), ("foreign", 0), ("of another job", 0)],
+)
+def test_a_notice_is_an_event_on_the_job(view: str, told: int) -> None:
+    [step] = orders.pending(NOTICE)
+    commands = step(VIEWS[view])
+    assert len(commands) == told
+    for command in commands:
+        assert isinstance(command, Emit)
+        assert command.note == f"Resize to main=5, small=2 waits since {NOW}: 4 cpu short; it goes on with 4 cpu"
+
+
+def test_a_notice_is_told_on_the_carrier_too() -> None:
+    child = a_job() | {"kind": "RayCluster", "metadata": {"name": "child", "uid": "child-uid"}}
+    [step] = orders.pending(NOTICE)
+    assert [short(command) for command in step(a_view(a_job(), carrier=child))] == [
+        ("tell Job", "Pending"),
+        ("tell RayCluster", "Pending"),
+    ]
+
+
+REASONS: dict[str, tuple[PermanentError, str]] = {
+    "ours": (RefusedOrder("JobExists", "no"), "JobExists"),
+    "invalid": (InvalidError("422: no"), "Invalid"),
+    "forbidden": (ForbiddenError("403: no"), "Forbidden"),
+}
+
+
+@pytest.mark.parametrize(("error", "reason"), REASONS.values(), ids=REASONS.keys())
+def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, reason: str) -> None:
+    [publish] = orders.refusal(a_spec(4, "w2"), error, EAST)
+    assert isinstance(publish, Publish)
+    message = publish.message
+    assert (message.workload, message.spec_version, message.reason) == ("w2", 4, reason)
+    assert message.message == str(error)
+
+
+def test_a_report_says_where_the_job_stands_whatever_was_ordered() -> None:
+    for view, expected in (("newer", ("w3", 3)), ("nothing", ("", 0)), ("of another job", ("", 0))):
+        [publish] = orders.report(VIEWS[view], REF, EAST)
+        assert isinstance(publish.message, Applied)
+        assert (publish.message.workload, publish.message.spec_version) == expected
+        assert not publish.message.deleted

@@ -1,0 +1,189 @@
+"""What the cluster's own changes lead to: requests, ungated pods, reports."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.agent import watching
+from slicebus.agent.marks import Requested
+from slicebus.agent.views import WorkerView
+from slicebus.process.commands import Patch, Publish
+from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, ScaleRequest
+from slicebus.slices import kueue
+from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view, shorts
+
+Manifest = dict[str, Any]
+OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
+
+
+def asked(wanted: int, *, uid: str = "worker-uid", generation: int = 1) -> Requested:
+    return Requested(uid, generation, {"main": wanted})
+
+
+REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
+    "no job": (a_view(None), None),
+    "at the granted size": (a_view(a_job(1)), None),
+    "at the granted size, and its status has changed": (a_view(a_job(1, generation=7)), None),
+    "grown": (a_view(a_job(5)), 5),
+    "shrunk": (a_view(a_job(1, granted=5)), 1),
+    "to nothing": (a_view(a_job(0)), 0),
+    "asked already": (a_view(a_job(5, requested=asked(5))), None),
+    "asked already, and edited otherwise since": (a_view(a_job(5, requested=asked(5), generation=4)), None),
+    "asked for another size": (a_view(a_job(8, requested=asked(5))), 8),
+    "back to the granted size while it waits": (a_view(a_job(1, requested=asked(5))), 1),
+    "back to the granted size, asked already": (a_view(a_job(1, requested=asked(1))), None),
+    "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
+    "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), 5),
+    "at the granted size, asked by one that is no more": (a_view(a_job(1, requested=asked(5, uid="gone"))), None),
+    "suspended": (a_view(a_job(5, suspended=True)), None),
+    "going": (a_view(a_job(5, deleting=True)), None),
+    "succeeded": (a_view(a_job(5, over="Complete")), None),
+    "failed": (a_view(a_job(5, over="Failed")), None),
+    "not ours": (a_view(a_job(5, ours=False)), None),
+    "its cluster is not there yet": (WorkerView(key=KEY, job=a_job(5), carrier=None), None),
+}
+
+
+@pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_a_size_is_asked_for_once(view: WorkerView, wanted: int | None) -> None:
+    commands = watching.request(view, EAST)
+    if wanted is None:
+        assert commands == []
+        return
+    [publish, record] = commands
+    assert isinstance(publish, Publish)
+    assert isinstance(publish.message, ScaleRequest)
+    assert publish.message.wanted == {"main": wanted}
+    assert isinstance(record, Patch)
+
+
+def test_a_request_says_who_wants_what_instead_of_what() -> None:
+    [publish, _] = watching.request(a_view(a_job(5, generation=3)), EAST)
+    assert isinstance(publish, Publish)
+    assert publish.cluster == "east"
+    assert publish.message == ScaleRequest(
+        job=REF,
+        workload="w1",
+        worker_uid="worker-uid",
+        worker_generation=3,
+        granted={"main": 1},
+        wanted={"main": 5},
+        why="parallelism changed",
+    )
+
+
+def test_after_it_is_written_down_nothing_is_asked() -> None:
+    job = a_job(5)
+    [_, patch] = watching.request(a_view(job), EAST)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    job["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
+    assert watching.request(a_view(job), EAST) == []
+
+
+def gated(*names: str) -> tuple[Manifest, ...]:
+    return tuple(a_pod(name, gated=True, phase="Pending") for name in names)
+
+
+UNGATE: dict[str, tuple[WorkerView, list[str]]] = {
+    "no job": (a_view(None, pods=gated("a")), []),
+    "as many as granted": (a_view(a_job(3, granted=2), pods=gated("c", "b", "a")), ["a", "b"]),
+    "what runs counts": (a_view(a_job(3, granted=2), pods=(a_pod("z"), *gated("b", "a"))), ["a"]),
+    "what is over does not": (
+        a_view(a_job(3, granted=1), pods=(a_pod("z", phase="Succeeded"), a_pod("y", phase="Failed"), *gated("a"))),
+        ["a"],
+    ),
+    "nothing is granted": (a_view(a_job(1, granted=0), pods=gated("a")), []),
+    "more runs than granted": (a_view(a_job(3, granted=1), pods=(a_pod("y"), a_pod("z"), *gated("a"))), []),
+    "suspended": (a_view(a_job(suspended=True), pods=gated("a")), []),
+    "going": (a_view(a_job(deleting=True), pods=gated("a")), []),
+    "over": (a_view(a_job(over="Complete"), pods=gated("a")), []),
+    "not ours": (a_view(a_job(ours=False), pods=gated("a")), []),
+    "another pod set": (a_view(a_job(), pods=(a_pod("a", gated=True, pod_set="other"),)), []),
+}
+
+
+@pytest.mark.parametrize(("view", "names"), UNGATE.values(), ids=UNGATE.keys())
+def test_pods_start_up_to_what_is_granted(view: WorkerView, names: list[str]) -> None:
+    assert [patch.target["metadata"]["name"] for patch in watching.ungate(view)] == names
+
+
+def test_only_our_gate_is_taken_away_and_only_if_it_is_still_there() -> None:
+    [patch] = watching.ungate(a_view(a_job(), pods=gated("a")))
+    assert patch.body == [
+        {"op": "test", "path": "/spec/schedulingGates/1/name", "value": kueue.ELASTIC_GATE},
+        {"op": "remove", "path": "/spec/schedulingGates/1"},
+    ]
+
+
+LINKS: dict[str, tuple[WorkerView, list[str]]] = {
+    "a new copy": (a_view(a_job(), a_copy()), ["w1"]),
+    "two": (a_view(a_job(), a_copy(), a_copy("w2")), ["w1", "w2"]),
+    "linked": (a_view(a_job(), a_copy(linked="worker-uid")), []),
+    "linked to one that is no more": (a_view(a_job(), a_copy(linked="gone")), ["w1"]),
+    "of another job": (a_view(a_job(), a_copy(of=OTHER)), []),
+    "no job": (a_view(None, a_copy()), []),
+    "a job that is not ours": (a_view(a_job(ours=False), a_copy()), []),
+}
+
+
+@pytest.mark.parametrize(("view", "names"), LINKS.values(), ids=LINKS.keys())
+def test_copies_learn_the_uid_of_their_job(view: WorkerView, names: list[str]) -> None:
+    assert [name for name, *_ in shorts(watching.link(view))] == names
+
+
+PHASES: dict[str, tuple[WorkerView, JobPhase | None]] = {
+    "runs": (a_view(a_job()), JobPhase.RUNNING),
+    "suspended": (a_view(a_job(suspended=True)), JobPhase.RUNNING),
+    "succeeded": (a_view(a_job(over="Complete")), JobPhase.SUCCEEDED),
+    "failed": (a_view(a_job(over="Failed")), JobPhase.FAILED),
+    "going": (a_view(a_job(deleting=True)), None),
+    "not ours": (a_view(a_job(ours=False)), None),
+    "no job": (a_view(None), None),
+}
+
+
+@pytest.mark.parametrize(("view", "phase"), PHASES.values(), ids=PHASES.keys())
+def test_what_is_reported(view: WorkerView, phase: JobPhase | None) -> None:
+    status = watching.status(view)
+    assert (status.phase if status else None) == phase
+
+
+def test_a_report_counts_the_pods_that_are_not_over() -> None:
+    pods = (
+        a_pod("a", ready=True),
+        a_pod("b"),
+        *gated("c"),
+        a_pod("d", phase="Failed"),
+        a_pod("e", ready=True, pod_set="head"),
+    )
+    status = watching.status(a_view(a_job(version=4, workload="w2", over="Failed"), pods=pods))
+    assert status is not None
+    assert status.pods == {
+        "head": PodSetStatus(ready=1, gated=0, total=1),
+        "main": PodSetStatus(ready=1, gated=1, total=3),
+    }
+    assert (status.job, status.workload, status.spec_version) == (REF, "w2", 4)
+    assert (status.message, status.job_status["conditions"][0]["type"]) == ("so it ended", "Failed")
+
+
+GONE: dict[str, tuple[WorkerView, bool]] = {
+    "a copy that knew the job": (a_view(None, a_copy(linked="worker-uid", version=3)), True),
+    "one that never knew it": (a_view(None, a_copy()), False),
+    "one of two knew it": (a_view(None, a_copy(), a_copy("w2", linked="worker-uid", version=3)), True),
+    "no copy": (a_view(None), False),
+}
+
+
+@pytest.mark.parametrize(("view", "expected"), GONE.values(), ids=GONE.keys())
+def test_a_job_is_gone_when_a_copy_knew_it(view: WorkerView, expected: bool) -> None:
+    gone = watching.gone(view)
+    assert (gone is not None) is expected
+    if gone is not None:
+        assert (gone.job, gone.phase, gone.spec_version) == (REF, JobPhase.GONE, 3)
+
+
+def test_a_report_does_not_change_when_nothing_has() -> None:
+    pods = (a_pod("a", ready=True), *gated("b"))
+    assert watching.status(a_view(a_job(), pods=pods)) == watching.status(a_view(a_job(), pods=pods[::-1]))
+    assert watching.status(a_view(a_job(), pods=pods)) != watching.status(a_view(a_job(), pods=pods[:1]))
