@@ -1,0 +1,88 @@
+"""What queues say of themselves."""
+
+import pytest
+
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
+from slicebus.manager.queues import statuses
+from slicebus.process.commands import Patch
+from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.workload import Slice
+from unit.manager.objects import NOW, Manifest
+from unit.slices.builders import a_slice, admitted
+
+
+def a_cluster_queue(**spec: object) -> Manifest:
+    resources = [{"name": "cpu", "nominalQuota": "10"}, {"name": "memory", "nominalQuota": "8Gi"}]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": resources}]}]
+    return {"metadata": {"name": "cq", "generation": 1}, "spec": {"resourceGroups": groups} | spec}
+
+
+def a_local_queue(**spec: object) -> Manifest:
+    metadata = {"name": "lq", "namespace": "team", "generation": 1}
+    return {"metadata": metadata, "spec": {"clusterQueue": "cq"} | spec}
+
+
+def reported(cluster_queue: Manifest, local_queue: Manifest, *slices: Slice) -> tuple[Manifest, Manifest]:
+    """The new status of both; empty for one that is left as it is."""
+    found: dict[object, Manifest] = {CLUSTERQUEUES: {}, LOCALQUEUES: {}}
+    try:
+        readable = {"cq": ClusterQueue.from_manifest(cluster_queue)}
+    except ValueError:
+        readable = {}
+    for command in statuses(readable, [cluster_queue], [local_queue], slices, now=NOW):
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        assert command.subresource == "status"
+        found[command.resource] = command.body["status"]
+    return found[CLUSTERQUEUES], found[LOCALQUEUES]
+
+
+def test_a_chain_is_counted_once_and_its_workloads_each() -> None:
+    old = admitted(a_slice("a", 3))
+    waiting = a_slice("b", 2, job_uid="other")
+    done = a_slice("c", 9, job_uid="third", finished=True)
+    cluster_queue, local_queue = reported(a_cluster_queue(), a_local_queue(), old, waiting, done)
+    counts = {"pendingWorkloads": 1, "reservingWorkloads": 1, "admittedWorkloads": 1}
+    assert counts.items() <= cluster_queue.items()
+    assert counts.items() <= local_queue.items()
+    used = [{"name": "cpu", "total": "3"}, {"name": "memory", "total": "0"}]
+    assert cluster_queue["flavorsUsage"] == [{"name": "default", "resources": used}]
+    assert cluster_queue["flavorsReservation"] == cluster_queue["flavorsUsage"]
+
+
+def test_a_status_that_is_right_is_left_alone() -> None:
+    cluster_queue, local_queue = a_cluster_queue(), a_local_queue()
+    cluster_queue["status"], local_queue["status"] = reported(cluster_queue, local_queue)
+    assert reported(cluster_queue, local_queue) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("cluster_spec", "local_spec", "cluster_reason", "local_reason"),
+    [
+        pytest.param({}, {}, "Ready", "Ready", id="both ready"),
+        pytest.param({"stopPolicy": "Hold"}, {}, "Stopped", "ClusterQueueIsInactive", id="cluster queue stopped"),
+        pytest.param({}, {"stopPolicy": "Hold"}, "Ready", "Stopped", id="local queue stopped"),
+        pytest.param({}, {"clusterQueue": "none"}, "Ready", "ClusterQueueDoesNotExist", id="no cluster queue"),
+        pytest.param(
+            {
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "many"}]}],
+                    }
+                ]
+            },
+            {},
+            "Unreadable",
+            "ClusterQueueDoesNotExist",
+            id="quota is no quantity",
+        ),
+    ],
+)
+def test_active_says_whether_and_why_not(
+    cluster_spec: Manifest, local_spec: Manifest, cluster_reason: str, local_reason: str
+) -> None:
+    said = reported(a_cluster_queue(**cluster_spec), a_local_queue(**local_spec))
+    conditions = [status["conditions"][0] for status in said]
+    assert [condition["reason"] for condition in conditions] == [cluster_reason, local_reason]
+    assert all((condition["status"] == "True") == (condition["reason"] == "Ready") for condition in conditions)

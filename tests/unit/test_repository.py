@@ -1,0 +1,153 @@
+"""What holds for the whole checkout: the layout, the wheel, the direction of imports, and what documents say."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+
+from slicebus.agent.settings import VARIABLES as AGENT_VARIABLES
+from slicebus.manager.settings import VARIABLES as MANAGER_VARIABLES
+from slicebus.proto.errors import DeadReason
+from slicebus.slices import kueue
+
+TOP = Path(__file__).parents[2]
+ROOTS = ("proto", "core", "agent", "manager", "cli")
+PACKAGES = ("agent", "bus", "cli", "journal", "kube", "manager", "process", "proto", "slices")
+MOST_LINES = 400
+LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]*)?\)")
+OF_A_MACHINE = re.compile(r"/(?:home|root|work|Users)/\w|\b(?:docker|ghcr|quay|gcr)\.io\b|\bregistry\.k8s\.io\b")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the repository; every file that is not ignored where there is no git."""
+    done = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=TOP, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in done.stdout.split("\0") if name and (path := TOP / name).is_file()]
+
+
+def modules() -> Iterator[Path]:
+    for root in ROOTS:
+        yield from (TOP / root / "slicebus").rglob("*.py")
+
+
+def test_the_namespace_has_no_package_of_its_own() -> None:
+    stray = [root for root in ROOTS if (TOP / root / "slicebus" / "__init__.py").exists()]
+    assert not stray, "a slicebus/__init__.py hides the other roots"
+
+
+def test_modules_are_short() -> None:
+    long = {str(path.relative_to(TOP)): n for path in modules() if (n := path.read_text().count("\n")) > MOST_LINES}
+    assert not long
+
+
+def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in (*ROOTS, "pyproject.toml", "README.md", "LICENSE"):
+        copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
+        source.mkdir(exist_ok=True)
+        copy(TOP / name, source / name)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=60)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for package in PACKAGES:
+        assert f"slicebus/{package}/__init__.py" in names
+        assert f"slicebus/{package}/py.typed" in names
+    assert "slicebus/kube/crds/workerclusters.slicebus.dev.yaml" in names
+    assert "slicebus/journal/page.html.j2" in names
+    strangers = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
+    assert not strangers
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("core/slicebus/slices/chain.py", "import asyncio", "The domain and the contract do no I/O"),
+        ("proto/slicebus/proto/codec.py", "import slicebus.slices.chain", "Imports point inward"),
+        ("agent/slicebus/agent/marks.py", "import slicebus.manager.records", "Imports point inward"),
+    ],
+)
+def test_an_import_that_points_outward_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    for name in (*ROOTS, "pyproject.toml"):
+        copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
+        copy(TOP / name, tmp_path / name)
+    spoiled = tmp_path / module
+    spoiled.write_text(f"{spoiled.read_text()}\n{line}\n")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-cache",
+        ],
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(str(tmp_path / root) for root in ROOTS), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{contract} BROKEN" in done.stdout
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    found = {}
+    for path in tracked():
+        if path.suffix in (".lock", ".sum") or path == Path(__file__):
+            continue
+        try:
+            match = OF_A_MACHINE.search(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            continue
+        if match:
+            found[str(path.relative_to(TOP))] = match.group()
+    assert not found
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(TOP)}: {target}"
+        for path in tracked("*.md")
+        for target, _ in LINK.findall(path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_the_reference_names_every_setting_annotation_and_reason() -> None:
+    text = (TOP / "docs" / "reference.md").read_text()
+    names = {*AGENT_VARIABLES.values(), *MANAGER_VARIABLES.values(), *DeadReason}
+    names |= {
+        value for name, value in vars(kueue).items() if name.endswith(("_ANNOTATION", "_LABEL")) and is_own(value)
+    }
+    assert not {name for name in names if f"`{name}`" not in text}
+
+
+def test_the_images_install_what_the_package_requires() -> None:
+    locked = (TOP / "docker" / "requirements.lock").read_text()
+    wanted = {re.split(r"[^A-Za-z0-9_-]", requirement)[0] for requirement in requires("slicebus") or ()}
+    assert not {
+        name for name in wanted if not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE | re.IGNORECASE)
+    }
+    assert "pytest==" not in locked
+
+
+@pytest.mark.parametrize("role", ["agent", "manager"])
+def test_an_image_copies_what_is_there_and_is_not_root(role: str) -> None:
+    text = (TOP / "docker" / f"{role}.Dockerfile").read_text()
+    sources = [
+        source for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for source in line.split()[:-1]
+    ]
+    assert sources
+    assert all((TOP / source).exists() for source in sources)
+    assert "USER 65532:65532" in text
+    assert f'CMD ["{role}"]' in text
