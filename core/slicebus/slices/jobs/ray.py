@@ -26,7 +26,7 @@ def groups(cluster_spec: Manifest) -> list[Manifest]:
 
 def pod_set_name(group: Manifest) -> str:
     """The group's name as a pod set name: lower case, DNS characters only."""
-    return re.sub(r"[^a-z0-9-]", "-", str(group["groupName"]).lower()).strip("-")[:63]
+    return re.sub(r"[^a-z0-9-]", "-", str(group["groupName"]).lower())[:63].strip("-")
 
 
 def hosts(group: Manifest) -> int:
@@ -84,7 +84,7 @@ def resize_groups(cluster: Manifest, counts: Counts) -> list[Manifest]:
     patch: list[Manifest] = []
     for index, group in enumerate(groups(cluster["spec"])):
         wanted = counts.get(pod_set_name(group))
-        if wanted is None or wanted == desired_replicas(group) * hosts(group):
+        if wanted is None or wanted // hosts(group) == desired_replicas(group):
             continue
         path = f"/spec/workerGroupSpecs/{index}"
         patch.append({"op": "test", "path": f"{path}/groupName", "value": group["groupName"]})

@@ -48,23 +48,26 @@ def _group_messages(spec: Manifest) -> Iterator[str]:
     scaled = autoscales(spec)
     for group in groups(spec):
         name, least, most = group["groupName"], group.get("minReplicas"), group.get("maxReplicas")
+        for field, value in (("minReplicas", least), ("maxReplicas", most)):
+            if value is not None and value < 0:
+                yield f"worker group {name} has negative {field} {value}"
         if least is not None and most is not None and least > most:
             yield f"worker group {name} has minReplicas {least} greater than maxReplicas {most}"
         if not scaled and (least is None or most is None):
             yield f"worker group {name} must set both minReplicas and maxReplicas when autoscaling is disabled"
         if scaled and group.get("suspend"):
             yield f"worker group {name} cannot be suspended with Autoscaler enabled"
-        if group.get("idleTimeoutSeconds") is not None and not _is_v2(spec):
+        if group.get("idleTimeoutSeconds") is not None and not (_version(spec) == "v2" or _v2_by_variable(spec)):
             yield (
-                f"worker group {name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled: "
-                "set .spec.autoscalerOptions.version to v2"
+                f"worker group {name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled. "
+                "Please set .spec.autoscalerOptions.version to 'v2' (or set RAY_enable_autoscaler_v2 environment "
+                "variable to 'true' in the head pod if using KubeRay < 1.4.0)"
             )
 
 
 def _autoscaler_messages(spec: Manifest) -> Iterator[str]:
     options, head = spec.get("autoscalerOptions") or {}, spec["headGroupSpec"]["template"]["spec"]
-    environment = {entry["name"] for entry in head["containers"][0].get("env") or ()}
-    if options.get("version") is not None and _V2_VARIABLE in environment:
+    if autoscales(spec) and _version(spec) is not None and _V2_VARIABLE in _head_environment(spec):
         yield (
             "both .spec.autoscalerOptions.version and head Pod env var RAY_enable_autoscaler_v2 are set, "
             "please only use the former"
@@ -72,15 +75,20 @@ def _autoscaler_messages(spec: Manifest) -> Iterator[str]:
     idle = options.get("idleTimeoutSeconds")
     if idle is not None and idle < 0:
         yield f"autoscalerOptions.idleTimeoutSeconds must be non-negative, got {idle}"
-    if autoscales(spec) and _is_v2(spec) and head.get("restartPolicy", "Never") not in ("", "Never"):
+    if autoscales(spec) and _version(spec) == "v2" and head.get("restartPolicy", "Never") not in ("", "Never"):
         yield "restartPolicy for head Pod should be Never or unset when using autoscaler V2"
 
 
-def _is_v2(spec: Manifest) -> bool:
-    options, containers = spec.get("autoscalerOptions") or {}, spec["headGroupSpec"]["template"]["spec"]["containers"]
-    if options.get("version") is not None:
-        return bool(options["version"] == "v2")
-    return any(
-        entry["name"] == _V2_VARIABLE and entry.get("value") in ("1", "true")
-        for entry in containers[0].get("env") or ()
-    )
+def _version(spec: Manifest) -> str | None:
+    """The explicit version, the only one that counts for KubeRay; None leaves it to Ray."""
+    version: str | None = (spec.get("autoscalerOptions") or {}).get("version")
+    return version
+
+
+def _v2_by_variable(spec: Manifest) -> bool:
+    return _head_environment(spec).get(_V2_VARIABLE) in ("1", "true")
+
+
+def _head_environment(spec: Manifest) -> dict[str, str]:
+    container = spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}

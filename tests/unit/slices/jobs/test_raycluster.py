@@ -1,0 +1,292 @@
+"""ray.io/v1 RayCluster."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from slicebus.proto.messages import JobPhase
+from slicebus.slices.jobs import KINDS, Outcome, Placement, Problem
+from slicebus.slices.resources import pod_requests
+from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_group, a_template
+
+RAY = KINDS["RayCluster"]
+
+REPLICAS: dict[str, tuple[dict[str, Any], int]] = {
+    "as said": ({"replicas": 3}, 3),
+    "none": ({"replicas": 0, "minReplicas": 0}, 0),
+    "below the minimum": ({"replicas": 1, "minReplicas": 2}, 2),
+    "above the maximum": ({"replicas": 9, "maxReplicas": 4}, 4),
+    "unset is the minimum": ({"replicas": None, "minReplicas": 2}, 2),
+    "unset without a minimum": ({"replicas": None, "minReplicas": None}, 0),
+    "below nothing": ({"replicas": -3, "minReplicas": None}, 0),
+    "without a maximum": ({"replicas": 900, "maxReplicas": None}, 900),
+    "a maximum of none": ({"replicas": 2, "minReplicas": 0, "maxReplicas": 0}, 0),
+    "suspended": ({"replicas": 3, "suspend": True}, 0),
+    "of several hosts": ({"replicas": 3, "numOfHosts": 4}, 12),
+    "of several hosts, clamped first": ({"replicas": 9, "maxReplicas": 2, "numOfHosts": 4}, 8),
+    "hosts unset": ({"replicas": 3, "numOfHosts": None}, 3),
+}
+
+
+@pytest.mark.parametrize(("group", "pods"), REPLICAS.values(), ids=REPLICAS.keys())
+def test_a_group_counts_the_pods_that_kuberay_will_make(group: dict[str, Any], pods: int) -> None:
+    cluster = a_cluster(a_group(**group))
+    assert RAY.counts(cluster, cluster) == {"head": 1, "small": pods}
+    assert [(pod_set["name"], pod_set["count"]) for pod_set in RAY.pod_sets(cluster)] == [("head", 1), ("small", pods)]
+
+
+def test_the_head_comes_first_and_the_groups_in_their_order() -> None:
+    cluster = a_cluster(a_group("b"), a_group("a", template=a_template("4")))
+    assert [pod_set["name"] for pod_set in RAY.pod_sets(cluster)] == ["head", "b", "a"]
+    assert RAY.pod_sets(cluster)[2]["template"] == a_template("4")
+
+
+def test_a_cluster_may_have_a_head_alone() -> None:
+    cluster = a_cluster(workerGroupSpecs=None)
+    assert RAY.counts(cluster, cluster) == {"head": 1}
+    assert "workerGroupSpecs" in RAY.worker_copy(cluster, {})["spec"]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("small-group", "small-group"),
+        ("GPU_Group", "gpu-group"),
+        ("-odd.", "odd"),
+        ("x" * 70, "x" * 63),
+        ("x" * 62 + "--y", "x" * 62),
+    ],
+    ids=["plain", "capitals and other signs", "signs at the ends", "too long", "too long, cut at a sign"],
+)
+def test_a_pod_set_is_named_after_its_group_as_a_label_may_be(group: str, name: str) -> None:
+    assert list(RAY.counts(a_cluster(), a_cluster(a_group(group)))) == ["head", name]
+
+
+class TestHead:
+    """What KubeRay adds to the head is charged."""
+
+    @pytest.mark.parametrize(
+        ("fields", "cpu", "memory"),
+        [
+            ({}, 2000, 0),
+            ({"enableInTreeAutoscaling": True}, 2500, 512 * 2**20),
+            (
+                {
+                    "enableInTreeAutoscaling": True,
+                    "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}},
+                },
+                3000,
+                2**30,
+            ),
+            ({"autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}}, 2000, 0),
+        ],
+        ids=["no autoscaler", "with its default request", "with its own request", "options without the autoscaler"],
+    )
+    def test_the_autoscalers_sidecar(self, fields: dict[str, Any], cpu: int, memory: int) -> None:
+        requests = pod_requests(RAY.pod_sets(a_cluster(**fields))[0]["template"]["spec"])
+        assert (requests["cpu"], requests.get("memory", 0)) == (cpu, memory)
+
+    def test_only_the_pod_set_has_it_not_the_copy(self) -> None:
+        head = RAY.worker_copy(a_cluster(enableInTreeAutoscaling=True), {})["spec"]["headGroupSpec"]
+        assert [container["name"] for container in head["template"]["spec"]["containers"]] == ["main"]
+
+
+class TestCopy:
+    """What is created on a worker."""
+
+    def test_every_template_is_gated_and_labelled_in_the_same_order(self) -> None:
+        spec = RAY.worker_copy(a_cluster(a_group("b"), a_group("A_")), {})["spec"]
+        head, groups = spec["headGroupSpec"], spec["workerGroupSpecs"]
+        assert [group["groupName"] for group in groups] == ["b", "A_"]
+        for template, name in zip([g["template"] for g in (head, *groups)], ["head", "b", "a"], strict=True):
+            assert template["spec"]["schedulingGates"] == [GATE]
+            assert template["metadata"]["labels"] == {POD_SET: name}
+
+    def test_it_runs_and_is_kuberays(self) -> None:
+        assert not RAY.worker_copy(a_cluster(), {})["spec"].keys() & {"suspend", "managedBy"}
+
+    def test_what_belongs_to_the_autoscaler_goes_along(self) -> None:
+        strategy = {"workersToDelete": ["w"]}
+        [group] = RAY.worker_copy(a_cluster(a_group(scaleStrategy=strategy)), {})["spec"]["workerGroupSpecs"]
+        assert (group["replicas"], group["scaleStrategy"]) == (2, strategy)
+
+    def test_each_pod_set_has_its_own_place(self) -> None:
+        spec = RAY.worker_copy(a_cluster(), {"small": Placement(node_selector={"pool": "spot"})})["spec"]
+        assert spec["workerGroupSpecs"][0]["template"]["spec"]["nodeSelector"] == {"pool": "spot"}
+        assert "nodeSelector" not in spec["headGroupSpec"]["template"]["spec"]
+
+    def test_the_managers_cluster_is_not_changed(self) -> None:
+        cluster = a_cluster(enableInTreeAutoscaling=True)
+        before = copy.deepcopy(cluster)
+        RAY.worker_copy(cluster, {"small": Placement(node_selector={"pool": "spot"})})
+        RAY.pod_sets(cluster)
+        assert cluster == before
+
+
+def test_a_resize_names_the_group_at_the_index_that_it_writes_to() -> None:
+    cluster = a_cluster(a_group("a"), a_group("B"))
+    assert RAY.resize(cluster, {"head": 1, "a": 2, "b": 5}) == [
+        {"op": "test", "path": "/spec/workerGroupSpecs/1/groupName", "value": "B"},
+        {"op": "add", "path": "/spec/workerGroupSpecs/1/replicas", "value": 5},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "counts"),
+    [
+        (a_cluster(), {"head": 1, "small": 2}),
+        (a_cluster(), {"head": 1}),
+        (a_cluster(enableInTreeAutoscaling=True), {"head": 1, "small": 5}),
+        (a_cluster(a_group(numOfHosts=4)), {"small": 8}),
+        (a_cluster(a_group(numOfHosts=4)), {"small": 9}),
+    ],
+    ids=["as it is", "nothing said", "the autoscaler's", "as many pods", "no whole replica more"],
+)
+def test_a_resize_that_changes_nothing_or_is_not_ours_writes_nothing(
+    cluster: dict[str, Any], counts: dict[str, int]
+) -> None:
+    assert RAY.resize(cluster, counts) == []
+
+
+def test_a_resize_of_several_hosts_writes_replicas() -> None:
+    assert RAY.resize(a_cluster(a_group(numOfHosts=4)), {"small": 12})[1]["value"] == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, Outcome(JobPhase.RUNNING)),
+        ({"state": "ready", "reason": "old"}, Outcome(JobPhase.RUNNING)),
+        ({"state": "failed", "reason": "no image"}, Outcome(JobPhase.RUNNING, "no image")),
+        ({"state": "suspended"}, Outcome(JobPhase.RUNNING)),
+    ],
+    ids=["new", "ready", "failed", "suspended"],
+)
+def test_a_cluster_runs_until_it_is_deleted(status: dict[str, Any], expected: Outcome) -> None:
+    assert RAY.outcome(a_cluster() | {"status": status}) == expected
+
+
+def test_a_cluster_is_its_own_carrier() -> None:
+    cluster = a_cluster(a_group("One"), a_group("many", numOfHosts=4))
+    assert RAY.child(cluster) is None
+    assert RAY.pod_selectors(cluster) == [{"ray.io/cluster": "demo"}]
+    assert [RAY.replica_size(cluster, name) for name in ("head", "one", "many", "none")] == [1, 1, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, "replicas changed"), ({"enableInTreeAutoscaling": True}, "ray autoscaler")],
+    ids=["a person", "the autoscaler"],
+)
+def test_who_scales(fields: dict[str, Any], expected: str) -> None:
+    assert RAY.scaler(a_cluster(**fields)) == expected
+
+
+V2 = {"enableInTreeAutoscaling": True, "autoscalerOptions": {"version": "v2"}}
+
+
+def a_head(value: str | None = None, **spec: Any) -> dict[str, Any]:
+    """A head whose environment sets the autoscaler's version."""
+    template = a_template(**spec)
+    if value is not None:
+        template["spec"]["containers"][0]["env"] = [{"name": "RAY_enable_autoscaler_v2", "value": value}]
+    return template
+
+
+IDLE = (
+    "worker group small: idleTimeoutSeconds is set, but autoscaler v2 is not enabled. Please set "
+    ".spec.autoscalerOptions.version to 'v2' (or set RAY_enable_autoscaler_v2 environment variable to 'true' in the "
+    "head pod if using KubeRay < 1.4.0)"
+)
+BOTH = (
+    "both .spec.autoscalerOptions.version and head Pod env var RAY_enable_autoscaler_v2 are set, "
+    "please only use the former"
+)
+BOUNDS = "worker group small must set both minReplicas and maxReplicas when autoscaling is disabled"
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "minimum above maximum": (
+        a_cluster(a_group(minReplicas=5, maxReplicas=3)),
+        ["worker group small has minReplicas 5 greater than maxReplicas 3"],
+    ),
+    "a negative minimum": (a_cluster(a_group(minReplicas=-2)), ["worker group small has negative minReplicas -2"]),
+    "a negative maximum": (
+        a_cluster(a_group(minReplicas=-2, maxReplicas=-1)),
+        ["worker group small has negative minReplicas -2", "worker group small has negative maxReplicas -1"],
+    ),
+    "no minimum": (a_cluster(a_group(minReplicas=None)), [BOUNDS]),
+    "no maximum": (a_cluster(a_group(maxReplicas=None)), [BOUNDS]),
+    "a suspended group": (
+        a_cluster(a_group(suspend=True), enableInTreeAutoscaling=True),
+        ["worker group small cannot be suspended with Autoscaler enabled"],
+    ),
+    "the version said twice": (a_cluster(head=a_head("1"), **V2), [BOTH]),
+    "the version said twice, to the contrary": (
+        a_cluster(head=a_head("0"), enableInTreeAutoscaling=True, autoscalerOptions={"version": "v1"}),
+        [BOTH],
+    ),
+    "a negative time-out": (
+        a_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"idleTimeoutSeconds": -1}),
+        ["autoscalerOptions.idleTimeoutSeconds must be non-negative, got -1"],
+    ),
+    "a group's time-out without v2": (a_cluster(a_group(idleTimeoutSeconds=5), enableInTreeAutoscaling=True), [IDLE]),
+    "a group's time-out with v1": (
+        a_cluster(a_group(idleTimeoutSeconds=5), enableInTreeAutoscaling=True, autoscalerOptions={"version": "v1"}),
+        [IDLE],
+    ),
+    "a head that restarts": (
+        a_cluster(head=a_head(restartPolicy="Always"), **V2),
+        ["restartPolicy for head Pod should be Never or unset when using autoscaler V2"],
+    ),
+    "a head without a container": (
+        a_cluster(head={"spec": {"containers": []}}),
+        ["headGroupSpec should have at least one container"],
+    ),
+    "a group without a container": (
+        a_cluster(a_group(template={"spec": {}})),
+        ["workerGroupSpec small should have at least one container"],
+    ),
+    "everything at once": (
+        a_cluster(a_group("a", minReplicas=None), a_group("b", minReplicas=9)),
+        [
+            "worker group a must set both minReplicas and maxReplicas when autoscaling is disabled",
+            "worker group b has minReplicas 9 greater than maxReplicas 8",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "messages"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_kuberay_would_refuse_is_refused_in_its_words(cluster: dict[str, Any], messages: list[str]) -> None:
+    assert RAY.problems(cluster) == [Problem("InvalidRayCluster", message) for message in messages]
+
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "plain": a_cluster(),
+    "no bounds, with the autoscaler": a_cluster(
+        a_group(minReplicas=None, maxReplicas=None), enableInTreeAutoscaling=True
+    ),
+    "equal bounds": a_cluster(a_group(minReplicas=3, maxReplicas=3)),
+    "a suspended group without the autoscaler": a_cluster(a_group(suspend=True)),
+    "version 2": a_cluster(**V2),
+    "version 2 by its variable": a_cluster(head=a_head("1"), enableInTreeAutoscaling=True),
+    "the version said twice of an autoscaler that is off": a_cluster(
+        head=a_head("0"), autoscalerOptions={"version": "v1"}
+    ),
+    "no time-out": a_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"idleTimeoutSeconds": 0}),
+    "a group's time-out with v2": a_cluster(a_group(idleTimeoutSeconds=5), **V2),
+    "a group's time-out with v2 by its variable": a_cluster(
+        a_group(idleTimeoutSeconds=5), head=a_head("true"), enableInTreeAutoscaling=True
+    ),
+    "a head that may restart with v1": a_cluster(head=a_head(restartPolicy="Always"), enableInTreeAutoscaling=True),
+    "a head that may restart, v2 by its variable": a_cluster(
+        head=a_head("1", restartPolicy="Always"), enableInTreeAutoscaling=True
+    ),
+    "a head that does not restart": a_cluster(head=a_head(restartPolicy="Never"), **V2),
+}
+
+
+@pytest.mark.parametrize("cluster", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_what_kuberay_takes_is_taken(cluster: dict[str, Any]) -> None:
+    assert RAY.problems(cluster) == []
