@@ -51,8 +51,13 @@ class Role:
         self.variables = {**variables, "SLICEBUS_HEALTH_ADDRESS": self.url.removeprefix("http://")}
         self._server = Server(name, [slicebus(), command], log=log, env=self.variables)
 
-    def start(self) -> None:
+    def launch(self) -> None:
+        """Begin to start."""
         self._server.start()
+
+    def start(self) -> None:
+        """Return when it is ready."""
+        self.launch()
         self._server.wait_for(self._is_ready, within_s=_READY_S)
 
     def probe(self, path: str) -> str:

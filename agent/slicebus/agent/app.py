@@ -18,7 +18,6 @@ from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
 from slicebus.bus.contract import Bus
-from slicebus.bus.factory import connect
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaderElection
@@ -27,8 +26,8 @@ from slicebus.kube.resources import Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
 from slicebus.process.executor import Executor
-from slicebus.process.health import health_server
 from slicebus.process.logs import configure_logging
+from slicebus.process.role import run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.errors import TransientError
@@ -45,11 +44,11 @@ _LOOK_FOR_CRD_S = 60.0
 class Agent:
     """One agent, on a connected client and bus that its caller closes."""
 
-    def __init__(self, settings: AgentSettings, *, client: KubeClient, bus: Bus) -> None:
+    def __init__(self, settings: AgentSettings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
         self._client = client
         self._bus = bus
-        self.registry = CollectorRegistry()
+        self._registry = registry
         self.speaking = asyncio.Event()
 
     async def run(self) -> None:
@@ -87,7 +86,7 @@ class Agent:
             executor=executor,
             tombstones=tombstones,
             queue=queue,
-            registry=self.registry,
+            registry=self._registry,
         )
         inbox = Inbox(
             self._settings,
@@ -148,25 +147,18 @@ def _key(ref: JobRef) -> JobKey:
     return JobKey(ref.kind, ref.namespace, ref.name)
 
 
-async def run_agent(settings: AgentSettings) -> None:
-    """Connect, serve the probes, and speak for the cluster until cancelled."""
-    async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client:
-        bus = await connect(settings.amqp_url, name=f"slicebus-agent {settings.cluster} {settings.identity}")
-        try:
-            agent = Agent(settings, client=client, bus=bus)
-            # A standby is ready too: it waits for the lease.
-            async with health_server(settings.health_address, ready=lambda: True, registry=agent.registry):
-                await agent.run()
-        finally:
-            await bus.aclose()
-
-
 def run() -> None:
     """The `slicebus agent` command."""
 
     async def main() -> None:
         settings = AgentSettings.from_env(os.environ)
         configure_logging(format=settings.log_format, level=settings.log_level)
-        await run_agent(settings)
+        await run_role(
+            partial(Agent, settings),
+            name=f"slicebus-agent {settings.cluster} {settings.identity}",
+            amqp_url=settings.amqp_url,
+            kubeconfig=settings.kubeconfig,
+            health_address=settings.health_address,
+        )
 
     run_process(main)

@@ -18,7 +18,14 @@ from urllib.parse import unquote, urlsplit
 import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    stop_after_delay,
+    stop_never,
+    wait_random_exponential,
+)
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.rabbitmq_failures import translated
@@ -29,6 +36,8 @@ from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, T
 from slicebus.proto.topology import Queue, Topology
 
 _log = structlog.get_logger()
+_ATTEMPT_S = 10.0
+"""One attempt to connect: TCP, TLS and login."""
 _STREAM_PREFETCH = 200
 """A stream's consumer has to have one; nothing is delivered beyond it without acknowledgements."""
 _STREAM_IDLE_S = 1.0
@@ -239,15 +248,20 @@ class RabbitBus:
             retry=retry_if_exception_type(UnavailableError),
             wait=wait_random_exponential(multiplier=0.2, max=self._settings.reconnect_most_s),
             stop=stop_after_delay(within_s) if within_s else stop_never,
+            before_sleep=self._tell_attempt,
             reraise=True,
         )
         await attempts(self._connect_once)
+
+    def _tell_attempt(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        _log.warning("bus.unreachable", name=self._name, attempt=state.attempt_number, error=str(error))
 
     async def _connect_once(self) -> None:
         with translated(f"connect to {urlsplit(self._url).hostname}"):
             connection = await aio_pika.connect(
                 self._url,
-                timeout=self._settings.connect_s,
+                timeout=min(self._settings.connect_s, _ATTEMPT_S),
                 client_properties={"connection_name": self._name},
                 heartbeat=self._settings.heartbeat_s,
             )

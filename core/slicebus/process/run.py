@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from slicebus.process.logs import configure_logging
 from slicebus.proto.errors import ConfigurationError, SlicebusError
 
 _log = structlog.get_logger()
@@ -41,6 +42,8 @@ async def until_signal(main: Coroutine[Any, Any, None]) -> None:
 
 def run_process(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a role to its end. Exit status: 0 after a signal, 1 after a failure, 2 for settings that cannot work."""
+    # Until the settings say otherwise; they may be what is wrong.
+    configure_logging()
     try:
         asyncio.run(until_signal(main()))
     except* ConfigurationError as group:

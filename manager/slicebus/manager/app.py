@@ -9,7 +9,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.factory import connect
 from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaderElection
 from slicebus.kube.reflector import Reflector
@@ -24,8 +23,8 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
 from slicebus.process.commands import Emit
 from slicebus.process.executor import Executor
-from slicebus.process.health import health_server
 from slicebus.process.logs import configure_logging
+from slicebus.process.role import run_role
 from slicebus.process.run import run_process
 from slicebus.proto.errors import PermanentError
 from slicebus.proto.issuer import Issuer
@@ -40,11 +39,11 @@ COMPONENT = "slicebus-manager"
 class Manager:
     """One manager, on a connected client and bus that its caller closes."""
 
-    def __init__(self, settings: ManagerSettings, *, client: KubeClient, bus: Bus) -> None:
+    def __init__(self, settings: ManagerSettings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
         self._client = client
         self._bus = bus
-        self.registry = CollectorRegistry()
+        self._registry = registry
         self.leading = asyncio.Event()
 
     async def run(self) -> None:
@@ -79,7 +78,7 @@ class Manager:
             look_again=look_again,
             component=COMPONENT,
         )
-        inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self.registry)
+        inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self._registry)
         async with asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
@@ -128,24 +127,18 @@ class Manager:
                     silent.add(ClusterName(cluster.name))
 
 
-async def run_manager(settings: ManagerSettings) -> None:
-    """Connect, serve the probes, and manage until cancelled."""
-    async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client:
-        bus = await connect(settings.amqp_url, name=f"slicebus-manager {settings.identity}")
-        try:
-            manager = Manager(settings, client=client, bus=bus)
-            async with health_server(settings.health_address, ready=lambda: True, registry=manager.registry):
-                await manager.run()
-        finally:
-            await bus.aclose()
-
-
 def run() -> None:
     """The `slicebus manager` command."""
 
     async def main() -> None:
         settings = ManagerSettings.from_env(os.environ)
         configure_logging(format=settings.log_format, level=settings.log_level)
-        await run_manager(settings)
+        await run_role(
+            partial(Manager, settings),
+            name=f"slicebus-manager {settings.identity}",
+            amqp_url=settings.amqp_url,
+            kubeconfig=settings.kubeconfig,
+            health_address=settings.health_address,
+        )
 
     run_process(main)

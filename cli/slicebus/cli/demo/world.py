@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
 from slicebus.agent.app import Agent
@@ -131,7 +132,7 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
         settings = ManagerSettings(
             amqp_url=amqp_urls["manager"], namespace=objects.SYSTEM_NAMESPACE, identity="manager-1"
         )
-        manager = Manager(settings, client=world.manager, bus=manager_bus)
+        manager = Manager(settings, world.manager, manager_bus, CollectorRegistry())
         roles = [manager.run()]
         started = [manager.leading]
         for name, client in world.workers.items():
@@ -147,8 +148,9 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
                     heartbeat_s=2.0,
                     status_interval_s=0.1,
                 ),
-                client=client,
-                bus=bus,
+                client,
+                bus,
+                CollectorRegistry(),
             )
             roles.append(agent.run())
             started.append(agent.speaking)
