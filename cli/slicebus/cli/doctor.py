@@ -1,30 +1,17 @@
-"""`slicebus doctor`: whether a role has what it needs, line by line, and what to do where it has not."""
+"""`slicebus doctor`: line by line, what a role has and has not. The checks are loaded when they run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import Annotated
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
-import slicebus.agent.permissions
-import slicebus.manager.permissions
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
-from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.resources import WORKERCLUSTERS, Resource
-from slicebus.manager.fleet import WorkerCluster
 from slicebus.process.logs import configure_logging
-from slicebus.process.permissions import Permission, missing
-from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import Topology, agent_topology, manager_topology
 
-_CONNECT_S = 5.0
+if TYPE_CHECKING:
+    from slicebus.cli.checks import Check
 
 
 class Role(StrEnum):
@@ -32,29 +19,6 @@ class Role(StrEnum):
 
     MANAGER = "manager"
     AGENT = "agent"
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One line: what was looked at, and, where it is not right, what to do."""
-
-    subject: str
-    found: str
-    advice: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing has to be done."""
-        return not self.advice
-
-
-class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a role needs."""
-
-    topology: Topology
-    crds: Sequence[Resource]
-    permissions: Sequence[Permission]
-    chart: str
-    namespace: str
 
 
 def doctor(
@@ -74,18 +38,21 @@ def doctor(
     ] = "slicebus-system",
 ) -> None:
     """Check broker, topology, API server, CRDs and permissions. Exit status 1 when something has to be done."""
+    from slicebus.cli.checks import checks, needs_of
+
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:
         raise typer.BadParameter("an agent has a cluster: --cluster or SLICEBUS_CLUSTER")
     # What the libraries have to say of a broker that is not there is in the checks.
     configure_logging(format="console", level="CRITICAL")
-    needs = _needs(chosen, ClusterName(cluster or ""), namespace)
+    looked_at = cluster if chosen is Role.AGENT else None
+    needs = needs_of(looked_at, namespace)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{chosen}{f' of {cluster}' if cluster else ''}")
+    console.print(f"{chosen}{f' of {looked_at}' if looked_at else ''}")
 
     async def run() -> bool:
         fine = True
-        async for check in _checks(needs, chosen, cluster, amqp_url, kubeconfig):
+        async for check in checks(needs, cluster=looked_at, amqp_url=amqp_url, kubeconfig=kubeconfig):
             console.print(_line(check))
             fine = fine and check.ok
         return fine
@@ -94,109 +61,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _needs(role: Role, cluster: ClusterName, namespace: str) -> Needs:
-    if role is Role.AGENT:
-        return Needs(
-            topology=agent_topology(cluster),
-            crds=slicebus.agent.permissions.REQUIRED_CRDS,
-            permissions=slicebus.agent.permissions.PERMISSIONS,
-            chart="slicebus-agent",
-            namespace=namespace,
-        )
-    return Needs(
-        topology=manager_topology(),
-        crds=slicebus.manager.permissions.REQUIRED_CRDS,
-        permissions=slicebus.manager.permissions.PERMISSIONS,
-        chart="slicebus-manager",
-        namespace=namespace,
-    )
-
-
-async def _checks(
-    needs: Needs, role: Role, cluster: str | None, amqp_url: str, kubeconfig: str | None
-) -> AsyncIterator[Check]:
-    for check in await _broker(needs, cluster, amqp_url):
-        yield check
-    try:
-        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=_CONNECT_S)) as client:
-            yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
-            for check in await _cluster(client, needs):
-                yield check
-            if role is Role.MANAGER:
-                for check in await _fleet(client):
-                    yield check
-    except SlicebusError as error:
-        yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
-
-
-async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
-    if not url:
-        return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
-    shown = _without_credentials(url)
-    try:
-        bus = await connect(url, name="slicebus doctor", settings=BusSettings(connect_s=_CONNECT_S))
-    except SlicebusError as error:
-        return [Check("broker", f"{shown}: {error}", "check the address, the user and the network from this machine")]
-    try:
-        reached = Check("broker", f"{shown}, as user {bus.user}")
-        problems = await bus.check(needs.topology)
-    except SlicebusError as error:
-        return [reached, Check("topology", str(error), f"let the user {bus.user} read and write slicebus.*")]
-    finally:
-        await bus.aclose()
-    checks = [reached]
-    if cluster and cluster != bus.user:
-        found = f"{bus.user} speaks for {cluster}, which is right when its WorkerCluster has brokerUser: {bus.user}"
-        checks.append(Check("broker user", found))
-    if not problems:
-        return [*checks, Check("topology", f"{len(needs.topology.queues)} queues are there as they should be")]
-    advice = "start the role, which declares what is missing; delete a queue that differs once it is empty"
-    return [*checks, *(Check("topology", problem, advice) for problem in problems)]
-
-
-async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
-    checks = []
-    absent = [resource for resource in needs.crds if not await client.serves(resource)]
-    if absent:
-        names = ", ".join(f"{resource.plural}.{resource.group}/{resource.version}" for resource in absent)
-        checks.append(Check("crds", f"missing: {names}", f"install the chart {needs.chart} with crds.install=true"))
-    else:
-        checks.append(Check("crds", f"{len(needs.crds)} kinds are served"))
-    refused = await missing(client, needs.permissions, namespace=needs.namespace)
-    if refused:
-        advice = f"bind the ClusterRole of the chart {needs.chart} to who runs this"
-        checks.append(Check("permissions", f"not allowed: {', '.join(refused)}", advice))
-    else:
-        checks.append(Check("permissions", "everything that the role does is allowed"))
-    return checks
-
-
-async def _fleet(client: KubeClient) -> list[Check]:
-    if not await client.serves(WORKERCLUSTERS):
-        return []
-    clusters = [WorkerCluster.from_manifest(found) for found in (await client.list(WORKERCLUSTERS)).items]
-    if not clusters:
-        return [Check("fleet", "no WorkerCluster", "create one for each worker cluster, with spec.accepted: true")]
-    return [_fleet_member(cluster) for cluster in clusters]
-
-
-def _fleet_member(cluster: WorkerCluster) -> Check:
-    subject = f"cluster {cluster.name}"
-    if not cluster.accepted:
-        advice = f"""kubectl patch workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
-        return Check(subject, "not accepted", advice)
-    if not cluster.connected:
-        advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
-        return Check(subject, "not connected", advice)
-    return Check(subject, f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}")
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def _line(check: Check) -> Text:
+def _line(check: "Check") -> Text:
     mark = ("✓ ", "green") if check.ok else ("✗ ", "bold red")
     text = Text.assemble("  ", mark, (f"{check.subject:<12} ", "bold"), check.found)
     if check.advice:

@@ -1,66 +1,16 @@
-"""`slicebus demo`: the story, on embedded parts or on real ones."""
+"""The command line of `slicebus demo`. What it runs is loaded when it runs: the Kubernetes client takes a second."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from slicebus.bus.contract import Bus
-from slicebus.bus.factory import connect
 from slicebus.cli.demo.objects import IMAGE, RAY_IMAGE
-from slicebus.cli.demo.observation import Observer
-from slicebus.cli.demo.screen import Screen
-from slicebus.cli.demo.story import Images, acts, clean_up, play
-from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
-from slicebus.journal.entry import Entry
-from slicebus.journal.page import milliseconds, page
-from slicebus.journal.timeline import Story, sizes, stories
 from slicebus.process.logs import configure_logging
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import JOURNAL
-
-_MEMORY_BROKER = "demo"
-_ALL_REPORTED_S = 1.0
-"""The last status is published within an agent's reporting interval."""
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo runs on: None for what is embedded."""
-
-    amqp_url: str | None
-    manager_kubeconfig: Path | None
-    worker_kubeconfigs: Mapping[ClusterName, Path]
-    ray_stand_in: bool | None
-
-    @property
-    def headline(self) -> str:
-        """What is used, in words."""
-        clusters = "the clusters of the kubeconfigs" if self.manager_kubeconfig else "embedded API servers"
-        broker = "RabbitMQ" if self.amqp_url else "the in-process bus"
-        return f"on {clusters} and {broker}"
-
-    @asynccontextmanager
-    async def world(self) -> AsyncIterator[World]:
-        """The clusters."""
-        if self.manager_kubeconfig is None:
-            async with embedded_world() as made:
-                yield made
-        else:
-            async with real_world(
-                self.manager_kubeconfig, self.worker_kubeconfigs, ray_stand_in=self.ray_stand_in
-            ) as made:
-                yield made
-
-    def url(self, role: str) -> str:
-        """A role's broker address."""
-        return self.amqp_url or f"memory://{role}@{_MEMORY_BROKER}"
 
 
 def demo(
@@ -83,6 +33,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the fleet running until Ctrl-C, to try it.")] = False,
 ) -> None:
     """Run a manager and two agents, and watch resizes come through."""
+    from slicebus.cli.demo.performance import Parts, perform
+    from slicebus.cli.demo.story import Images
+
     parts = Parts(
         amqp_url=amqp_url,
         manager_kubeconfig=manager_kubeconfig,
@@ -94,76 +47,9 @@ def demo(
     configure_logging(format="console", level="ERROR")
     console = Console()
     try:
-        asyncio.run(_run(parts, console, Images(image, ray_image), timeline=timeline, pause_s=pause, keep=keep))
+        asyncio.run(perform(parts, console, Images(image, ray_image), timeline=timeline, pause_s=pause, keep=keep))
     except KeyboardInterrupt:
         console.print("stopped")
-
-
-async def _run(parts: Parts, console: Console, images: Images, *, timeline: Path, pause_s: float, keep: bool) -> None:
-    entries: list[Entry] = []
-    async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(parts.world())
-        await stack.enter_async_context(fleet(world, {role: parts.url(role) for role in ("manager", *world.workers)}))
-        bus = await connect(parts.url("demo"), name="slicebus demo")
-        stack.push_async_callback(bus.aclose)
-        await stack.enter_async_context(_recording(bus, entries))
-        observer = Observer(world)
-        await stack.enter_async_context(observer.watching())
-        screen = Screen(console, headline=parts.headline, look=observer.look, entries=entries)
-        try:
-            async with screen.showing():
-                for act in acts(images):
-                    screen.step(act.text)
-                    await play(act, world, observer)
-                    await asyncio.sleep(pause_s)
-                await asyncio.sleep(_ALL_REPORTED_S)
-            told = stories(entries)
-            _print_resizes(console, told)
-            html = page(title="slicebus demo", note=f"Run {parts.headline}.", stories=told, sizes=sizes(entries))
-            await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
-            console.print(f"\nTimeline: [bold]{timeline}[/bold], open it in a browser.")
-            if keep:
-                await _keep(world)
-        finally:
-            await clean_up(world, observer)
-
-
-@asynccontextmanager
-async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
-    """Collect what the journal records from now on."""
-
-    async def record() -> None:
-        async for found in bus.read_stream(JOURNAL, "next", follow=True):
-            entry = Entry.from_record(found)
-            entries.append(entry)
-
-    task = asyncio.create_task(record(), name="record")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def _print_resizes(console: Console, told: Sequence[Story]) -> None:
-    table = Table(title="\nResizes, from the first message to the last pod's readiness", title_justify="left", box=None)
-    for column in ("job", "cluster", "resize", "took"):
-        table.add_column(column, justify="right" if column == "took" else "left", header_style="dim", no_wrap=True)
-    table.add_column("")
-    for story in told:
-        if story.title.startswith("resize"):
-            note = "it waited for quota" if story.waited_for else ""
-            table.add_row(story.job, story.cluster, story.title.removeprefix("resize "), milliseconds(story.took), note)
-    console.print(table)
-
-
-async def _keep(world: World) -> None:
-    console = Console(soft_wrap=True)
-    console.print("\nThe fleet runs on until Ctrl-C. Try:")
-    console.print(f"  kubectl --server {world.manager.host} get workerclusters,clusterqueues,workloads -A")
-    for name, client in world.workers.items():
-        console.print(f"  kubectl --server {client.host} get jobs,rayclusters,pods -A   # {name}")
-    await asyncio.Event().wait()
 
 
 def _named_path(text: str) -> tuple[ClusterName, Path]:
