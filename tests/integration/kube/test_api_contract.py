@@ -2,18 +2,16 @@
 
 import pytest
 
-from integration.kube.contract import WIDGETS, Api, Manifest, pod_template
+from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, pod_template
 from slicebus.kube.client import JsonPatch, MergePatch, StrategicPatch
 from slicebus.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
-    ForbiddenError,
     InvalidError,
     NotFoundError,
+    UnavailableError,
 )
-
-STRANGER = "00000000-0000-0000-0000-000000000000"
 
 
 async def test_a_created_object_is_read_back(api: Api) -> None:
@@ -48,7 +46,7 @@ async def test_a_taken_name_is_refused(api: Api) -> None:
 
 
 async def test_a_new_object_has_no_version(api: Api) -> None:
-    with pytest.raises(Exception, match="resourceVersion should not be set on objects to be created"):
+    with pytest.raises(UnavailableError, match="500: resourceVersion should not be set on objects to be created"):
         await api.config_map(metadata={"resourceVersion": "1"})
 
 
@@ -70,13 +68,21 @@ async def test_names_that_are_no_dns_names_are_refused(api: Api, name: str) -> N
         await api.config_map(name)
 
 
+def named(api: Api, resource: Resource, name: str) -> Manifest:
+    """The least that a kind asks for, under a name."""
+    place = {"namespace": api.namespace if resource.namespaced else ""}
+    fields: dict[Resource, Manifest] = {JOBS: {"spec": {"template": pod_template()}}, WIDGETS: {"spec": {}}}
+    return api.manifest(resource, name, metadata=place, **fields.get(resource, {}))
+
+
 @pytest.mark.parametrize(
-    ("resource", "name"), [(CONFIGMAPS, "x" * 253), (CONFIGMAPS, "a.b"), (WIDGETS, "x" * 253), (JOBS, "x" * 63)]
+    ("resource", "name"),
+    [(CONFIGMAPS, "x" * 253), (CONFIGMAPS, "a.b"), (WIDGETS, "x" * 253), (JOBS, "x" * 63)],
+    ids=lambda value: value.kind if isinstance(value, Resource) else f"{len(value)}",
 )
-async def test_names_may_be_as_long_as(api: Api, resource: Resource, name: str) -> None:
-    manifest = api.manifest(resource, name, spec={"template": pod_template()} if resource == JOBS else {})
-    manifest = manifest if resource != CONFIGMAPS else api.manifest(CONFIGMAPS, name)
-    assert (await api.client.create(resource, manifest))["metadata"]["name"] == name
+async def test_names_may_be_so_long(api: Api, resource: Resource, name: str) -> None:
+    created = await api.client.create(resource, named(api, resource, name))
+    assert created["metadata"]["name"] == name
 
 
 @pytest.mark.parametrize(
@@ -84,14 +90,9 @@ async def test_names_may_be_as_long_as(api: Api, resource: Resource, name: str) 
     [(JOBS, "x" * 64), (NAMESPACES, "x" * 64), (NAMESPACES, "a.b"), (WIDGETS, "x" * 254)],
     ids=lambda value: value.kind if isinstance(value, Resource) else f"{len(value)}",
 )
-async def test_names_of_some_kinds_are_shorter(api: Api, resource: Resource, name: str) -> None:
-    spec = {"template": pod_template()} if resource == JOBS else {}
-    with pytest.raises(InvalidError, match="must be no more than|must not contain dots|must consist of"):
-        await api.client.create(resource, api.manifest(resource, name, spec=spec, metadata=_place(api, resource)))
-
-
-def _place(api: Api, resource: Resource) -> Manifest:
-    return {"namespace": api.namespace} if resource.namespaced else {"namespace": ""}
+async def test_names_may_not_be_longer(api: Api, resource: Resource, name: str) -> None:
+    with pytest.raises(InvalidError, match=r"must be no more than|must not contain dots|must consist of"):
+        await api.client.create(resource, named(api, resource, name))
 
 
 @pytest.mark.parametrize("labels", [{"a b": "c"}, {"a": "b c"}, {"a": "x" * 64}, {"a/b/c": "d"}])
@@ -111,11 +112,11 @@ async def test_a_stale_version_is_a_conflict(api: Api) -> None:
     assert (await api.client.get(CONFIGMAPS, "a", api.namespace))["data"] == {"k": "2"}
 
 
-async def test_another_objects_uid_is_a_conflict(api: Api) -> None:
+async def test_another_objects_uid_is_refused(api: Api) -> None:
     created = await api.config_map()
     with pytest.raises(ConflictError, match="UID in precondition"):
         await api.client.replace(CONFIGMAPS, created | {"metadata": created["metadata"] | {"uid": STRANGER}})
-    with pytest.raises(ConflictError, match="UID in precondition"):
+    with pytest.raises(InvalidError, match=r"metadata\.uid: Invalid value: .*field is immutable"):
         await api.client.patch(CONFIGMAPS, "a", api.namespace, MergePatch({"metadata": {"uid": STRANGER}}))
 
 
@@ -124,7 +125,9 @@ async def test_a_replace_without_a_version_is_for_built_in_kinds(api: Api) -> No
     replaced = await api.client.replace(CONFIGMAPS, api.manifest(CONFIGMAPS, "a", data={"k": "2"}))
     assert replaced["data"] == {"k": "2"}
     await api.widget(spec={})
-    with pytest.raises(InvalidError, match=r"metadata\.resourceVersion: Invalid value: .*must be specified for an update"):
+    with pytest.raises(
+        InvalidError, match=r"metadata\.resourceVersion: Invalid value: .*must be specified for an update"
+    ):
         await api.client.replace(WIDGETS, api.manifest(WIDGETS, "a", spec={}))
 
 
@@ -169,9 +172,9 @@ PATCHES = [
         JsonPatch([{"op": "move", "from": "/data/a", "path": "/data/c"}]), {"b": "2", "c": "1"}, id="json-move"
     ),
     pytest.param(
-        JsonPatch([{"op": "add", "path": "/data/c~1d", "value": "3"}, {"op": "remove", "path": "/data/c~1d"}]),
-        {"a": "1", "b": "2"},
-        id="json-escapes",
+        JsonPatch([{"op": "add", "path": "/data", "value": {}}, {"op": "add", "path": "/data/c", "value": "3"}]),
+        {"c": "3"},
+        id="json-add-replaces",
     ),
 ]
 
@@ -180,9 +183,7 @@ PATCHES = [
 async def test_patches_change_a_part(
     api: Api, patch: MergePatch | JsonPatch | StrategicPatch, data: dict[str, str] | None
 ) -> None:
-    await api.config_map(data={"a": "1", "b": "2"}) if "c~1d" not in str(patch) else await api.config_map(
-        data={"a": "1", "b": "2"}
-    )
+    await api.config_map(data={"a": "1", "b": "2"})
     patched = await api.client.patch(CONFIGMAPS, "a", api.namespace, patch)
     assert patched.get("data") == data
 
@@ -194,7 +195,7 @@ async def test_patches_change_a_part(
         ({"op": "test", "path": "/data/missing", "value": "1"}, "the server rejected our request"),
         ({"op": "remove", "path": "/data/missing"}, "the server rejected our request"),
         ({"op": "add", "path": "/missing/a", "value": "1"}, "the server rejected our request"),
-        ({"op": "guess", "path": "/data/a"}, ""),
+        ({"op": "guess", "path": "/data/a"}, "4.."),
     ],
     ids=["test-fails", "test-of-nothing", "remove-of-nothing", "add-into-nothing", "unknown-operation"],
 )
@@ -229,45 +230,6 @@ async def test_custom_resources_have_no_strategic_patch(api: Api) -> None:
         await api.client.patch(WIDGETS, "a", api.namespace, StrategicPatch({"spec": {"size": 2}}))
 
 
-async def test_a_finalizer_holds_a_deletion(api: Api) -> None:
-    created = await api.widget(metadata={"finalizers": ["test/hold"]}, spec={})
-    await api.client.delete(WIDGETS, "a", api.namespace)
-    held = await api.client.get(WIDGETS, "a", api.namespace)
-    assert held["metadata"]["deletionTimestamp"]
-    assert held["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert held["metadata"]["generation"] == created["metadata"]["generation"] + 1
-    await api.client.delete(WIDGETS, "a", api.namespace)
-    assert await api.client.get(WIDGETS, "a", api.namespace) == held
-    with pytest.raises(InvalidError, match="no new finalizers can be added if the object is being deleted"):
-        more = MergePatch({"metadata": {"finalizers": ["test/hold", "test/more"]}})
-        await api.client.patch(WIDGETS, "a", api.namespace, more)
-    await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"metadata": {"deletionTimestamp": None}}))
-    last = await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"metadata": {"finalizers": None}}))
-    assert last["metadata"]["uid"] == created["metadata"]["uid"]
-    with pytest.raises(NotFoundError):
-        await api.client.get(WIDGETS, "a", api.namespace)
-
-
-async def test_a_deletion_with_another_uid_is_a_conflict(api: Api) -> None:
-    created = await api.config_map()
-    with pytest.raises(ConflictError, match="UID in the precondition"):
-        await api.client.delete(CONFIGMAPS, "a", api.namespace, uid=STRANGER)
-    await api.client.delete(CONFIGMAPS, "a", api.namespace, uid=created["metadata"]["uid"])
-    await api.gone(CONFIGMAPS, "a")
-
-
-async def test_a_deletion_of_an_older_version_is_a_conflict(kubectl_api: Api) -> None:
-    """The client has no such precondition; kubectl sends what it is given."""
-    api = kubectl_api
-    created = await api.config_map()
-    path = CONFIGMAPS.path(api.namespace, "a")
-    options = '{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"resourceVersion":"%s"}}'
-    refused = await api.kubectl("delete", "--raw", path, "-f", "-", stdin=options % "1")
-    assert "ResourceVersion in the precondition" in refused
-    await api.kubectl("delete", "--raw", path, "-f", "-", stdin=options % created["metadata"]["resourceVersion"])
-    await api.gone(CONFIGMAPS, "a")
-
-
 async def test_a_namespace_does_not_show_anothers_objects(api: Api) -> None:
     await api.config_map()
     other = f"{api.namespace}-other"
@@ -284,21 +246,6 @@ async def test_a_namespace_does_not_show_anothers_objects(api: Api) -> None:
 async def test_a_missing_namespace_takes_no_objects(api: Api) -> None:
     with pytest.raises(NotFoundError, match='namespaces "missing" not found'):
         await api.client.create(CONFIGMAPS, {"metadata": {"name": "a", "namespace": "missing"}})
-
-
-async def test_a_namespace_ends_after_its_objects(api: Api) -> None:
-    name = f"{api.namespace}-ending"
-    await api.client.create(NAMESPACES, {"metadata": {"name": name}})
-    held = {"metadata": {"name": "a", "namespace": name, "finalizers": ["test/hold"]}}
-    await api.client.create(CONFIGMAPS, held)
-    await api.client.delete(NAMESPACES, name)
-    space = await api.client.get(NAMESPACES, name)
-    assert space["metadata"]["deletionTimestamp"]
-    assert space["status"]["phase"] == "Terminating"
-    with pytest.raises(ForbiddenError, match="being terminated"):
-        await api.client.create(CONFIGMAPS, {"metadata": {"name": "b", "namespace": name}})
-    await api.client.patch(CONFIGMAPS, "a", name, MergePatch({"metadata": {"finalizers": None}}))
-    await api.gone(NAMESPACES, name)
 
 
 async def test_a_node_keeps_the_status_that_it_was_created_with(api: Api) -> None:

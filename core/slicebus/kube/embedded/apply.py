@@ -1,90 +1,151 @@
-"""Server-side apply: who owns which fields, and what an applier's manifest makes of an object.
+"""Who owns which fields, and what an applier's manifest makes of an object.
 
-Ownership is by path, kept in `metadata.managedFields` as the real server does. Lists are owned whole, except where
-strategic merge knows their keys: those are merged entry by entry.
+A plain write owns what it changes; an apply owns all that its manifest says, and takes back what it no longer says.
+Ownership is kept in `metadata.managedFields`.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from slicebus.kube.embedded.patches import strategic_patch
+import msgspec
+
+from slicebus.kube.embedded.fields import Path, dropped, from_wire, is_key, leaves, merged, to_text, to_wire
+from slicebus.kube.embedded.kinds import Served, list_keys
 from slicebus.kube.embedded.status import Refusal
+from slicebus.kube.times import now_text
 
 Manifest = dict[str, Any]
-Path = tuple[str, ...]
 
-_UNOWNED = (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"))
+_UNOWNED = {
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "creationTimestamp",
+            "deletionGracePeriodSeconds",
+            "deletionTimestamp",
+            "generateName",
+            "generation",
+            "managedFields",
+            "name",
+            "namespace",
+            "resourceVersion",
+            "selfLink",
+            "uid",
+        )
+    ),
+}
 
 
-def applied(old: Manifest, manifest: Manifest, *, manager: str, subresource: str, force: bool) -> Manifest:
+class Writer(msgspec.Struct, frozen=True):
+    """Who writes, and how: an owner of fields."""
+
+    manager: str
+    operation: str = "Update"
+    subresource: str = ""
+
+    def to_text(self, entry: Manifest) -> str:
+        """As a conflict names it."""
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return text if self.operation == "Apply" else f"{text} using {entry['apiVersion']}"
+
+
+def recorded(served: Served, old: Manifest | None, new: Manifest, writer: Writer) -> list[Manifest]:
+    """The owners after a plain write: the writer owns what is new or other, and nobody what is gone."""
+    keys = list_keys(served)
+    before = dict(leaves(old or {}, keys))
+    after = {path: value for path, value in leaves(new, keys) if not _unowned(path)}
+    changed = {path for path, value in after.items() if path not in before or before[path] != value}
+    entries = _entries(old)
+    owners = {
+        owner: ((paths & after.keys()) - (changed if owner != writer else set())) for owner, paths in _owners(entries)
+    }
+    owners[writer] = owners.get(writer, set()) | changed
+    return _written(served, entries, owners)
+
+
+def applied(served: Served, old: Manifest | None, manifest: Manifest, writer: Writer, *, force: bool) -> Manifest:
     """The object after an apply. Raises Refusal 409 for fields that another manager owns, unless forced."""
-    entries = old["metadata"].get("managedFields") or []
-    mine = {path: value for path, value in _leaves(manifest) if path not in _UNOWNED and "managedFields" not in path}
-    owners = {_identity(entry): _paths(entry["fieldsV1"]) for entry in entries}
-    me = (manager, subresource)
-    disputed = [
-        (owner, path)
+    keys, entries = list_keys(served), _entries(old)
+    part = _writable(served, manifest, writer)
+    mine = {path: value for path, value in leaves(part, keys) if not _unowned(path)}
+    owners = dict(_owners(entries))
+    present = dict(leaves(old or {}, keys))
+    disputed = {
+        owner: {path for path in paths & mine.keys() if present.get(path) != mine[path]}
         for owner, paths in owners.items()
-        if owner != me
-        for path in paths & mine.keys()
-        if _value(old, path) != mine[path]
-    ]
-    if disputed and not force:
-        owner, path = disputed[0]
-        count = "conflict" if len(disputed) == 1 else "conflicts"
-        raise Refusal(409, f'Apply failed with {len(disputed)} {count}: conflict with "{owner[0]}": .{".".join(path)}')
-    elsewhere = {path for owner, paths in owners.items() if owner != me for path in paths}
-    merged: Manifest = strategic_patch(old, manifest)
-    for path in owners.get(me, set()) - mine.keys() - elsewhere:
-        _drop(merged, path)
-    lost = {path for _, path in disputed}
-    owners = {owner: paths - lost for owner, paths in owners.items() if owner != me} | {me: set(mine)}
-    fields = [_entry(owner, paths) for owner, paths in owners.items() if paths]
-    return merged | {"metadata": merged["metadata"] | {"managedFields": fields}}
+        if owner != writer
+    }
+    if any(disputed.values()) and not force:
+        raise _conflict(disputed, entries)
+    done: Manifest = merged(old or {}, part, keys)
+    elsewhere = {path for owner, paths in owners.items() if owner != writer for path in paths}
+    for path in sorted(owners.get(writer, set()) - mine.keys() - elsewhere, key=is_key):
+        done = dropped(done, keys, path, kept=mine)
+    owners = {owner: paths - disputed.get(owner, set()) for owner, paths in owners.items()} | {writer: set(mine)}
+    return done | {"metadata": done["metadata"] | {"managedFields": _written(served, entries, owners)}}
 
 
-def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, (*path, name))
-    else:
-        yield path, value
+def _conflict(disputed: dict[Writer, set[Path]], entries: list[Manifest]) -> Refusal:
+    count = sum(map(len, disputed.values()))
+    by_owner = {_writer(entry): entry for entry in entries}
+    texts = []
+    for owner, paths in disputed.items():
+        lines = [to_text(path) for path in sorted(paths)]
+        if len(lines) == 1:
+            texts.append(f"conflict with {owner.to_text(by_owner[owner])}: {lines[0]}")
+        elif lines:
+            texts.append(f"conflicts with {owner.to_text(by_owner[owner])}:\n- " + "\n- ".join(lines))
+    return Refusal(409, f"Apply failed with {count} conflict{'s' if count > 1 else ''}: " + "\n".join(texts))
 
 
-def _value(manifest: Any, path: Path) -> Any:
-    for name in path:
-        manifest = manifest.get(name) if isinstance(manifest, dict) else None
-    return manifest
+def _writable(served: Served, manifest: Manifest, writer: Writer) -> Manifest:
+    """The part of a manifest that a request may say something about."""
+    if writer.subresource == "status":
+        identity = {name: manifest[name] for name in ("apiVersion", "kind", "metadata") if name in manifest}
+        return identity | ({"status": manifest["status"]} if "status" in manifest else {})
+    return {name: value for name, value in manifest.items() if name != "status" or not served.has_status}
 
 
-def _drop(manifest: Manifest, path: Path) -> None:
-    *parents, last = path
-    for name in parents:
-        inner = manifest.get(name)
-        if not isinstance(inner, dict):
-            return
-        manifest[name] = manifest = dict(inner)
-    manifest.pop(last, None)
+def _unowned(path: Path) -> bool:
+    return path in _UNOWNED or path[:2] in _UNOWNED
 
 
-def _identity(entry: Manifest) -> tuple[str, str]:
-    return entry["manager"], entry.get("subresource", "")
+def _entries(manifest: Manifest | None) -> list[Manifest]:
+    return list((manifest or {}).get("metadata", {}).get("managedFields") or [])
 
 
-def _entry(owner: tuple[str, str], paths: set[Path]) -> Manifest:
-    fields: Manifest = {}
-    for path in sorted(paths):
-        inner = fields
-        for name in path:
-            inner = inner.setdefault(f"f:{name}", {})
-    entry = {"manager": owner[0], "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields}
-    return entry | ({"subresource": owner[1]} if owner[1] else {})
+def _owners(entries: list[Manifest]) -> list[tuple[Writer, set[Path]]]:
+    return [(_writer(entry), from_wire(entry["fieldsV1"])) for entry in entries]
 
 
-def _paths(fields: Manifest, path: Path = ()) -> set[Path]:
-    if not fields:
-        return {path}
-    found: set[Path] = set()
-    for name, inner in fields.items():
-        found |= _paths(inner, (*path, name.removeprefix("f:")))
-    return found
+def _writer(entry: Manifest) -> Writer:
+    return Writer(entry["manager"], entry["operation"], entry.get("subresource", ""))
+
+
+def _written(served: Served, entries: list[Manifest], owners: dict[Writer, set[Path]]) -> list[Manifest]:
+    """One entry for each owner of anything; an entry that says the same as before stays as it is."""
+    before = {_writer(entry): entry for entry in entries}
+    written = []
+    for owner, paths in owners.items():
+        fields = to_wire(paths)
+        if owner in before and before[owner]["fieldsV1"] == fields:
+            written.append(before[owner])
+        elif paths:
+            written.append(_entry(served, owner, fields))
+    return written
+
+
+def _entry(served: Served, owner: Writer, fields: Manifest) -> Manifest:
+    entry = {
+        "manager": owner.manager,
+        "operation": owner.operation,
+        "apiVersion": served.resource.api_version,
+        "time": now_text(),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    return entry | ({"subresource": owner.subresource} if owner.subresource else {})

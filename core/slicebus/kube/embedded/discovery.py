@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from slicebus.kube.embedded.kinds import Served
-from slicebus.kube.embedded.status import Refusal
+from slicebus.kube.embedded.kinds import ALL_VERBS, Served
+from slicebus.kube.embedded.status import unserved
 from slicebus.kube.embedded.store import Store
 
 Manifest = dict[str, Any]
 
 VERSION: Manifest = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-slicebus.embedded", "platform": "python"}
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
 def api_versions() -> Manifest:
@@ -39,7 +38,7 @@ def api_resources(store: Store, group: str, version: str) -> Manifest:
         if (served.resource.group, served.resource.version) == (group, version):
             entries.extend(_entries(served))
     if not entries:
-        raise Refusal(404, "the server could not find the requested resource")
+        raise unserved()
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
@@ -48,10 +47,10 @@ def _entries(served: Served) -> list[Manifest]:
     resource = served.resource
     entry = {
         "name": resource.plural,
-        "singularName": resource.kind.lower(),
+        "singularName": served.singular or resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": _VERBS,
+        "verbs": list(ALL_VERBS),
         "shortNames": list(served.short_names),
     }
     if not served.has_status:

@@ -1,22 +1,43 @@
-"""The verbs on objects: create, replace, patch, apply, delete, and what follows a delete."""
+"""The verbs on objects: create, update, delete."""
 
 import copy
-import re
-import secrets
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
+from slicebus.kube.embedded import metadata as metadata_rules
+from slicebus.kube.embedded import schema
+from slicebus.kube.embedded.apply import Writer, recorded
+from slicebus.kube.embedded.garbage import Garbage
 from slicebus.kube.embedded.kinds import Served, problems_of, with_defaults
-from slicebus.kube.embedded.status import Refusal, conflict, invalid, not_found
-from slicebus.kube.embedded.store import Key, Store, key_of
-from slicebus.kube.resources import CRDS, NAMESPACES
+from slicebus.kube.embedded.status import Refusal, already_exists, conflict, invalid, not_found
+from slicebus.kube.embedded.store import Store, key_of
+from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.times import now_text
 
 Manifest = dict[str, Any]
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SERVER_METADATA = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_METADATA = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "selfLink",
+    "uid",
+)
+
+
+class Write(msgspec.Struct, frozen=True):
+    """How a request writes."""
+
+    writer: Writer
+    is_patch: bool = False
+    dry_run: bool = False
+    strict: bool = False
+    """Refuse fields that the schema does not know, instead of dropping them."""
 
 
 class Objects:
@@ -24,165 +45,148 @@ class Objects:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._garbage = Garbage(store)
 
-    def create(self, served: Served, namespace: str, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+    def create(self, served: Served, namespace: str, manifest: Manifest, write: Write) -> Manifest:
         """A new object. Status is dropped where it is a subresource."""
-        metadata = dict(manifest.get("metadata") or {})
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
-        name = metadata.get("name") or ""
-        self._check_new(served, namespace, name, metadata)
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now(), "generation": 1}
-        metadata.pop("resourceVersion", None)
-        if served.resource.namespaced:
-            metadata["namespace"] = namespace
-        body = {n: v for n, v in manifest.items() if n != "status" or not served.has_status}
-        named = {"apiVersion": served.resource.api_version, "kind": served.resource.kind}
-        complete = with_defaults(served, named | body | {"metadata": metadata})
-        self._validate(served, None, complete)
-        if dry_run:
-            return complete
-        if served.resource == CRDS:
-            complete |= {"status": {"conditions": _established(), "acceptedNames": complete["spec"]["names"]}}
-        if served.resource == NAMESPACES:
-            complete |= {"status": {"phase": "Active"}}
-        return self._store.put(key_of(served, namespace, name), complete)
+        given = dict(manifest.get("metadata") or {})
+        if given.get("resourceVersion"):
+            raise Refusal(500, "resourceVersion should not be set on objects to be created")
+        if not given.get("name") and given.get("generateName"):
+            given["name"] = metadata_rules.generated_name(given["generateName"])
+        self._check_place(served, namespace, given)
+        made: Manifest = {"uid": str(uuid.uuid4()), "creationTimestamp": now_text()}
+        made |= {"generation": 1} if served.has_generation else {}
+        made |= {"namespace": namespace} if served.resource.namespaced else {}
+        kept = {name: value for name, value in given.items() if name not in (*_SERVER_METADATA, "resourceVersion")}
+        owners = given.get("managedFields") if write.writer.operation == "Apply" else None
+        keeps_status = served.keeps_status or not served.has_status
+        body = {name: value for name, value in manifest.items() if name != "status" or keeps_status}
+        body["metadata"] = {"name": ""} | kept | made
+        new = self._completed(served, None, body, write)
+        new["metadata"]["managedFields"] = owners or recorded(served, None, new, write.writer)
+        key = key_of(served, namespace, new["metadata"]["name"])
+        if key in self._store.objects:
+            raise already_exists(served.resource, new["metadata"]["name"])
+        if write.dry_run:
+            return new
+        stored = self._store.put(key, new)
+        self._garbage.collect_if_ownerless(key)
+        return stored
 
     def update(
-        self,
-        served: Served,
-        namespace: str,
-        name: str,
-        change: Callable[[Manifest], Manifest],
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
+        self, served: Served, namespace: str, name: str, change: Callable[[Manifest], Manifest], write: Write
     ) -> Manifest:
         """An object in another state. A resourceVersion or UID in it has to be the present one."""
-        old = self._store.get(served, namespace, name)
+        key, old = key_of(served, namespace, name), self._store.get(served, namespace, name)
         changed = change(copy.deepcopy(old))
-        metadata = changed.get("metadata") or {}
-        if metadata.get("resourceVersion") not in (None, "", old["metadata"]["resourceVersion"]):
-            raise conflict(served.resource.plural, name)
-        if metadata.get("uid") not in (None, "", old["metadata"]["uid"]):
-            raise conflict(served.resource.plural, name)
-        new = with_defaults(served, self._merged(served, old, changed, subresource=subresource))
-        self._validate(served, old, new)
-        if old == new or dry_run:
+        self._check_identity(served, old, changed, write)
+        merged = _merged(served, old, changed, subresource=write.writer.subresource)
+        new = self._completed(served, old, merged, write)
+        if write.writer.operation == "Apply":
+            new["metadata"]["managedFields"] = changed["metadata"]["managedFields"]
+        else:
+            new["metadata"]["managedFields"] = recorded(served, old, new, write.writer)
+        new["metadata"] = metadata_rules.tidied(new["metadata"])
+        if old == new or write.dry_run:
             return new
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
-            return self._remove(key_of(served, namespace, name))
-        return self._store.put(key_of(served, namespace, name), new)
+            return self._garbage.end(key, new)
+        stored = self._store.put(key, new)
+        self._garbage.collect_if_ownerless(key)
+        return stored
 
     def delete(self, served: Served, namespace: str, name: str, options: Manifest) -> Manifest:
         """Mark an object for deletion; without finalizers it goes at once, and then what it owns."""
         old = self._store.get(served, namespace, name)
-        preconditions = options.get("preconditions") or {}
-        for field, required in preconditions.items():
-            if required != old["metadata"][field]:
-                raise Refusal(409, f"Precondition failed: {field} is {old['metadata'][field]}, not {required}")
-        key = key_of(served, namespace, name)
-        propagation = options.get("propagationPolicy") or "Background"
-        if served.resource == NAMESPACES:
-            self._empty_namespace(name)
-        if propagation == "Orphan":
-            self._orphan(old["metadata"]["uid"])
-        if propagation == "Foreground":
-            self._collect(old["metadata"]["uid"])
-        if not old["metadata"].get("finalizers"):
-            return self._remove(key)
-        if "deletionTimestamp" in old["metadata"]:
-            return old
-        generation = old["metadata"].get("generation", 1) + 1
-        marked = {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0, "generation": generation}
-        return self._store.put(key, old | {"metadata": old["metadata"] | marked})
+        _check_preconditions(served, old, options.get("preconditions") or {})
+        return self._garbage.delete(key_of(served, namespace, name), options.get("propagationPolicy") or "Background")
 
-    def _check_new(self, served: Served, namespace: str, name: str, metadata: Manifest) -> None:
-        resource = served.resource
-        if not _NAME.fullmatch(name):
-            raise invalid(resource.kind, name, f'metadata.name: Invalid value: "{name}": must be a DNS-1123 subdomain')
+    def _check_place(self, served: Served, namespace: str, metadata: Manifest) -> None:
+        if not served.resource.namespaced:
+            return
         if metadata.get("namespace") not in (None, "", namespace):
             raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
-        if resource.namespaced:
-            space = self._store.objects.get(("", NAMESPACES.plural, "", namespace))
-            if space is None:
-                raise not_found("namespaces", namespace)
-            if "deletionTimestamp" in space["metadata"]:
-                raise Refusal(403, f"namespace {namespace} is being terminated", reason="Forbidden")
-        if key_of(served, namespace, name) in self._store.objects:
-            raise Refusal(409, f'{resource.plural} "{name}" already exists', reason="AlreadyExists")
+        space = self._store.objects.get(("", NAMESPACES.plural, "", namespace))
+        if space is None:
+            raise not_found(NAMESPACES, namespace)
+        if "deletionTimestamp" in space["metadata"]:
+            detail = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise Refusal(403, f'{served.resource.plural} "{metadata.get("name", "")}" is forbidden: {detail}')
 
-    def _merged(self, served: Served, old: Manifest, changed: Manifest, *, subresource: str) -> Manifest:
-        """The part of the change that this request may make: the status through its subresource, the rest without."""
-        if subresource == "status":
-            kept = old | ({"status": changed["status"]} if "status" in changed else {})
-            return kept if "status" in changed else {n: v for n, v in kept.items() if n != "status"}
-        metadata = (changed.get("metadata") or {}) | {
-            field: old["metadata"][field] for field in _SERVER_METADATA if field in old["metadata"]
-        }
-        metadata |= {"name": old["metadata"]["name"], "resourceVersion": old["metadata"]["resourceVersion"]}
-        body = {n: v for n, v in changed.items() if n != "status"} if served.has_status else changed
-        if served.has_status and "status" in old:
-            body = body | {"status": old["status"]}
-        spec_changed = _without(body, "metadata", "status") != _without(old, "metadata", "status")
-        metadata["generation"] = old["metadata"].get("generation", 1) + spec_changed
-        return body | {"metadata": metadata, "apiVersion": served.resource.api_version, "kind": served.resource.kind}
+    def _check_identity(self, served: Served, old: Manifest, changed: Manifest, write: Write) -> None:
+        """Refuse a write that is meant for another object, or for another state of it."""
+        resource, present, asked = served.resource, old["metadata"], changed.get("metadata") or {}
+        name = present["name"]
+        if asked.get("name") != name:
+            detail = f"the name of the object ({asked.get('name')}) does not match the name on the URL ({name})"
+            raise Refusal(400, detail)
+        if asked.get("uid") not in (None, "", present["uid"]):
+            if write.is_patch:
+                raise invalid(resource, name, f'metadata.uid: Invalid value: "{asked["uid"]}": field is immutable')
+            detail = f"UID in precondition: {asked['uid']}, UID in object meta: {present['uid']}"
+            raise conflict(resource, name, f"Precondition failed: {detail}")
+        version = asked.get("resourceVersion")
+        if not version and not served.unconditional and not write.is_patch:
+            raise invalid(resource, name, "metadata.resourceVersion: Invalid value: 0: must be specified for an update")
+        if version not in (None, "", present["resourceVersion"]):
+            raise conflict(resource, name)
 
-    def _validate(self, served: Served, old: Manifest | None, new: Manifest) -> None:
+    def _completed(self, served: Served, old: Manifest | None, manifest: Manifest, write: Write) -> Manifest:
+        """The object as it may be stored. Raises Refusal."""
+        resource = served.resource
+        named = manifest | {"apiVersion": resource.api_version, "kind": resource.kind}
+        if write.strict and served.schema is not None:
+            unknown = [f'unknown field "{path}"' for path in schema.unknown(named, served.schema)]
+            if unknown:
+                handled = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+                raise Refusal(400, f"{handled}: strict decoding error: {', '.join(unknown)}")
+        named["metadata"] = metadata_rules.tidied(named["metadata"])
+        new = with_defaults(served, named)
         found = problems_of(served, old, new)
+        if old is not None and "deletionTimestamp" in new["metadata"]:
+            found += _finalizer_problems(old, new)
         if found:
-            detail = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
-            raise invalid(served.resource.kind, new["metadata"]["name"], detail)
+            raise invalid(resource, new["metadata"]["name"], *found)
+        return new
 
-    def _remove(self, key: Key) -> Manifest:
-        last = self._store.remove(key)
-        self._collect(last["metadata"]["uid"])
-        return last
 
-    def _owned(self, uid: str) -> list[Key]:
-        return [
-            key
-            for key, manifest in self._store.objects.items()
-            if any(owner["uid"] == uid for owner in manifest["metadata"].get("ownerReferences") or ())
-        ]
+def _merged(served: Served, old: Manifest, changed: Manifest, *, subresource: str) -> Manifest:
+    """The part of the change that this request may make: the status through its subresource, the rest without."""
+    if subresource == "status":
+        kept = _without(old, "status") | ({"status": changed["status"]} if changed.get("status") is not None else {})
+        return kept | {"metadata": dict(old["metadata"])}
+    present = old["metadata"]
+    metadata = _without(changed["metadata"], *_SERVER_METADATA, "resourceVersion", "namespace")
+    metadata |= {
+        field: present[field] for field in (*_SERVER_METADATA, "resourceVersion", "namespace") if field in present
+    }
+    if not served.has_status:
+        body = changed
+    else:
+        body = _without(changed, "status") | ({"status": old["status"]} if "status" in old else {})
+    if served.has_generation:
+        apart = ("metadata", "status") if served.has_status else ("metadata",)
+        before, after = (with_defaults(served, old | _without(one, *apart)) for one in (old, body))
+        metadata["generation"] = present["generation"] + (_without(before, *apart) != _without(after, *apart))
+    return body | {"metadata": metadata}
 
-    def _collect(self, uid: str) -> None:
-        """Background deletion: what the object owned goes, unless somebody else owns it too."""
-        for key in self._owned(uid):
-            manifest = self._store.objects.get(key)
-            if manifest is None:
-                continue
-            uids = {other["metadata"]["uid"] for other in self._store.objects.values()}
-            others = [o for o in manifest["metadata"]["ownerReferences"] if o["uid"] != uid and o["uid"] in uids]
-            if not others:
-                self.delete(self._served_of(key, manifest), key[2], key[3], {})
 
-    def _orphan(self, uid: str) -> None:
-        for key in self._owned(uid):
-            manifest = self._store.objects[key]
-            kept = [owner for owner in manifest["metadata"]["ownerReferences"] if owner["uid"] != uid]
-            self._store.put(key, manifest | {"metadata": manifest["metadata"] | {"ownerReferences": kept}})
+def _finalizer_problems(old: Manifest, new: Manifest) -> list[str]:
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if not added:
+        return []
+    detail = "no new finalizers can be added if the object is being deleted, found new finalizers"
+    return [f"metadata.finalizers: Forbidden: {detail} {sorted(added)}"]
 
-    def _empty_namespace(self, name: str) -> None:
-        for key, manifest in list(self._store.objects.items()):
-            if key[2] == name and key in self._store.objects:
-                self.delete(self._served_of(key, manifest), key[2], key[3], {})
 
-    def _served_of(self, key: Key, manifest: Manifest) -> Served:
-        version = manifest["apiVersion"].rpartition("/")[2]
-        return self._store.served(key[0], version, key[1])
+def _check_preconditions(served: Served, old: Manifest, preconditions: Manifest) -> None:
+    for field, name in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        required, present = preconditions.get(field), old["metadata"][field]
+        if required not in (None, present):
+            detail = f"the {name} in the precondition ({required}) does not match the {name} in record ({present})"
+            raise conflict(served.resource, old["metadata"]["name"], detail)
 
 
 def _without(manifest: Manifest, *names: str) -> Manifest:
     return {name: value for name, value in manifest.items() if name not in names}
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _established() -> list[Manifest]:
-    return [
-        {"type": type, "status": "True", "reason": reason, "message": "", "lastTransitionTime": _now()}
-        for type, reason in (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
-    ]

@@ -1,6 +1,7 @@
 """The three patch formats, on plain objects. Nothing here changes its arguments."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -9,7 +10,7 @@ from slicebus.kube.embedded.status import Refusal
 
 Manifest = dict[str, Any]
 
-_MERGE_KEYS = {
+MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
     "initContainers": "name",
@@ -22,9 +23,22 @@ _MERGE_KEYS = {
     "imagePullSecrets": "name",
 }
 """Lists of built-in kinds that a strategic merge patch merges, by the field that tells their entries apart."""
-_MERGED_PRIMITIVES = ("finalizers",)
+MERGED_SETS = ("finalizers",)
+"""Lists of built-in kinds that are sets."""
 _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+
+
+def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manifest], Manifest]:
+    """What a patch makes of an object. Raises Refusal 415 for a format that does not exist, or not for the kind."""
+    match content_type:
+        case "application/json-patch+json":
+            return lambda old: json_patch(old, body)
+        case "application/merge-patch+json":
+            return lambda old: dict(merge_patch(old, body))
+        case "application/strategic-merge-patch+json" if not custom:
+            return lambda old: dict(strategic_patch(old, body))
+    raise Refusal(415, f"the body of the request was in an unknown format: {content_type}")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -52,13 +66,13 @@ def json_patch(target: Manifest, operations: Any) -> Manifest:
 
 
 def strategic_patch(target: Any, patch: Any, *, field: str = "") -> Any:
-    """Kubernetes' strategic merge patch, for the lists that `_MERGE_KEYS` names; other lists are replaced."""
+    """Kubernetes' strategic merge patch, for the lists that `MERGE_KEYS` names; other lists are replaced."""
     if isinstance(patch, dict):
         return _strategic_object(target if isinstance(target, dict) else {}, patch)
     if isinstance(patch, list) and isinstance(target, list):
-        if field in _MERGE_KEYS:
-            return _strategic_list(target, patch, key=_MERGE_KEYS[field])
-        if field in _MERGED_PRIMITIVES:
+        if field in MERGE_KEYS:
+            return _strategic_list(target, patch, key=MERGE_KEYS[field])
+        if field in MERGED_SETS:
             return target + [value for value in patch if value not in target]
     return copy.deepcopy(patch)
 

@@ -1,9 +1,12 @@
 """Structural schemas of custom resources: defaults, pruning, validation."""
 
 import copy
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
+
+from slicebus.kube.embedded.fields import Path
 
 Schema = dict[str, Any]
 
@@ -47,15 +50,52 @@ def _completed_object(value: Schema, schema: Schema, *, root: bool) -> Schema:
     return done
 
 
+def list_keys(schema: Schema, path: Path) -> tuple[str, ...] | None:
+    """The keys of the list at a path: none for a set, None for a list that is replaced whole."""
+    for step in path:
+        if step.startswith("f:"):
+            schema = schema.get("properties", {}).get(step[2:]) or schema.get("additionalProperties") or {}
+        else:
+            schema = schema.get("items", {})
+        if not isinstance(schema, dict):
+            return None
+    match schema.get("x-kubernetes-list-type"):
+        case "map":
+            return tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        case "set":
+            return ()
+    return None
+
+
+def unknown(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Paths of the fields that the schema does not know."""
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from unknown(entry, schema.get("items", {}), f"{path}[{index}]")
+    if not isinstance(value, dict):
+        return
+    properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+    keep = schema.get("x-kubernetes-preserve-unknown-fields") or "type" not in schema or extra is True
+    for name, entry in value.items():
+        inner, here = properties.get(name, extra), f"{path}.{name}".lstrip(".")
+        if here in _ALWAYS:
+            continue
+        if isinstance(inner, dict):
+            yield from unknown(entry, inner, here)
+        elif not keep:
+            yield here
+
+
 def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
     """What of a value the schema does not allow, in the API server's form. CEL rules are not evaluated."""
     if value is None and schema.get("nullable"):
         return
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, int | str) or isinstance(value, bool):
-            yield f"{path}: Invalid value: must be an integer or a string"
+            yield f"{path}: Invalid value: {path} in body must be an integer or a string"
     elif "type" in schema and not _is_type(value, schema["type"]):
-        yield f'{path}: Invalid value: "{type(value).__name__}": must be of type {schema["type"]}'
+        given = _type_name(value)
+        yield f'{path}: Invalid value: "{given}": {path} in body must be of type {schema["type"]}: "{given}"'
         return
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{entry}"' for entry in schema["enum"])
@@ -68,6 +108,12 @@ def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
         yield from _string_problems(value, schema, path)
     elif isinstance(value, int | float):
         yield from _number_problems(value, schema, path)
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    return next(name for name in _TYPES if _is_type(value, name))
 
 
 def _is_type(value: Any, name: str) -> bool:
@@ -93,26 +139,29 @@ def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[str]
     if len(value) > schema.get("maxItems", len(value)):
         yield f"{path}: Too many: {len(value)}: must have at most {schema['maxItems']} items"
     if len(value) < schema.get("minItems", 0):
-        yield f"{path}: Invalid value: {len(value)}: should have at least {schema['minItems']} items"
+        yield f"{path}: Invalid value: {len(value)}: {path} in body should have at least {schema['minItems']} items"
     for index, entry in enumerate(value):
         yield from problems(entry, schema.get("items", {}), f"{path}[{index}]")
     keys = schema.get("x-kubernetes-list-map-keys")
     if keys:
-        seen = [tuple(entry.get(key) for key in keys) for entry in value if isinstance(entry, dict)]
-        yield from (f"{path}[{i}]: Duplicate value: {key}" for i, key in enumerate(seen) if key in seen[:i])
+        seen = [{key: entry.get(key) for key in keys} for entry in value if isinstance(entry, dict)]
+        for index, key in enumerate(seen):
+            if key in seen[:index]:
+                yield f"{path}[{index}]: Duplicate value: {json.dumps(key, separators=(',', ':'))}"
 
 
 def _string_problems(value: str, schema: Schema, path: str) -> Iterator[str]:
     if len(value) > schema.get("maxLength", len(value)):
         yield f"{path}: Too long: may not be more than {schema['maxLength']} bytes"
     if len(value) < schema.get("minLength", 0):
-        yield f"{path}: Invalid value: should be at least {schema['minLength']} chars long"
+        least = f"{path} in body should be at least {schema['minLength']} chars long"
+        yield f'{path}: Invalid value: "{value}": {least}'
     if "pattern" in schema and not re.search(schema["pattern"], value):
-        yield f"{path}: Invalid value: \"{value}\": should match '{schema['pattern']}'"
+        yield f"{path}: Invalid value: \"{value}\": {path} in body should match '{schema['pattern']}'"
 
 
 def _number_problems(value: float, schema: Schema, path: str) -> Iterator[str]:
     if value < schema.get("minimum", value):
-        yield f"{path}: Invalid value: {value}: should be greater than or equal to {schema['minimum']}"
+        yield f"{path}: Invalid value: {value}: {path} in body should be greater than or equal to {schema['minimum']}"
     if value > schema.get("maximum", value):
-        yield f"{path}: Invalid value: {value}: should be less than or equal to {schema['maximum']}"
+        yield f"{path}: Invalid value: {value}: {path} in body should be less than or equal to {schema['maximum']}"

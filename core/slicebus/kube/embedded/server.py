@@ -1,8 +1,6 @@
 """The HTTP side: paths and verbs to the store, refusals to Status objects."""
 
 import asyncio
-import base64
-import json
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,22 +10,22 @@ import orjson
 import yaml
 from aiohttp import web
 
-from slicebus.kube.embedded import discovery, tables, watches
-from slicebus.kube.embedded.apply import applied
+from slicebus.kube.embedded import discovery, listing, openapi, tables, watches
+from slicebus.kube.embedded.apply import Writer, applied
 from slicebus.kube.embedded.kinds import Served
-from slicebus.kube.embedded.objects import Objects
-from slicebus.kube.embedded.patches import json_patch, merge_patch, strategic_patch
-from slicebus.kube.embedded.selectors import field_matcher, label_matcher
-from slicebus.kube.embedded.status import Refusal
-from slicebus.kube.embedded.store import Store
-from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.embedded.objects import Objects, Write
+from slicebus.kube.embedded.patches import change_of
+from slicebus.kube.embedded.status import Refusal, unserved
+from slicebus.kube.embedded.store import Store, key_of
+from slicebus.kube.resources import NAMESPACES, SELFSUBJECTACCESSREVIEWS
 
 Manifest = dict[str, Any]
 
-_REVIEWS = "selfsubjectaccessreviews"
 _DEFAULT_NAMESPACES = ("default", "kube-system")
 _MAX_BODY = 3 * 1024**2
 """As the real server's."""
+_APPLY = "application/apply-patch+yaml"
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -48,7 +46,8 @@ class EmbeddedApiServer:
         self.url = ""
         self._stopping = asyncio.Event()
         for name in _DEFAULT_NAMESPACES:
-            self.objects.create(self.store.served("", "v1", NAMESPACES.plural), "", {"metadata": {"name": name}})
+            namespaces = self.store.served(NAMESPACES.group, NAMESPACES.version, NAMESPACES.plural)
+            self.objects.create(namespaces, "", {"metadata": {"name": name}}, Write(Writer("kube-apiserver")))
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_MAX_BODY, middlewares=[_answer_refusals])
@@ -102,19 +101,23 @@ class EmbeddedApiServer:
                 return discovery.api_resources(self.store, "", version)
             case ["apis", group, version]:
                 return discovery.api_resources(self.store, group, version)
+            case ["openapi", "v3"]:
+                return openapi.index(self.store)
+            case ["openapi", "v3", *root]:
+                return openapi.document(self.store, f"/{'/'.join(root)}")
         return None
 
     def _target(self, parts: list[str], request: web.Request) -> _Target | None:
         """What a path names; None for an access review."""
         match parts:
-            case ["apis", "authorization.k8s.io", _, plural] if plural == _REVIEWS:
+            case ["apis", SELFSUBJECTACCESSREVIEWS.group, _, plural] if plural == SELFSUBJECTACCESSREVIEWS.plural:
                 return None
             case ["api", version, *rest]:
                 group = ""
             case ["apis", group, version, *rest]:
                 pass
             case _:
-                raise Refusal(404, "the server could not find the requested resource")
+                raise unserved()
         namespace: str | None = None
         if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
@@ -122,60 +125,36 @@ class EmbeddedApiServer:
         name = rest[1] if len(rest) > 1 else None
         subresource = rest[2] if len(rest) > 2 else ""
         if subresource and not (subresource == "status" and served.has_status):
-            raise Refusal(404, "the server could not find the requested resource")
+            raise unserved()
         return _Target(served, namespace, name, subresource)
 
     async def _get(self, request: web.Request, target: _Target) -> web.StreamResponse:
         as_table = "as=Table" in request.headers.get("Accept", "")
+        include = request.query.get("includeObject", "Metadata")
         if target.name is not None and "watch" not in request.query:
             found = self.store.get(target.served, target.namespace or "", target.name)
-            return _json(tables.table(target.served, [found]) if as_table else found)
+            return _json(tables.table(target.served, [found], include=include) if as_table else found)
         if request.query.get("watch") in ("1", "true"):
             return await self._watch(request, target, as_table=as_table)
-        listed = self._list(request, target)
-        return _json(tables.table(target.served, listed["items"], listed["metadata"]) if as_table else listed)
-
-    def _list(self, request: web.Request, target: _Target) -> Manifest:
-        labels, fields = label_matcher(request.query.get("labelSelector")), field_matcher(_fields(request))
-        version, start = str(self.store.version), ""
-        if request.query.get("continue"):
-            version, start = _continuation(request.query["continue"])
-        found = [m for m in self.store.of(target.served, target.namespace) if labels(m) and fields(m)]
-        rest = [manifest for manifest in found if _position(manifest) > start]
-        limit = int(request.query.get("limit") or 0)
-        metadata: Manifest = {"resourceVersion": version}
-        if limit and len(rest) > limit:
-            token = json.dumps([version, _position(rest[limit - 1])])
-            metadata |= {"continue": base64.urlsafe_b64encode(token.encode()).decode()}
-            metadata["remainingItemCount"] = len(rest) - limit
-            rest = rest[:limit]
-        resource = target.served.resource
-        return {
-            "apiVersion": resource.api_version,
-            "kind": f"{resource.kind}List",
-            "metadata": metadata,
-            "items": rest,
-        }
+        found = listing.listed(self.store, target.served, target.namespace, request.query)
+        if as_table:
+            found = tables.table(target.served, found["items"], found["metadata"], include=include)
+        return _json(found)
 
     async def _watch(self, request: web.Request, target: _Target, *, as_table: bool) -> web.StreamResponse:
-        query = request.query
-        labels, fields = label_matcher(query.get("labelSelector")), field_matcher(_fields(request))
-
-        def matches(manifest: Manifest) -> bool:
-            inside = target.namespace in (None, manifest["metadata"].get("namespace"))
-            return inside and labels(manifest) and fields(manifest)
-
+        query, include = request.query, request.query.get("includeObject", "Metadata")
+        matches = listing.matcher(target.served, target.namespace, query)
         bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         asked = query.get("resourceVersion") or ""
         initial = query.get("sendInitialEvents") in ("1", "true") or asked in ("", "0")
-        version = self.store.version if initial else int(asked)
+        version = self.store.version if initial else listing.version_of(asked)
         self.store.since(version)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
 
         async def send(event: Manifest) -> None:
             if as_table and event["type"] != "BOOKMARK":
-                event = event | {"object": tables.table(target.served, [event["object"]])}
+                event = event | {"object": tables.table(target.served, [event["object"]], include=include)}
             await response.write(orjson.dumps(event) + b"\n")
 
         if initial:
@@ -213,78 +192,43 @@ class EmbeddedApiServer:
             await asyncio.gather(streaming, stopping, return_exceptions=True)
 
     async def _write(self, request: web.Request, target: _Target) -> web.StreamResponse:
-        body = _parsed(await request.read())
-        dry_run = request.query.get("dryRun") == "All"
+        body = _parsed(await request.read(), request.content_type)
         namespace = target.namespace or ""
         if request.method == "POST" and target.name is None:
-            return _json(self.objects.create(target.served, namespace, body, dry_run=dry_run), status=201)
+            return _json(self.objects.create(target.served, namespace, body, _write_of(request, target)), status=201)
         if request.method == "DELETE" and target.name is None:
             return _json(self._delete_collection(request, target, body or {}))
-        if target.name is None:
+        if target.name is None or request.method not in ("PUT", "PATCH", "DELETE"):
             raise Refusal(405, "the server does not allow this method on the requested resource")
         if request.method == "DELETE":
             return _json(self.objects.delete(target.served, namespace, target.name, body or {}))
-        return self._change(request, target, body, dry_run=dry_run)
+        if request.content_type == _APPLY:
+            return self._apply(request, target, target.name, body)
+        custom = target.served.schema is not None
+        put = request.method == "PUT"
+        change = (lambda old: dict(body)) if put else change_of(request.content_type, body, custom=custom)
+        return _json(self.objects.update(target.served, namespace, target.name, change, _write_of(request, target)))
 
-    def _change(self, request: web.Request, target: _Target, body: Any, *, dry_run: bool) -> web.StreamResponse:
-        assert target.name is not None
-        namespace, custom = target.namespace or "", target.served.schema is not None
-        if request.method == "PUT":
-
-            def change(old: Manifest) -> Manifest:
-                return dict(body)
-
-        elif request.content_type == "application/apply-patch+yaml":
-            return self._apply(request, target, body, dry_run=dry_run)
-        elif request.content_type == "application/json-patch+json":
-
-            def change(old: Manifest) -> Manifest:
-                return json_patch(old, body)
-
-        elif request.content_type == "application/merge-patch+json":
-
-            def change(old: Manifest) -> Manifest:
-                merged: Manifest = merge_patch(old, body)
-                return merged
-
-        elif request.content_type == "application/strategic-merge-patch+json" and not custom:
-
-            def change(old: Manifest) -> Manifest:
-                merged: Manifest = strategic_patch(old, body)
-                return merged
-
-        else:
-            raise Refusal(415, f"the body of the request was in an unknown format: {request.content_type}")
-        done = self.objects.update(
-            target.served, namespace, target.name, change, subresource=target.subresource, dry_run=dry_run
-        )
-        return _json(done)
-
-    def _apply(self, request: web.Request, target: _Target, body: Manifest, *, dry_run: bool) -> web.StreamResponse:
-        assert target.name is not None
-        manager = request.query.get("fieldManager")
-        if not manager:
+    def _apply(self, request: web.Request, target: _Target, name: str, body: Manifest) -> web.StreamResponse:
+        if not request.query.get("fieldManager"):
             raise Refusal(400, "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
-        force, namespace = request.query.get("force") == "true", target.namespace or ""
+        served, namespace, write = target.served, target.namespace or "", _write_of(request, target)
+        force = request.query.get("force") == "true"
+        if key_of(served, namespace, name) not in self.store.objects:
+            first = applied(served, None, body, write.writer, force=True)
+            return _json(self.objects.create(served, namespace, first, write), status=201)
 
         def change(old: Manifest) -> Manifest:
-            return applied(old, body, manager=manager, subresource=target.subresource, force=force)
+            return applied(served, old, body, write.writer, force=force)
 
-        key = (target.served.resource.group, target.served.resource.plural, namespace, target.name)
-        if key not in self.store.objects:
-            first = applied({"metadata": {}}, body, manager=manager, subresource="", force=True)
-            return _json(self.objects.create(target.served, namespace, first, dry_run=dry_run), status=201)
-        done = self.objects.update(
-            target.served, namespace, target.name, change, subresource=target.subresource, dry_run=dry_run
-        )
-        return _json(done)
+        return _json(self.objects.update(served, namespace, name, change, write))
 
     def _delete_collection(self, request: web.Request, target: _Target, options: Manifest) -> Manifest:
-        listed = self._list(request, target)
-        for item in listed["items"]:
+        found = listing.listed(self.store, target.served, target.namespace, request.query)
+        for item in found["items"]:
             metadata = item["metadata"]
             self.objects.delete(target.served, metadata.get("namespace", ""), metadata["name"], options)
-        return listed
+        return found
 
     def write_kubeconfig(self, path: Path) -> None:
         """Write a kubeconfig for kubectl."""
@@ -301,13 +245,29 @@ async def _answer_refusals(request: web.Request, handler: Any) -> web.StreamResp
 
 
 async def _review(request: web.Request) -> Manifest:
-    """Everything is allowed here."""
-    body: Manifest = _parsed(await request.read())
-    return body | {"status": {"allowed": True}}
+    """Everything is allowed here, whatever the review asks for."""
+    body = {} if request.content_type == _PROTOBUF else _parsed(await request.read(), request.content_type)
+    kind = {"apiVersion": SELFSUBJECTACCESSREVIEWS.api_version, "kind": SELFSUBJECTACCESSREVIEWS.kind}
+    return kind | body | {"status": {"allowed": True}}
 
 
-def _parsed(data: bytes) -> Any:
+def _write_of(request: web.Request, target: _Target) -> Write:
+    """How a request writes, and in whose name: without a field manager the client's."""
+    query, apply = request.query, request.content_type == _APPLY
+    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
+    operation = "Apply" if apply else "Update"
+    return Write(
+        Writer(query.get("fieldManager") or agent, operation, target.subresource),
+        is_patch=request.method == "PATCH",
+        dry_run=query.get("dryRun") == "All",
+        strict=query.get("fieldValidation") == "Strict",
+    )
+
+
+def _parsed(data: bytes, content_type: str) -> Any:
     """JSON, or YAML as apply may send it."""
+    if content_type == _PROTOBUF:
+        raise Refusal(415, "this server speaks JSON and YAML only")
     if not data:
         return None
     try:
@@ -321,20 +281,3 @@ def _parsed(data: bytes) -> Any:
 
 def _json(body: Manifest, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
-
-
-def _fields(request: web.Request) -> str | None:
-    return request.query.get("fieldSelector")
-
-
-def _position(manifest: Manifest) -> str:
-    metadata = manifest["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"
-
-
-def _continuation(token: str) -> tuple[str, str]:
-    try:
-        version, start = json.loads(base64.urlsafe_b64decode(token))
-    except ValueError as error:
-        raise Refusal(400, "continue key is not valid") from error
-    return str(version), str(start)

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+from slicebus.kube.resources import Resource
+
 Manifest = dict[str, Any]
 
 _REASONS = {
     400: "BadRequest",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     409: "Conflict",
     410: "Expired",
     415: "UnsupportedMediaType",
     422: "Invalid",
+    500: "InternalError",
 }
 
 
@@ -37,17 +41,35 @@ class Refusal(Exception):
         }
 
 
-def not_found(plural: str, name: str) -> Refusal:
+def not_found(resource: Resource, name: str) -> Refusal:
     """No such object."""
-    return Refusal(404, f'{plural} "{name}" not found')
+    return Refusal(404, f'{_qualified(resource.plural, resource)} "{name}" not found')
 
 
-def conflict(plural: str, name: str) -> Refusal:
-    """Another resourceVersion than the one that the request was made for."""
-    detail = "the object has been modified; please apply your changes to the latest version and try again"
-    return Refusal(409, f'Operation cannot be fulfilled on {plural} "{name}": {detail}')
+def already_exists(resource: Resource, name: str) -> Refusal:
+    """The name is taken."""
+    return Refusal(409, f'{_qualified(resource.plural, resource)} "{name}" already exists', reason="AlreadyExists")
 
 
-def invalid(kind: str, name: str, detail: str) -> Refusal:
+def conflict(
+    resource: Resource,
+    name: str,
+    detail: str = "the object has been modified; please apply your changes to the latest version and try again",
+) -> Refusal:
+    """Another state than the one that the request was made for."""
+    return Refusal(409, f'Operation cannot be fulfilled on {_qualified(resource.plural, resource)} "{name}": {detail}')
+
+
+def invalid(resource: Resource, name: str, *details: str) -> Refusal:
     """Content that the schema or a rule does not allow."""
-    return Refusal(422, f'{kind} "{name}" is invalid: {detail}')
+    detail = details[0] if len(details) == 1 else f"[{', '.join(details)}]"
+    return Refusal(422, f'{_qualified(resource.kind, resource)} "{name}" is invalid: {detail}')
+
+
+def unserved() -> Refusal:
+    """No such path."""
+    return Refusal(404, "the server could not find the requested resource")
+
+
+def _qualified(name: str, resource: Resource) -> str:
+    return f"{name}.{resource.group}" if resource.group else name

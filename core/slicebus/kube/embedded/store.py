@@ -1,7 +1,7 @@
 """The server's state: objects, their versions, and the history that watches replay.
 
 Every change has its own resourceVersion, a number that counts all changes of the server. A watch that asks for changes
-since a version that has left the history gets 410.
+since a version that has left the history gets 410, and so does a list that goes on from there.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from slicebus.kube.embedded.kinds import BUILTIN, Served, served_by
-from slicebus.kube.embedded.status import Refusal, not_found
+from slicebus.kube.embedded.builtin import BUILTIN
+from slicebus.kube.embedded.kinds import Served, served_by
+from slicebus.kube.embedded.status import Refusal, not_found, unserved
 from slicebus.kube.resources import CRDS
 
 Manifest = dict[str, Any]
@@ -38,6 +39,8 @@ class Store:
         self.version = 1
         self.objects: dict[Key, Manifest] = {}
         self.grew = asyncio.Event()
+        self._uids: dict[str, Key] = {}
+        self._owned: dict[str, set[Key]] = {}
         self._history: deque[Change] = deque(maxlen=history)
         self._served: dict[tuple[str, str, str], Served] = {}
         for served in BUILTIN:
@@ -48,7 +51,7 @@ class Store:
         try:
             return self._served[group, version, plural]
         except KeyError:
-            raise Refusal(404, "the server could not find the requested resource") from None
+            raise unserved() from None
 
     def all_served(self) -> list[Served]:
         """Every resource."""
@@ -59,34 +62,39 @@ class Store:
         try:
             return self.objects[key_of(served, namespace, name)]
         except KeyError:
-            raise not_found(served.resource.plural, name) from None
+            raise not_found(served.resource, name) from None
 
-    def of(self, served: Served, namespace: str | None) -> Iterator[Manifest]:
-        """Objects of a resource in a namespace, or in all of them, by namespace and name."""
+    def of(self, served: Served, namespace: str | None, *, version: int | None = None) -> Iterator[Manifest]:
+        """Objects of a resource in a namespace, or in all of them, by namespace and name; now or as of a version."""
+        objects = self.objects if version in (None, self.version) else self._as_of(version)
         group, plural = served.resource.group, served.resource.plural
-        for key in sorted(self.objects):
-            if key[:2] == (group, plural) and namespace in (None, key[2]):
-                yield self.objects[key]
+        for key in sorted(key for key in objects if key[:2] == (group, plural)):
+            if namespace in (None, key[2]):
+                yield objects[key]
+
+    def owned_by(self, uid: str) -> list[Key]:
+        """The objects that name an object as their owner."""
+        return sorted(self._owned.get(uid, ()))
+
+    def key_of_uid(self, uid: str) -> Key | None:
+        """Where the object of that UID is; None when it is not there."""
+        return self._uids.get(uid)
 
     def put(self, key: Key, manifest: Manifest) -> Manifest:
         """Store a new state under the next version."""
         old = self.objects.get(key)
         stored = self._stamped(manifest)
         self.objects[key] = stored
+        self._index(key, old, stored)
         self._record("ADDED" if old is None else "MODIFIED", key, stored, old)
-        if key[1] == CRDS.plural:
-            for served in served_by(stored):
-                self._serve(served)
         return stored
 
-    def remove(self, key: Key) -> Manifest:
-        """Take an object out; its last state has the version of the removal."""
+    def remove(self, key: Key, last: Manifest | None = None) -> Manifest:
+        """Take an object out; its last state, by default the present one, has the version of the removal."""
         old = self.objects.pop(key)
-        last = self._stamped(old)
+        last = self._stamped(last or old)
+        self._index(key, old, None)
         self._record("DELETED", key, last, old)
-        if key[1] == CRDS.plural:
-            for served in served_by(old):
-                self._served.pop((served.resource.group, served.resource.version, served.resource.plural), None)
         return last
 
     def since(self, version: int) -> list[Change]:
@@ -95,6 +103,35 @@ class Store:
         if version + 1 < oldest and version < self.version:
             raise Refusal(410, f"too old resource version: {version} ({oldest})")
         return [change for change in self._history if change.version > version]
+
+    def _as_of(self, version: int) -> dict[Key, Manifest]:
+        """The objects as they were: what came since is undone, the newest first."""
+        objects = dict(self.objects)
+        for change in reversed(self.since(version)):
+            if change.old is None:
+                del objects[change.key]
+            else:
+                objects[change.key] = change.old
+        return objects
+
+    def _index(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        """Follow one object's change: UIDs, owners, and what a definition serves."""
+        if old is not None:
+            self._uids.pop(old["metadata"]["uid"], None)
+            for uid in owner_uids(old):
+                self._owned[uid].discard(key)
+                if not self._owned[uid]:
+                    del self._owned[uid]
+        if new is not None:
+            self._uids[new["metadata"]["uid"]] = key
+            for uid in owner_uids(new):
+                self._owned.setdefault(uid, set()).add(key)
+        if key[:2] == (CRDS.group, CRDS.plural):
+            for served in served_by(old) if old is not None else ():
+                resource = served.resource
+                self._served.pop((resource.group, resource.version, resource.plural), None)
+            for served in served_by(new) if new is not None else ():
+                self._serve(served)
 
     def _serve(self, served: Served) -> None:
         resource = served.resource
@@ -108,6 +145,11 @@ class Store:
         self._history.append(Change(self.version, type, key, manifest, old))
         self.grew.set()
         self.grew = asyncio.Event()
+
+
+def owner_uids(manifest: Manifest) -> set[str]:
+    """The UIDs of an object's owners."""
+    return {owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ()}
 
 
 def key_of(served: Served, namespace: str, name: str) -> Key:

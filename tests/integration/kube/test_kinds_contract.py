@@ -1,0 +1,209 @@
+"""What both API servers know of kinds: the status, schemas, rules and definitions."""
+
+import json
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from integration.kube.contract import WIDGETS, Api, Manifest, pod_template, widget_definition
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CONFIGMAPS, CRDS, JOBS, Resource
+from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError
+from support.waiting import eventually
+
+GADGETS = msgspec.structs.replace(WIDGETS, plural="gadgets", kind="Gadget")
+
+
+async def test_status_is_written_through_its_subresource_only(api: Api) -> None:
+    created = await api.widget(spec={"size": 2}, status={"phase": "dropped"})
+    assert "status" not in created
+    place = (WIDGETS, "a", api.namespace)
+    body = {"metadata": {"labels": {"x": "y"}}, "spec": {"size": 3}, "status": {"phase": "Ready"}}
+    with_status = await api.client.patch(*place, MergePatch(body), subresource="status")
+    assert with_status["status"] == {"phase": "Ready"}
+    assert with_status["spec"]["size"] == 2
+    assert "labels" not in with_status["metadata"]
+    replaced = await api.client.replace(WIDGETS, with_status | {"spec": {"size": 4}, "status": {"phase": "dropped"}})
+    assert (replaced["spec"]["size"], replaced["status"]) == (4, {"phase": "Ready"})
+    emptied = {name: value for name, value in replaced.items() if name != "status"}
+    assert "status" not in await api.client.replace(WIDGETS, emptied, subresource="status")
+
+
+async def test_the_generation_counts_changes_of_the_spec(api: Api) -> None:
+    def generation(manifest: Manifest) -> int:
+        return int(manifest["metadata"]["generation"])
+
+    place = (WIDGETS, "a", api.namespace)
+    assert generation(await api.widget(spec={})) == 1
+    assert generation(await api.client.patch(*place, MergePatch({"metadata": {"labels": {"a": "b"}}}))) == 1
+    status = MergePatch({"status": {"phase": "Ready"}})
+    assert generation(await api.client.patch(*place, status, subresource="status")) == 1
+    assert generation(await api.client.patch(*place, MergePatch({"spec": {"size": 2}}))) == 2
+    assert generation(await api.client.patch(*place, MergePatch({"spec": {"size": 2}}))) == 2
+    assert "generation" not in (await api.config_map())["metadata"]
+
+
+async def test_a_stale_status_is_a_conflict(api: Api) -> None:
+    stale = await api.widget(spec={})
+    await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"spec": {"size": 2}}))
+    with pytest.raises(ConflictError):
+        await api.client.replace(WIDGETS, stale | {"status": {"phase": "Ready"}}, subresource="status")
+
+
+async def test_a_kind_without_status_has_no_such_subresource(api: Api) -> None:
+    await api.config_map()
+    with pytest.raises(NotFoundError):
+        await api.client.patch(CONFIGMAPS, "a", api.namespace, MergePatch({}), subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({}, {"size": 1, "color": "green"}),
+        ({"size": None, "color": "red"}, {"size": 1, "color": "red"}),
+        ({"size": 2, "unknown": 1, "parts": [{"name": "x", "unknown": 1}]}, {"size": 2, "parts": [{"name": "x"}]}),
+        ({"free": {"anything": [1, {"a": None}]}}, {"free": {"anything": [1, {"a": None}]}}),
+        ({"labels": {"a": "b"}, "tags": ["x", "x"]}, {"labels": {"a": "b"}, "tags": ["x", "x"]}),
+    ],
+    ids=["defaults", "null-is-default", "unknown-is-pruned", "free-is-kept", "maps-and-lists"],
+)
+async def test_a_schema_completes_what_is_stored(api: Api, given: Manifest, stored: Manifest) -> None:
+    created = await api.widget(spec=given)
+    assert created["spec"] == {"size": 1, "color": "green"} | stored
+    assert await api.client.get(WIDGETS, "a", api.namespace) == created
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, r"spec: Required value"),
+        ({"spec": {"size": 0}}, r"spec\.size: Invalid value: 0: .*should be greater than or equal to 1"),
+        ({"spec": {"size": 10}}, r"spec\.size: Invalid value: 10: .*should be less than or equal to 9"),
+        ({"spec": {"size": "2"}}, r'spec\.size: Invalid value: "string": .*must be of type integer: "string"'),
+        ({"spec": {"size": 2.5}}, r'.*spec\.size: Invalid value: "number": .*must be of type integer: "number"'),
+        ({"spec": []}, r'spec: Invalid value: "array": .*must be of type object: "array"'),
+        ({"spec": {"color": "blue"}}, r'spec\.color: Unsupported value: "blue": supported values: "red", "green"'),
+        ({"spec": {"note": "x" * 9}}, r"spec\.note: Too long: may not be more than 8 bytes"),
+        ({"spec": {"note": "X"}}, r"spec\.note: Invalid value: \"X\": .*should match '\^\[a-z\]\*\$'"),
+        ({"spec": {"tags": [1]}}, r'spec\.tags\[0\]: Invalid value: "integer": .*must be of type string: "integer"'),
+        ({"spec": {"labels": {"a": True}}}, r'spec\.labels\.a: Invalid value: "boolean": .*must be of type string'),
+        ({"spec": {"parts": [{"weight": 1}]}}, r"spec\.parts\[0\]\.name: Required value"),
+        ({"spec": {"parts": [{"name": "x"}, {"name": "x"}]}}, r"spec\.parts\[1\]: Duplicate value: .*\"x\""),
+        ({"spec": {"size": 0, "note": "X"}}, r"\[spec\.(size|note): .*, spec\.(size|note): .*\]"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else json.dumps(value)[:40],
+)
+async def test_a_schema_refuses_and_says_where(api: Api, fields: Manifest, message: str) -> None:
+    with pytest.raises(InvalidError, match=rf'^422: Widget\.contract\.slicebus\.dev "a" is invalid: {message}'):
+        await api.widget(**fields)
+
+
+async def test_a_change_is_held_to_the_schema_too(api: Api) -> None:
+    created = await api.widget(spec={})
+    with pytest.raises(InvalidError, match=r"spec\.size"):
+        await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"spec": {"size": 0}}))
+    with pytest.raises(InvalidError, match=r"status\.phase"):
+        await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"status": {"phase": 1}}), subresource="status")
+    assert await api.client.get(WIDGETS, "a", api.namespace) == created
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "message"),
+    [
+        (JOBS, {"template": pod_template(), "parallelism": -1}, r"spec\.parallelism: Invalid value: -1"),
+        (JOBS, {"template": pod_template(containers=[])}, r"spec\.template\.spec\.containers: Required value"),
+        (JOBS, {"template": pod_template(restartPolicy="Always")}, r"spec\.template\.spec\.restartPolicy"),
+        (JOBS, {}, r"spec\.template"),
+    ],
+)
+async def test_built_in_kinds_refuse_too(api: Api, resource: Resource, spec: Manifest, message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
+        await api.client.create(resource, api.manifest(resource, "a", spec=spec))
+
+
+@pytest.mark.parametrize(
+    ("suspend", "change", "message"),
+    [
+        (False, {"parallelism": 3}, None),
+        (False, {"template": {"spec": {"nodeSelector": {"a": "b"}}}}, r"spec\.template: Invalid value: .*immutable"),
+        (True, {"template": {"spec": {"nodeSelector": {"a": "b"}}}}, None),
+        (True, {"template": {"metadata": {"annotations": {"a": "b"}}}}, None),
+        (
+            True,
+            {"template": {"spec": {"restartPolicy": "OnFailure"}}},
+            r"spec\.template\.spec: Invalid value: .*immutable",
+        ),
+        (False, {"managedBy": "example.com/other"}, r"spec\.managedBy: Invalid value: .*immutable"),
+        (False, {"completions": 7}, r"spec\.completions: Invalid value: .*immutable"),
+        (False, {"suspend": True, "backoffLimit": 1}, None),
+    ],
+)
+async def test_what_of_a_job_may_change(api: Api, suspend: bool, change: Manifest, message: str | None) -> None:
+    spec = {"suspend": suspend, "template": pod_template(), "completions": 5}
+    await api.client.create(JOBS, api.manifest(JOBS, "a", spec=spec | {"managedBy": "example.com/nobody"}))
+    patch = MergePatch({"spec": change})
+    if message is None:
+        assert (await api.client.patch(JOBS, "a", api.namespace, patch))["metadata"]["generation"] == 2
+        return
+    with pytest.raises(InvalidError, match=message):
+        await api.client.patch(JOBS, "a", api.namespace, patch)
+
+
+@pytest.fixture
+async def gadgets(api: Api) -> AsyncIterator[str]:
+    """A kind that the test may change and take away."""
+    await api.client.create(CRDS, widget_definition("gadgets", "Gadget"))
+
+    async def served() -> bool:
+        return await api.client.serves(GADGETS)
+
+    await eventually(served, "gadgets are served")
+    yield f"gadgets.{GADGETS.group}"
+    try:
+        await api.client.delete(CRDS, f"gadgets.{GADGETS.group}")
+    except NotFoundError:
+        return
+    await api.gone(CRDS, f"gadgets.{GADGETS.group}")
+
+
+async def test_a_definition_takes_its_objects_along(api: Api, gadgets: str) -> None:
+    await api.client.create(GADGETS, api.manifest(GADGETS, "a", spec={}))
+    await api.client.delete(CRDS, gadgets)
+    await api.gone(CRDS, gadgets)
+
+    async def unserved() -> bool:
+        return not await api.client.serves(GADGETS)
+
+    await eventually(unserved, "gadgets are not served")
+    with pytest.raises(NotFoundError):
+        await api.client.get(GADGETS, "a", api.namespace)
+    await api.client.create(CRDS, widget_definition("gadgets", "Gadget"))
+
+    async def empty() -> bool:
+        return await api.client.serves(GADGETS) and await api.names(GADGETS) == []
+
+    await eventually(empty, "gadgets are served again, and there is none")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"group": "other.slicebus.dev"}, "must be spec.names.plural|immutable"),
+        ({"scope": "Cluster"}, r"spec\.scope: Invalid value: .*immutable"),
+        ({"names": {"plural": "others"}}, "must be spec.names.plural|immutable"),
+        ({"names": {"kind": "Other"}}, r"spec\.names\.kind: Invalid value: .*immutable"),
+    ],
+    ids=["group", "scope", "plural", "kind"],
+)
+async def test_names_of_a_definition_stay(api: Api, gadgets: str, change: Manifest, message: str) -> None:
+    with pytest.raises(InvalidError, match=message):
+        await api.client.patch(CRDS, gadgets, None, MergePatch({"spec": change}))
+
+
+async def test_a_definition_is_named_for_what_it_defines(api: Api) -> None:
+    misnamed = widget_definition("misnamed", "Misnamed") | {"metadata": {"name": "other.contract.slicebus.dev"}}
+    with pytest.raises(
+        InvalidError, match=r'metadata\.name: Invalid value: .*must be spec\.names\.plural\+"\."\+spec\.group'
+    ):
+        await api.client.create(CRDS, misnamed)
