@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slicebus.agent import orders
+from slicebus.agent import marks, orders
 from slicebus.agent.orders import Step
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
@@ -13,13 +13,11 @@ from slicebus.agent.views import JobKey
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import dispatch
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.process.commands import Publish
 from slicebus.process.executor import Executor
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, PermanentError, ProtocolError
 from slicebus.proto.messages import (
-    Applied,
     Delete,
     JobRef,
     Lane,
@@ -91,8 +89,11 @@ class Inbox:
         key = JobKey(job.kind, job.namespace, job.name)
         if isinstance(message, Delete):
             await self._tombstones.bury(job, message.spec_version)
-        elif await self._has_ended(message, job, envelope):
+        elif self._has_ended(message, job):
+            self._tombstones.owe(job)
+            self._look(key)
             return
+        await self._refresh_foreign(key)
         try:
             for step in self._steps(message):
                 await self._executor.run(step(self._store.view(key)), caused_by=envelope)
@@ -104,15 +105,17 @@ class Inbox:
             await self._executor.run(refusal, caused_by=envelope)
         self._look(key)
 
-    async def _has_ended(self, message: Message, job: JobRef, envelope: Envelope) -> bool:
-        """Whether the job has a tombstone that is newer than the message. Then the answer is that it is deleted."""
+    def _has_ended(self, message: Message, job: JobRef) -> bool:
+        """Whether the job has a tombstone that is newer than the message. The answer comes when it is really gone."""
         tombstone = self._tombstones.of(job)
         version = getattr(message, "spec_version", None)
-        if tombstone is None or version is None or tombstone.version < version:
-            return False
-        answer = Applied(job=job, workload="", spec_version=tombstone.version, deleted=True)
-        await self._executor.run([Publish(cluster=self._settings.cluster, message=answer)], caused_by=envelope)
-        return True
+        return tombstone is not None and version is not None and tombstone.version >= version
+
+    async def _refresh_foreign(self, key: JobKey) -> None:
+        """Only our jobs are watched: one that is not ours is known from a create that it stood in the way of."""
+        job = self._store.view(key).job
+        if job is not None and not marks.is_ours(job):
+            await self._executor.refresh(JOB_RESOURCES[key.kind], job)
 
     def _steps(self, message: Message) -> list[Step]:
         cluster = self._settings.cluster

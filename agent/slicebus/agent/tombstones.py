@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from slicebus.agent.views import JobKey
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
@@ -35,6 +36,8 @@ class Tombstones:
         self._client = client
         self._namespace = namespace
         self._by_uid: dict[str, Tombstone] = {}
+        self._owed: set[str] = set()
+        """UIDs of those whose end the manager is to be told, again where it has asked again."""
 
     async def load(self) -> None:
         """Read the ConfigMap; make it where it is missing."""
@@ -53,18 +56,33 @@ class Tombstones:
                 found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         entries = (found.get("data") or {}).items()
         self._by_uid = {uid: msgspec.json.decode(text, type=Tombstone) for uid, text in entries}
+        self._owed = set(self._by_uid)
 
     def of(self, job: JobRef) -> Tombstone | None:
         """The end of a job, if it has ended here."""
         return self._by_uid.get(job.uid)
 
-    def named(self, kind: str, namespace: str, name: str) -> list[Tombstone]:
+    def named(self, key: JobKey) -> list[Tombstone]:
         """The ends of all jobs that had a name."""
-        wanted = (kind, namespace, name)
+        wanted = (key.kind, key.namespace, key.name)
         return [t for t in self._by_uid.values() if (t.job.kind, t.job.namespace, t.job.name) == wanted]
 
+    def owe(self, job: JobRef) -> None:
+        """The manager is to be told of the end of a job."""
+        self._owed.add(job.uid)
+
+    def is_owed(self, tombstone: Tombstone) -> bool:
+        """Whether the manager is still to be told."""
+        return tombstone.job.uid in self._owed
+
+    def told(self, tombstone: Tombstone) -> None:
+        """The manager has been told of this end; a later one of the same job is another."""
+        if self._by_uid.get(tombstone.job.uid) == tombstone:
+            self._owed.discard(tombstone.job.uid)
+
     async def bury(self, job: JobRef, version: int) -> None:
-        """Write the end of a job down. A lower version than is there changes nothing."""
+        """Write the end of a job down, and owe the answer. A lower version than is there changes nothing else."""
+        self.owe(job)
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return
@@ -74,7 +92,9 @@ class Tombstones:
         data[job.uid] = msgspec.json.encode(tombstone).decode()
         await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
         for uid in expired:
-            del self._by_uid[uid]
+            # Another delete may have found it expired too, while this one was written.
+            self._by_uid.pop(uid, None)
+            self._owed.discard(uid)
         self._by_uid[job.uid] = tombstone
 
     def _outlived(self, now_s: int) -> list[str]:

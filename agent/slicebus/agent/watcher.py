@@ -5,7 +5,7 @@ import asyncio
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from slicebus.agent import watching
+from slicebus.agent import marks, watching
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
@@ -15,8 +15,8 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Command, Publish
 from slicebus.process.executor import Executor
-from slicebus.proto.errors import ConflictError, NotFoundError
-from slicebus.proto.messages import Applied, JobPhase, Status
+from slicebus.proto.errors import ConflictError, NotFoundError, SlicebusError
+from slicebus.proto.messages import Applied, JobPhase, Manifest, Status
 
 _log = structlog.get_logger()
 _CONCURRENT_UNGATES = 16
@@ -43,7 +43,6 @@ class Watcher:
         self._tombstones = tombstones
         self._queue = queue
         self._reported: dict[JobKey, tuple[Status, float]] = {}
-        self._answered: set[tuple[str, int]] = set()
         self._requests = Counter("slicebus_agent_scale_requests", "Scale requests published.", registry=registry)
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
 
@@ -56,9 +55,10 @@ class Watcher:
     async def look(self, key: JobKey) -> None:
         """Everything that one job needs now."""
         view = self._store.view(key)
-        if view.job is None:
+        if view.job is None or not marks.is_ours(view.job):
             await self._look_at_nothing(view)
             return
+        await self._tell_ends(key, present=view.job)
         await self._executor.run(watching.link(view))
         request = watching.request(self._store.view(key), self._settings.cluster)
         self._requests.inc(sum(isinstance(command, Publish) for command in request))
@@ -67,7 +67,9 @@ class Watcher:
         await self._report(self._store.view(key))
 
     async def _ungate(self, view: WorkerView) -> None:
+        """Let pods start beside each other. What fails is tried again with the next look; the first error is raised."""
         free = asyncio.Semaphore(_CONCURRENT_UNGATES)
+        errors: list[SlicebusError] = []
 
         async def one(command: Command) -> None:
             async with free:
@@ -76,12 +78,16 @@ class Watcher:
                 except ConflictError as error:
                     # The pod changed or went; its own event brings the job back here.
                     _log.info("ungate.conflict", job=str(view.key), error=str(error))
+                except SlicebusError as error:
+                    errors.append(error)
                 else:
                     self._ungated.inc()
 
         async with asyncio.TaskGroup() as group:
             for command in watching.ungate(view):
                 group.create_task(one(command), name=f"ungate:{view.key}")
+        if errors:
+            raise errors[0]
 
     async def _report(self, view: WorkerView) -> None:
         """Publish the status when it has changed: an end at once, the rest not too often."""
@@ -103,23 +109,27 @@ class Watcher:
         """A job that is not there: was it deleted on the manager's order, or by somebody else?"""
         key = view.key
         self._reported.pop(key, None)
-        if await self._is_there(key):
+        found = view.job or await self._find(key)
+        if found is not None and (marks.is_ours(found) or found["metadata"]["uid"] in watching.linked(view)):
             raise ConflictError(f"{key} is there, the watch has not brought it yet")
-        buried = self._tombstones.named(key.kind, key.namespace, key.name)
-        for tombstone in buried:
-            answer = (tombstone.job.uid, tombstone.version)
-            if answer not in self._answered:
-                applied = Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True)
-                await self._executor.run([Publish(cluster=self._settings.cluster, message=applied)])
-                self._answered.add(answer)
+        await self._tell_ends(key, present=None)
         gone = watching.gone(view)
-        if gone is not None and gone.job.uid not in {tombstone.job.uid for tombstone in buried}:
+        ended = {tombstone.job.uid: tombstone.version for tombstone in self._tombstones.named(key)}
+        if gone is not None and ended.get(gone.job.uid, -1) < gone.spec_version:
             _log.info("job.gone", job=str(key))
             await self._executor.run([Publish(cluster=self._settings.cluster, message=gone)])
 
-    async def _is_there(self, key: JobKey) -> bool:
+    async def _tell_ends(self, key: JobKey, *, present: Manifest | None) -> None:
+        """Answer the deletes of jobs that had the name and are really gone: `present` is what has the name now."""
+        for tombstone in self._tombstones.named(key):
+            if self._tombstones.is_owed(tombstone) and not (present and marks.is_of(present, tombstone.job)):
+                applied = Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True)
+                await self._executor.run([Publish(cluster=self._settings.cluster, message=applied)])
+                self._tombstones.told(tombstone)
+
+    async def _find(self, key: JobKey) -> Manifest | None:
+        """What the API server has under the name: an empty cache is no evidence."""
         try:
-            await self._client.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
+            return await self._client.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
         except NotFoundError:
-            return False
-        return True
+            return None

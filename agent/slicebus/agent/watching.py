@@ -102,6 +102,11 @@ def gone(view: WorkerView) -> Status | None:
     return None
 
 
+def linked(view: WorkerView) -> set[str]:
+    """The UIDs under which the copies know their job."""
+    return {uid for copy in view.copies if (uid := marks.annotation(copy, kueue.JOB_UID_ANNOTATION))}
+
+
 def _runs(view: WorkerView, job: Manifest) -> bool:
     """Whether the job is ours, and neither going, suspended nor over."""
     return (

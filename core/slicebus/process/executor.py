@@ -55,12 +55,21 @@ class Executor:
                 case LookAgain(job=job, delay_s=delay_s):
                     self._look_again(job, delay_s)
 
+    async def refresh(self, resource: Resource, target: Manifest) -> None:
+        """Read an object again that the cache has, and forget it when it is gone."""
+        metadata = target["metadata"]
+        try:
+            self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
+        except NotFoundError:
+            self._drop(resource, target)
+
     async def _create(self, resource: Resource, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
         try:
             created = await self._client.create(resource, manifest, field_manager=self._component)
         except ConflictError:
-            await self._refresh(resource, metadata["name"], metadata.get("namespace"))
+            with suppress(NotFoundError):
+                self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
             raise
         self._keep(resource, created)
 
@@ -72,7 +81,7 @@ class Executor:
                 resource, name, namespace, _fenced(command), subresource=command.subresource
             )
         except ConflictError:
-            await self._refresh(resource, name, namespace)
+            await self.refresh(resource, command.target)
             raise
         except NotFoundError as error:
             self._drop(resource, command.target)
@@ -83,10 +92,6 @@ class Executor:
         metadata = target["metadata"]
         with suppress(NotFoundError):
             await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
-
-    async def _refresh(self, resource: Resource, name: str, namespace: str | None) -> None:
-        with suppress(NotFoundError):
-            self._keep(resource, await self._client.get(resource, name, namespace))
 
     def _keep(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)

@@ -1,6 +1,7 @@
 """Fixtures of these tests."""
 
+from unit.agent.worker import worker
 from unit.kube.loop_time import jumping, loop_time
 from unit.kube.servers import api
 
-__all__ = ["api", "jumping", "loop_time"]
+__all__ = ["api", "jumping", "loop_time", "worker"]

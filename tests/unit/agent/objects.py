@@ -15,7 +15,15 @@ EAST = ClusterName("east")
 REF = JobRef("batch/v1", "Job", "team", "train", "manager-uid")
 KEY = JobKey("Job", "team", "train")
 NOW = "2026-01-31T12:00:00Z"
-POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}], "restartPolicy": "Never"}
+ADMITTED = {
+    "type": "Admitted",
+    "status": "True",
+    "reason": "Admitted",
+    "message": "The workload is admitted",
+    "lastTransitionTime": NOW,
+}
+POD_SETS = [{"name": "main", "count": 1, "template": {"spec": POD}}]
 
 
 def a_job(
@@ -80,7 +88,7 @@ def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str 
             "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN},
             "annotations": annotations,
         },
-        "spec": {"podSets": []},
+        "spec": {"podSets": POD_SETS},
         **more,
     }
 
@@ -125,8 +133,8 @@ def a_spec(
         "apiVersion": kueue.API_VERSION,
         "kind": "Workload",
         "metadata": {"name": name, "namespace": "team", "uid": f"manager-{name}", "annotations": {}},
-        "spec": {"queueName": "queue", "podSets": [{"name": "main", "count": granted}]},
-        "status": {"clusterName": "east", "conditions": [{"type": "Admitted", "status": "True"}]},
+        "spec": {"queueName": "queue", "podSets": [POD_SETS[0] | {"count": granted}]},
+        "status": {"clusterName": "east", "conditions": [ADMITTED]},
     }
     flavors = {"main": PodSetFlavor({"pool": "spot"}, [{"key": "spot", "operator": "Exists"}])}
     fields = {"workload": workload, "manifest": manifest, "granted": {"main": granted}, "flavors": flavors}

@@ -11,7 +11,7 @@ from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, Suspend
 from slicebus.slices import kueue
-from unit.agent.objects import EAST, NOW, REF, a_copy, a_job, a_spec, a_view, short, shorts
+from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_spec, a_view, short, shorts
 
 Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
@@ -191,7 +191,7 @@ def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
         kueue.JOB_ANNOTATION: "Job/train",
     }
     assert "ownerReferences" not in metadata
-    assert create.manifest["spec"] == {"podSets": [{"name": "main", "count": 1}]}
+    assert create.manifest["spec"] == {"podSets": POD_SETS}
     assert "status" not in create.manifest
 
 

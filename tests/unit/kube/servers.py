@@ -11,6 +11,7 @@ from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES
 from slicebus.kube.standins import crds as ray_crds
 
+DEFINITIONS = (*custom_resource_definitions(), *custom_resource_definitions(ray_crds.__name__))
 NAMESPACE = "team"
 SYSTEM = "slicebus-system"
 
@@ -19,7 +20,7 @@ SYSTEM = "slicebus-system"
 async def api() -> AsyncIterator[KubeClient]:
     """A client of a fresh server that has the namespaces and the definitions."""
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
-        for definition in (*custom_resource_definitions(), *custom_resource_definitions(ray_crds.__name__)):
+        for definition in DEFINITIONS:
             await client.create(CRDS, definition)
         for name in (NAMESPACE, SYSTEM):
             await client.create(NAMESPACES, {"metadata": {"name": name}})

@@ -1,0 +1,259 @@
+"""Orders over a bus of this process: who may give them, what they leave on the cluster, what is answered."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent import marks
+from slicebus.bus.dead import DETAIL_HEADER, REASON_HEADER
+from slicebus.bus.memory import MemoryBus
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import EVENTS, JOBS
+from slicebus.proto.codec import encode
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Delete,
+    JobRef,
+    Lane,
+    Message,
+    Pending,
+    Refused,
+    Relabel,
+    Resync,
+    Suspend,
+)
+from slicebus.proto.topology import DEAD, DOWN, agent_queue, agent_topology
+from unit.agent.objects import EAST, KEY, REF, a_job, a_spec
+from unit.agent.test_watcher import plain
+from unit.agent.worker import Worker
+from unit.kube.servers import NAMESPACE
+
+
+class Manager:
+    """Gives orders, and waits until they are settled."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._broker = worker.broker
+        self._broker.declare(agent_topology(EAST))
+
+    async def order(self, *messages: Message, user: str = "manager", cluster: str = EAST, **changes: Any) -> None:
+        issuer = Issuer(epoch=1, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)
+        bus = MemoryBus(self._broker, user=user)
+        for message in messages:
+            wire = encode(issuer.envelope(message, ClusterName(cluster)), message)
+            wire = msgspec.structs.replace(wire, routing_key=f"{EAST}.{message.type}", **changes)
+            await bus.publish(DOWN, wire)
+        while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
+            await asyncio.sleep(0)
+
+    @property
+    def dead(self) -> list[tuple[str, str]]:
+        """Why messages are dead."""
+        headers = [entry.message.headers for entry in self._broker.queues[DEAD].ready]
+        return [(each[REASON_HEADER], each[DETAIL_HEADER]) for each in headers]
+
+    def _settled(self) -> bool:
+        queues = [self._broker.queues[agent_queue(EAST, lane)] for lane in Lane]
+        return not any(queue.ready or any(c.unsettled for c in queue.consumers) for queue in queues)
+
+
+@asynccontextmanager
+async def receiving(worker: Worker) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(worker.inbox.run(lane)) for lane in Lane]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def manager(worker: Worker) -> AsyncIterator[Manager]:
+    made = Manager(worker)
+    async with receiving(worker):
+        yield made
+
+
+def relabel(version: int = 2, grant: int = 5) -> Relabel:
+    return Relabel(job=REF, spec_version=version, from_workload="w1", to_workload="w2", granted={"main": grant})
+
+
+NEXT_SLICE = a_spec(2, "w2", granted=5, parallelism=1)
+
+
+async def standing(worker: Worker) -> tuple[Any, ...] | None:
+    """Where the job stands: its slice, its version, what it was granted, whether it is suspended."""
+    job = await worker.job()
+    if job is None:
+        return None
+    return marks.slice_of(job), marks.spec_version(job), marks.granted(job), job["spec"]["suspend"]
+
+
+STORIES: dict[str, tuple[list[Message], tuple[Any, ...] | None, list[str]]] = {
+    "a first spec": ([a_spec(1)], ("w1", 1, {"main": 1}, False), ["w1"]),
+    "twice": ([a_spec(1), a_spec(1)], ("w1", 1, {"main": 1}, False), ["w1"]),
+    "a scale-up": ([a_spec(1), NEXT_SLICE, relabel()], ("w2", 2, {"main": 5}, False), ["w2"]),
+    "the relabel comes first": ([a_spec(1), relabel(), NEXT_SLICE], ("w2", 2, {"main": 5}, False), ["w2"]),
+    "everything twice": (
+        [a_spec(1), a_spec(1), NEXT_SLICE, relabel(), NEXT_SLICE, relabel(), a_spec(1)],
+        ("w2", 2, {"main": 5}, False),
+        ["w2"],
+    ),
+    "the relabel is lost": ([a_spec(1), NEXT_SLICE], ("w1", 1, {"main": 1}, False), ["w1", "w2"]),
+    "a scale-down in place": ([a_spec(1, granted=5), a_spec(2, granted=3)], ("w1", 2, {"main": 3}, False), ["w1"]),
+    "suspended": ([a_spec(1), Suspend(job=REF, spec_version=2)], ("w1", 2, {}, True), ["w1"]),
+    "suspended, and let on": (
+        [a_spec(1), Suspend(job=REF, spec_version=2), a_spec(3, granted=4)],
+        ("w1", 3, {"main": 4}, False),
+        ["w1"],
+    ),
+    "suspended late": (
+        [a_spec(3, granted=4), Suspend(job=REF, spec_version=2)],
+        ("w1", 3, {"main": 4}, False),
+        ["w1"],
+    ),
+    "deleted": ([a_spec(1), Delete(job=REF, spec_version=2)], None, []),
+    "deleted, and a late spec": ([a_spec(1), Delete(job=REF, spec_version=2), a_spec(1)], None, []),
+    "deleted before it was created": ([Delete(job=REF, spec_version=2), a_spec(1), a_spec(2)], None, []),
+    "deleted, and a late relabel": ([a_spec(1), Delete(job=REF, spec_version=3), relabel(2)], None, []),
+    "deleted, and held again": (
+        [a_spec(1), Delete(job=REF, spec_version=2), a_spec(3)],
+        ("w1", 3, {"main": 1}, False),
+        ["w1"],
+    ),
+    "deleted, held again, and the delete once more": (
+        [a_spec(1), Delete(job=REF, spec_version=2), a_spec(3), Delete(job=REF, spec_version=2)],
+        ("w1", 3, {"main": 1}, False),
+        ["w1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("messages", "expected", "copies"), STORIES.values(), ids=STORIES.keys())
+async def test_a_story(
+    worker: Worker, manager: Manager, messages: list[Message], expected: tuple[Any, ...] | None, copies: list[str]
+) -> None:
+    for message in messages:
+        await manager.order(message)
+        await worker.sync()
+    assert await standing(worker) == expected
+    assert sorted(await worker.copies()) == copies
+    assert manager.dead == []
+
+
+async def test_a_tombstone_outlives_a_restart(worker: Worker, manager: Manager) -> None:
+    await manager.order(a_spec(1), Delete(job=REF, spec_version=2))
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    successor = Manager(again)
+    async with receiving(again):
+        await successor.order(a_spec(1))
+    assert await worker.job() is None
+
+
+async def test_an_end_is_not_answered_while_the_job_is_there(worker: Worker, manager: Manager) -> None:
+    await manager.order(a_spec(1))
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": ["example.com/slow"]}}))
+    await worker.sync()
+    await manager.order(Delete(job=REF, spec_version=2))
+    await worker.sync()
+    worker.said.clear()
+    await manager.order(a_spec(1))
+    assert worker.said == []
+    assert worker.looked[-1] == KEY
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": None}}))
+    await worker.sync()
+    assert await worker.look() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
+
+
+async def test_what_is_applied_is_reported_and_looked_at(worker: Worker, manager: Manager) -> None:
+    await manager.order(a_spec(1))
+    assert worker.said == [Applied(job=REF, workload="w1", spec_version=1)]
+    assert worker.looked == [KEY]
+
+
+async def test_a_job_that_was_there_before_is_left_alone_until_it_goes(worker: Worker, manager: Manager) -> None:
+    theirs = await worker.client.create(JOBS, plain(a_job(7, ours=False)))
+    for version in (1, 2):
+        await manager.order(a_spec(version))
+        [refused] = worker.said
+        assert isinstance(refused, Refused)
+        assert (refused.reason, refused.spec_version) == ("JobExists", version)
+        assert await worker.job() == theirs
+        worker.said.clear()
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    await manager.order(a_spec(2))
+    assert await standing(worker) == ("w1", 2, {"main": 1}, False)
+
+
+async def test_a_spec_that_the_server_refuses_is_answered(worker: Worker, manager: Manager) -> None:
+    bad = a_spec(1)
+    bad.manifest["spec"]["parallelism"] = -1
+    bad.workload["metadata"]["name"] = "Not A Name"
+    await manager.order(bad)
+    [refused] = worker.said
+    assert isinstance(refused, Refused)
+    assert refused.reason == "Invalid"
+    assert manager.dead == []
+
+
+async def test_a_notice_is_an_event_on_the_job(worker: Worker, manager: Manager) -> None:
+    await manager.order(a_spec(1))
+    notice = Pending(
+        job=REF,
+        workload="w2",
+        worker_uid="u",
+        worker_generation=2,
+        wanted={"main": 5},
+        reason="Pending",
+        message="4 cpu short",
+        since="2026-01-31T12:00:00Z",
+    )
+    await manager.order(notice)
+    [event] = (await worker.client.list(EVENTS, namespace=NAMESPACE)).items
+    assert (event["reason"], event["involvedObject"]["name"]) == ("Pending", "train")
+
+
+async def test_the_manager_may_ask_for_everything(worker: Worker, manager: Manager) -> None:
+    await manager.order(Resync(reason="reconnected"))
+    assert worker.resyncs == ["resync"]
+
+
+OTHER_KIND = JobRef("v1", "Pod", "team", "train", "u")
+REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
+    "another user": (a_spec(1), {"user": "mallory"}, "wrong-user", "only 'manager' does"),
+    "another cluster": (a_spec(1), {"cluster": "west"}, "malformed", "west"),
+    "another kind": (Delete(job=OTHER_KIND, spec_version=1), {}, "refused", "no job kind 'Pod'"),
+    "no JSON": (a_spec(1), {"body": b"{"}, "malformed", "not JSON"),
+    "no shape": (Delete(job=REF, spec_version=1), {"body": b"{}"}, "malformed", "job"),
+}
+
+
+@pytest.mark.parametrize(("message", "how", "reason", "detail"), REFUSED.values(), ids=REFUSED.keys())
+async def test_what_must_not_be_acted_on_is_dead_with_its_reason(
+    worker: Worker, manager: Manager, message: Message, how: dict[str, Any], reason: str, detail: str
+) -> None:
+    await manager.order(message, **how)
+    [(said, text)] = manager.dead
+    assert said == reason
+    assert detail in text
+    assert worker.looked == []
+    assert await worker.job() is None
+
+
+async def test_a_relabel_of_somebody_elses_job_is_dead(worker: Worker, manager: Manager) -> None:
+    theirs = await worker.client.create(JOBS, plain(a_job(ours=False)))
+    worker.store.cache_of(JOBS).put(theirs)
+    await manager.order(relabel())
+    assert [reason for reason, _ in manager.dead] == ["refused"]
+    assert await worker.job() == theirs

@@ -1,0 +1,131 @@
+"""Tombstones: written before anything is deleted, read after a restart, not kept for ever."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent.tombstones import NAME, Tombstone, Tombstones
+from slicebus.agent.views import JobKey
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CONFIGMAPS
+from slicebus.proto.errors import UnavailableError
+from slicebus.proto.messages import JobRef
+from unit.agent.objects import KEY, REF
+from unit.kube.servers import SYSTEM
+
+DAY_S = 24 * 3600
+
+
+def a_ref(uid: str, name: str = "train") -> JobRef:
+    return JobRef("batch/v1", "Job", "team", name, uid)
+
+
+async def loaded(api: KubeClient) -> Tombstones:
+    tombstones = Tombstones(api, SYSTEM)
+    await tombstones.load()
+    return tombstones
+
+
+async def stored(api: KubeClient) -> dict[str, str]:
+    return (await api.get(CONFIGMAPS, NAME, SYSTEM)).get("data") or {}
+
+
+async def test_the_first_start_makes_the_config_map(api: KubeClient) -> None:
+    tombstones = await loaded(api)
+    assert await stored(api) == {}
+    assert tombstones.of(REF) is None
+    assert tombstones.named(KEY) == []
+
+
+async def test_an_end_is_known_after_a_restart(api: KubeClient) -> None:
+    await (await loaded(api)).bury(REF, 3)
+    tombstone = (await loaded(api)).of(REF)
+    assert tombstone is not None
+    assert (tombstone.job, tombstone.version) == (REF, 3)
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(3, 5, 5), (3, 3, 3), (5, 3, 5)], ids=["up", "same", "down"])
+async def test_the_version_only_grows(api: KubeClient, first: int, second: int, expected: int) -> None:
+    tombstones = await loaded(api)
+    await tombstones.bury(REF, first)
+    await tombstones.bury(REF, second)
+    for each in (tombstones, await loaded(api)):
+        found = each.of(REF)
+        assert found is not None
+        assert found.version == expected
+
+
+async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
+    tombstones = await loaded(api)
+    for uid, name in (("u1", "train"), ("u2", "train"), ("u3", "other")):
+        await tombstones.bury(a_ref(uid, name), 2)
+    assert sorted(t.job.uid for t in tombstones.named(KEY)) == ["u1", "u2"]
+    assert [t.job.uid for t in tombstones.named(JobKey("Job", "team", "other"))] == ["u3"]
+    assert tombstones.named(JobKey("RayJob", "team", "train")) == []
+
+
+async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("503")
+
+    tombstones = await loaded(api)
+    monkeypatch.setattr(api, "patch", unavailable)
+    with pytest.raises(UnavailableError):
+        await tombstones.bury(REF, 3)
+    assert tombstones.of(REF) is None
+
+
+async def bury_at(api: KubeClient, *ages_s: int) -> None:
+    """Tombstones that are so old."""
+    now = int(time.time())
+    data = {
+        f"old-{number}": msgspec.json.encode(Tombstone(a_ref(f"old-{number}"), 1, now - age)).decode()
+        for number, age in enumerate(ages_s)
+    }
+    await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": data}))
+
+
+async def test_after_a_day_they_go_with_the_next_one(api: KubeClient) -> None:
+    await loaded(api)
+    await bury_at(api, DAY_S + 60, DAY_S - 60)
+    tombstones = await loaded(api)
+    await tombstones.bury(REF, 3)
+    assert sorted(await stored(api)) == ["manager-uid", "old-1"]
+    assert tombstones.of(a_ref("old-0")) is None
+    assert tombstones.of(a_ref("old-1")) is not None
+
+
+async def test_many_ends_at_once_with_some_that_have_expired(api: KubeClient) -> None:
+    await loaded(api)
+    await bury_at(api, DAY_S + 60, DAY_S + 61, DAY_S + 62)
+    tombstones = await loaded(api)
+    await asyncio.gather(*(tombstones.bury(a_ref(f"u{number}"), 2) for number in range(8)))
+    assert sorted(await stored(api)) == [f"u{number}" for number in range(8)]
+
+
+async def test_the_oldest_go_where_there_are_too_many(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slicebus.agent.tombstones._MOST", 3)
+    await loaded(api)
+    await bury_at(api, 30, 10, 20)
+    tombstones = await loaded(api)
+    await tombstones.bury(REF, 3)
+    assert sorted(await stored(api)) == ["manager-uid", "old-1", "old-2"]
+
+
+async def test_the_manager_is_owed_an_answer_until_it_was_told(api: KubeClient) -> None:
+    tombstones = await loaded(api)
+    await tombstones.bury(REF, 3)
+    [first] = tombstones.named(KEY)
+    assert tombstones.is_owed(first)
+    tombstones.told(first)
+    assert not tombstones.is_owed(first)
+    await tombstones.bury(REF, 3)
+    assert tombstones.is_owed(first), "it has asked again"
+    await tombstones.bury(REF, 4)
+    tombstones.told(first)
+    [second] = tombstones.named(KEY)
+    assert tombstones.is_owed(second), "what it was told is not the newest"
+    assert (await loaded(api)).is_owed(second), "nobody knows after a restart"

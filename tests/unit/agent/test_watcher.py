@@ -1,0 +1,301 @@
+"""A look at a job, on an API server of this process: what is said, what is written, and what is left alone."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.agent import marks
+from slicebus.agent.views import JobKey
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.proto.errors import ConflictError, UnavailableError
+from slicebus.proto.messages import Applied, JobPhase, JobRef, ScaleRequest, Status
+from slicebus.slices import kueue
+from slicebus.slices.ungate import is_gated
+from unit.agent.objects import REF, a_copy, a_job, a_pod
+from unit.agent.worker import Worker, types
+from unit.kube.loop_time import LoopTime
+from unit.kube.servers import NAMESPACE
+
+NEXT = JobRef("batch/v1", "Job", "team", "train", "next-uid")
+
+
+def plain(manifest: Any) -> Any:
+    """A manifest as somebody creates it."""
+    dropped = ("uid", "resourceVersion", "generation")
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in dropped}
+    return manifest | {"metadata": metadata}
+
+
+async def given_job(worker: Worker, **how: Any) -> Any:
+    return await worker.create(JOBS, plain(a_job(**how)))
+
+
+async def given_pods(worker: Worker, *pods: Any) -> None:
+    for pod in pods:
+        await worker.create(PODS, plain(pod))
+
+
+async def patch_job(worker: Worker, body: Any, subresource: str = "") -> None:
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch(body), subresource=subresource)
+    await worker.sync()
+
+
+async def delete_job(worker: Worker) -> None:
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    await worker.sync()
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worker) -> None:
+    await given_job(worker)
+    assert types(await worker.look()) == ["status"]
+    assert await worker.look() == []
+    await worker.sync()
+    assert await worker.look() == []
+
+
+async def test_a_resize_is_asked_for_once_also_after_a_restart(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.look()
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
+    assert (request.granted, request.wanted) == ({"main": 1}, {"main": 5})
+    await worker.sync()
+    assert await worker.look() == []
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    assert types(await again.look()) == ["status"]
+
+
+async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+    await given_job(worker, parallelism=5)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert types(await worker.look()) == ["scale-request", "status"]
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+async def gated(worker: Worker) -> list[str]:
+    pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
+    return sorted(pod["metadata"]["name"] for pod in pods if is_gated(pod))
+
+
+async def test_pods_start_up_to_what_is_granted_and_no_further(worker: Worker) -> None:
+    await given_job(worker, parallelism=5, granted=3, requested=None)
+    await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
+    await worker.look()
+    assert await gated(worker) == ["p3", "p4"]
+    await worker.look()
+    assert await gated(worker) == ["p3", "p4"]
+
+
+async def test_a_pod_that_has_changed_holds_up_no_other(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
+    await worker.look()
+    assert await gated(worker) == ["a"]
+    await worker.look()
+    assert await gated(worker) == []
+
+
+async def test_a_server_that_fails_while_pods_start_is_tried_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    patch = worker.client.patch
+
+    async def failing(resource: Any, name: str, *rest: Any, **more: Any) -> Any:
+        if resource is PODS and name == "a":
+            raise UnavailableError("503")
+        return await patch(resource, name, *rest, **more)
+
+    monkeypatch.setattr(worker.client, "patch", failing)
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    assert await gated(worker) == ["a"]
+    monkeypatch.setattr(worker.client, "patch", patch)
+    await worker.look()
+    assert await gated(worker) == []
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+async def test_reports_of_a_running_job_keep_their_distance(worker: Worker, loop_time: LoopTime) -> None:
+    await given_job(worker)
+    assert types(await worker.look()) == ["status"]
+    await patch_job(worker, {"status": {"active": 1}}, "status")
+    await loop_time.advance(0.1)
+    assert await worker.look() == []
+    assert not worker.queue.idle, "it is due later"
+    await patch_job(worker, {"status": {"active": 2}}, "status")
+    await loop_time.advance(0.5)
+    [status] = await worker.look()
+    assert isinstance(status, Status)
+    assert status.job_status == {"active": 2}
+
+
+async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) -> None:
+    await given_job(worker)
+    await worker.look()
+    await patch_job(worker, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "status")
+    [status] = await worker.look()
+    assert isinstance(status, Status)
+    assert status.phase is JobPhase.SUCCEEDED
+
+
+async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+    await given_job(worker)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert types(await worker.look()) == ["status"]
+
+
+async def test_when_the_manager_asks_every_job_is_reported_again(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.look()
+    worker.watcher.forget_reports()
+    assert not worker.queue.idle
+    assert types(await worker.look()) == ["status"]
+
+
+# --- ends -----------------------------------------------------------------------------------------------------------
+
+
+async def linked_copy(worker: Worker, *, version: int = 1) -> None:
+    """The copy of a job that is there, or was."""
+    await worker.create(WORKLOADS, plain(a_copy(version=version)))
+
+
+def deleted(version: int, job: JobRef = REF) -> Applied:
+    return Applied(job=job, workload="", spec_version=version, deleted=True)
+
+
+async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await delete_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
+
+
+async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:
+    await linked_copy(worker)
+    assert await worker.look() == []
+
+
+async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    worker.store.cache_of(JOBS).replace([], "999999")
+    with pytest.raises(ConflictError, match="is there"):
+        await worker.look()
+
+
+async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.tombstones.bury(REF, 2)
+    assert types(await worker.look()) == ["status"]
+    await delete_job(worker)
+    assert await worker.look() == [deleted(2)]
+    assert await worker.look() == []
+
+
+async def test_a_delete_that_was_asked_for_again_is_answered_again(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_an_answer_that_was_not_confirmed_is_given_again(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_the_manager_deleted_is_not_reported_as_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await worker.tombstones.bury(REF, 2)
+    await delete_job(worker)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_came_back_and_was_deleted_by_somebody_is_gone(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    await worker.look()
+    await given_job(worker, version=3)
+    await linked_copy(worker, version=3)
+    await worker.look()
+    await delete_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert gone.phase is JobPhase.GONE
+
+
+async def test_a_delete_is_answered_although_the_next_job_has_the_name(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    await given_job(worker, of=NEXT)
+    assert deleted(2) in await worker.look()
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["a Job, of which only ours are watched", "it is in the cache"])
+async def test_a_delete_is_answered_although_somebody_elses_job_has_the_name(worker: Worker, watched: bool) -> None:
+    await worker.tombstones.bury(REF, 2)
+    foreign = await given_job(worker, ours=False)
+    if watched:
+        worker.store.cache_of(JOBS).put(foreign)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: Worker) -> None:
+    ref, key = JobRef("ray.io/v1", "RayCluster", "team", "ray", "ray-uid"), JobKey("RayCluster", "team", "ray")
+    await worker.tombstones.bury(ref, 2)
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray", "namespace": "team"},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": a_job()["spec"]["template"]}},
+    }
+    await worker.create(RAYCLUSTERS, cluster)
+    await worker.watcher.look(key)
+    assert worker.said == [deleted(2, ref)]
+
+
+async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: None}}})
+    with pytest.raises(ConflictError):
+        await worker.look()
+    await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN}}, "spec": {"parallelism": 3}})
+    assert types(await worker.look()) == ["scale-request", "status"]
+
+
+async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
+    job = await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    copy = await worker.client.get(WORKLOADS, "w1", NAMESPACE)
+    assert marks.annotation(copy, kueue.JOB_UID_ANNOTATION) == job["metadata"]["uid"]

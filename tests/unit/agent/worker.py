@@ -1,0 +1,121 @@
+"""An agent's parts on an API server and a bus of this process, without its loops: a test says when what happens."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slicebus.agent.inbox import Inbox
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.store import SELECTORS, Store
+from slicebus.agent.tombstones import Tombstones
+from slicebus.agent.views import JobKey
+from slicebus.agent.watcher import Watcher
+from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, WORKLOADS, Resource
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.process.commands import Publish
+from slicebus.process.executor import Executor
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import SlicebusError
+from slicebus.proto.messages import JobRef, Manifest, Message
+from unit.agent.objects import EAST, KEY
+from unit.kube.servers import NAMESPACE, SYSTEM
+
+SETTINGS = AgentSettings(cluster=EAST, amqp_url="memory://east@test", namespace=SYSTEM, manager_user="manager")
+
+
+class Worker:
+    """What an agent is made of."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.store = Store()
+        self.tombstones = Tombstones(client, SYSTEM)
+        self.queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        self.said: list[Message] = []
+        self.refuses: SlicebusError | None = None
+        self.executor = Executor(
+            client=client,
+            caches=self.store.cache_of,
+            publish=self._publish,
+            look_again=self._look_again,
+            component="slicebus-agent",
+        )
+        self.watcher = Watcher(
+            SETTINGS,
+            client=client,
+            store=self.store,
+            executor=self.executor,
+            tombstones=self.tombstones,
+            queue=self.queue,
+            registry=CollectorRegistry(),
+        )
+        self.broker = MemoryBroker()
+        self.looked: list[JobKey] = []
+        self.resyncs: list[str] = []
+        self.inbox = Inbox(
+            SETTINGS,
+            bus=MemoryBus(self.broker, user="east"),
+            store=self.store,
+            executor=self.executor,
+            tombstones=self.tombstones,
+            look=self.looked.append,
+            resync=lambda: self.resyncs.append("resync"),
+        )
+
+    async def sync(self) -> None:
+        """Bring every cache up to date, as the watches do."""
+        for resource, cache in self.store.caches():
+            page = await self.client.list(resource, labels=SELECTORS[resource])
+            cache.replace(page.items, page.resource_version)
+
+    async def look(self) -> list[Message]:
+        """What is said in one look at the job."""
+        before = len(self.said)
+        await self.watcher.look(KEY)
+        return self.said[before:]
+
+    async def job(self) -> Manifest | None:
+        """The job on the server."""
+        return next(iter((await self.client.list(JOBS, namespace=NAMESPACE)).items), None)
+
+    async def copies(self) -> list[str]:
+        """The names of the Workload copies on the server."""
+        found = (await self.client.list(WORKLOADS, namespace=NAMESPACE)).items
+        return [copy["metadata"]["name"] for copy in found]
+
+    async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
+        """Make an object with its status, and let the caches know."""
+        made = await self.client.create(resource, manifest)
+        if manifest.get("status"):
+            version = {"resourceVersion": made["metadata"]["resourceVersion"]}
+            body = manifest | {"metadata": made["metadata"] | version}
+            made = await self.client.replace(resource, body, subresource="status")
+        await self.sync()
+        return made
+
+    async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
+        await asyncio.sleep(0)
+        if self.refuses:
+            raise self.refuses
+        self.said.append(command.message)
+
+    def _look_again(self, job: JobRef, delay_s: float) -> None:
+        raise AssertionError("an agent has the watch")
+
+
+@pytest.fixture
+async def worker(api: KubeClient) -> Worker:
+    """An agent that has read its tombstones."""
+    made = Worker(api)
+    await made.tombstones.load()
+    await made.sync()
+    return made
+
+
+def types(messages: Any) -> list[str]:
+    """The types of messages."""
+    return [message.type for message in messages]
