@@ -16,7 +16,7 @@ from slicebus.manager import verdicts
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.store import Store, owner_ref
 from slicebus.process.executor import Executor
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.slices.admission import Admit, Decision, Snapshot, cycle
 from slicebus.slices.placement import Cluster
 from slicebus.slices.quota import LocalQueue, ResourceFlavor
@@ -92,6 +92,10 @@ class Admitter:
                 version = workload["metadata"]["resourceVersion"]
                 self._uncertain[decision.key] = _Uncertain(decision, version)
             return False
+        except PermanentError as error:
+            # One object that the server refuses must not end the admission of all others.
+            _log.error("admission.refused", slice=decision.key, error=str(error))
+            return True
         if isinstance(decision, Admit):
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
         return True

@@ -48,6 +48,8 @@ class Inbox:
         self._look = look
         self.heard_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
+        self._newest: dict[tuple[ClusterName, JobRef], tuple[int, int]] = {}
+        """Epoch and sequence of the last status of each job."""
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
         )
@@ -85,7 +87,7 @@ class Inbox:
             case Refused():
                 return intake.refused(self._store.view(_known(message.job)), message, envelope, now=now)
             case Status():
-                return intake.status(self._store.view(_known(message.job)), message, envelope, now=now)
+                return self._decide_status(envelope, message, now)
             case Inventory():
                 return []
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
@@ -98,6 +100,18 @@ class Inbox:
             return fleet.hello(cluster, message, envelope, now=now)
         assert isinstance(message, Heartbeat)
         return fleet.heartbeat(cluster, message, envelope, now=now)
+
+    def _decide_status(self, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
+        """A status that was put back may come after a newer one of its job, and is then no longer true."""
+        view, key = self._store.view(_known(message.job)), (envelope.cluster, message.job)
+        if view.job is None:
+            self._newest.pop(key, None)
+            return []
+        at = envelope.epoch, envelope.sequence
+        if at < self._newest.get(key, at):
+            return []
+        self._newest[key] = at
+        return intake.status(view, message, envelope, now=now)
 
     def _deliver_again(self, cluster: ClusterName) -> None:
         """An agent that has just started may not have what was published to the one before it."""
