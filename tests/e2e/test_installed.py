@@ -48,7 +48,12 @@ async def fleet(
     manager, east = control_plane.clusters["manager"], control_plane.clusters["east"]
     values: dict[str, dict[str, object]] = {
         "manager": {"amqp": {"url": rabbitmq.url(vhost, "manager", "manager")}},
-        "agent": {"amqp": {"url": rabbitmq.url(vhost, "east", "east")}, "cluster": "east", "managerUser": "manager"},
+        "agent": {
+            "amqp": {"url": rabbitmq.url(vhost, "east", "east")},
+            "cluster": "east",
+            "managerUser": "manager",
+            "heartbeatSeconds": 1,
+        },
     }
     roles = {}
     for command, cluster in (("manager", manager), ("agent", east)):

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from support.rabbitmq import SERVER, RabbitBroker
 _numbers = itertools.count(1)
 SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
 """Kueue's and KubeRay's own definitions, where they lie beside the checkout; else the project's subset is used."""
+NEEDED_CRDS = (
+    "kueue.x-k8s.io_workloads",
+    "kueue.x-k8s.io_clusterqueues",
+    "kueue.x-k8s.io_localqueues",
+    "kueue.x-k8s.io_resourceflavors",
+    "ray.io_rayclusters",
+    "ray.io_rayjobs",
+)
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +62,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
     try:
         plane.start()
-        for cluster, kind in itertools.product(plane.clusters.values(), ("kueue", "ray")):
-            if (SHARED_CRDS / kind).is_dir():
-                cluster.kubectl("apply", "--server-side", "-f", str(SHARED_CRDS / kind))
+        definitions = [str(path) for kind in NEEDED_CRDS for path in SHARED_CRDS.glob(f"*/{kind}.yaml")]
+        if definitions:
+            with ThreadPoolExecutor() as pool:
+                create = ("create", "--validate=false", *(f"--filename={path}" for path in definitions))
+                list(pool.map(lambda cluster: cluster.kubectl(*create), plane.clusters.values()))
         yield plane
     finally:
         plane.stop()

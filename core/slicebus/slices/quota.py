@@ -140,11 +140,6 @@ def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
     return used
 
 
-def usage_by_queue(held: Mapping[str, Slice]) -> dict[str, Usage]:
-    """What slices use, by ClusterQueue."""
-    return total_by_queue(usage_by_chain(held.values()))
-
-
 def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> dict[str, Usage]:
     """The sum over all chains, by ClusterQueue."""
     used: dict[str, Usage] = {}

@@ -12,7 +12,6 @@ from slicebus.slices.quota import (
     holders,
     total_by_queue,
     usage_by_chain,
-    usage_by_queue,
 )
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_pod_set, a_slice, admitted, replacement, with_counts
@@ -159,7 +158,7 @@ def total_without_zeros(slices: list[Slice]) -> dict[str, dict[Any, int]]:
 def test_flavors_and_resources_are_counted_apart() -> None:
     pod_sets = (a_pod_set("a", 2, {"cpu": 1000, "memory": 10}), a_pod_set("b", 1, {"cpu": 500}))
     slice = admitted(a_slice("s1", pod_sets=pod_sets), flavor="spot")
-    assert usage_by_queue(holders([slice, OTHER])) == {"cq": {("spot", "cpu"): 2500, ("spot", "memory"): 20, CPU: 2000}}
+    assert total_by_queue(usage_by_chain([slice, OTHER])) == {"cq": {("spot", "cpu"): 2500, ("spot", "memory"): 20, CPU: 2000}}
 
 
 @pytest.mark.parametrize(
