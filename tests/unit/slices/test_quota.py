@@ -158,7 +158,8 @@ def total_without_zeros(slices: list[Slice]) -> dict[str, dict[Any, int]]:
 def test_flavors_and_resources_are_counted_apart() -> None:
     pod_sets = (a_pod_set("a", 2, {"cpu": 1000, "memory": 10}), a_pod_set("b", 1, {"cpu": 500}))
     slice = admitted(a_slice("s1", pod_sets=pod_sets), flavor="spot")
-    assert total_by_queue(usage_by_chain([slice, OTHER])) == {"cq": {("spot", "cpu"): 2500, ("spot", "memory"): 20, CPU: 2000}}
+    used = total_by_queue(usage_by_chain([slice, OTHER]))
+    assert used == {"cq": {("spot", "cpu"): 2500, ("spot", "memory"): 20, CPU: 2000}}
 
 
 @pytest.mark.parametrize(
