@@ -36,7 +36,10 @@ class QueueDepth(msgspec.Struct, frozen=True):
 
 
 class Delivery(Protocol):
-    """One message in the hands of a consumer, to be settled exactly once."""
+    """One message in the hands of a consumer, to be settled exactly once.
+
+    Where the connection has broken since, settling does nothing: the message is delivered again.
+    """
 
     @property
     def message(self) -> WireMessage:

@@ -1,5 +1,7 @@
 """Messages between slicebus and aio-pika."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import aio_pika
@@ -9,7 +11,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from slicebus.bus.dead import dead_copy
 from slicebus.bus.rabbitmq_failures import translated
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import DeadReason
+from slicebus.proto.errors import DeadReason, UnavailableError
 from slicebus.proto.topology import DEAD
 
 if TYPE_CHECKING:
@@ -78,15 +80,11 @@ class RabbitDelivery:
 
     async def ack(self) -> None:
         """Settle it."""
-        if not self._is_stale():
-            with translated("ack"):
-                await self._incoming.ack()
+        await self._settle("ack", self._incoming.ack)
 
     async def requeue(self) -> None:
         """Put it back."""
-        if not self._is_stale():
-            with translated("requeue"):
-                await self._incoming.nack(requeue=True)
+        await self._settle("requeue", partial(self._incoming.nack, requeue=True))
 
     async def dead_letter(self, reason: DeadReason, detail: str) -> None:
         """Publish a copy with the reason to the dead-letter exchange, then settle it."""
@@ -95,8 +93,17 @@ class RabbitDelivery:
         await self._bus.publish(DEAD, dead_copy(self._message, queue=self._queue, reason=reason, detail=detail))
         await self.ack()
 
+    async def _settle(self, what: str, settle: Callable[[], Awaitable[None]]) -> None:
+        """A connection that breaks settles nothing: the broker delivers again, to whoever consumes next."""
+        try:
+            if not self._is_stale():
+                with translated(what):
+                    await settle()
+        except UnavailableError as error:
+            _log.info("delivery.unsettled", queue=self._queue, message_id=self._message.message_id, error=str(error))
+
     def _is_stale(self) -> bool:
-        """Whether the channel is gone: then the broker delivers the message again, to whoever consumes next."""
+        """Whether the channel is gone, and with it the delivery."""
         if self._channel.is_closed:
             _log.info("delivery.stale", queue=self._queue, message_id=self._message.message_id)
             return True

@@ -73,6 +73,7 @@ async def test_a_killed_broker_loses_nothing_that_was_confirmed(rabbitmq: Rabbit
     await publishing
 
     async def all_there() -> bool:
+        assert not consuming.done(), consuming.result()
         return confirmed <= received
 
     await eventually(all_there, "every confirmed message was received", within_s=60)
