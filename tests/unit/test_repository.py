@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slicebus.agent.settings import VARIABLES as AGENT_VARIABLES
-from slicebus.manager.settings import VARIABLES as MANAGER_VARIABLES
+from slicebus.agent.settings import AgentSettings
+from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import DeadReason
 from slicebus.slices import kueue
 
@@ -125,7 +125,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_the_reference_names_every_setting_annotation_and_reason() -> None:
     text = (TOP / "docs" / "reference.md").read_text()
-    names = {*AGENT_VARIABLES.values(), *MANAGER_VARIABLES.values(), *DeadReason}
+    names = {*AgentSettings.variables.values(), *ManagerSettings.variables.values(), *DeadReason}
     names |= {value for value in vars(kueue).values() if isinstance(value, str) and value.startswith("slicebus.dev/")}
     assert not {name for name in names if f"`{name}`" not in text}
 

@@ -7,7 +7,6 @@ from functools import partial
 from importlib.metadata import version
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from slicebus.agent.capacity import capacity, used
 from slicebus.agent.inbox import Inbox
@@ -17,57 +16,36 @@ from slicebus.agent.store import SELECTORS, Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
-from slicebus.bus.contract import Bus
 from slicebus.kube.cache import Cache
-from slicebus.kube.client import KubeClient
-from slicebus.kube.lease import LeaderElection
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
-from slicebus.process.role import run_role
+from slicebus.process.role import Role, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.errors import TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Heartbeat, Hello, JobRef, Lane, Message
-from slicebus.proto.topology import agent_topology
+from slicebus.proto.topology import Topology, agent_topology
 
 _log = structlog.get_logger()
-COMPONENT = "slicebus-agent"
-"""Names the Lease, and who writes and tells."""
 _LOOK_FOR_CRD_S = 60.0
 
 
-class Agent:
-    """One agent, on a connected client and bus that its caller closes."""
+class Agent(Role[AgentSettings]):
+    """One agent."""
 
-    def __init__(self, settings: AgentSettings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
-        self._settings = settings
-        self._client = client
-        self._bus = bus
-        self._registry = registry
-        self.speaking = asyncio.Event()
+    component = "slicebus-agent"
 
-    async def run(self) -> None:
-        """Wait for the lease, then speak for the cluster until cancelled. Raises LeaseLost in an exception group."""
-        lease = LeaderElection(
-            self._client,
-            namespace=self._settings.namespace,
-            name=COMPONENT,
-            identity=self._settings.identity,
-            duration_s=self._settings.lease_duration_s,
-            renew_s=self._settings.lease_renew_s,
-        )
-        epoch = await lease.acquire()
-        await self._bus.declare(agent_topology(self._settings.cluster))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(lease.hold(), name="lease")
-            group.create_task(self._speak(epoch), name="speak")
+    def topology(self) -> Topology:
+        """The queues and exchanges that this role uses."""
+        return agent_topology(self._settings.cluster)
 
-    async def _speak(self, epoch: int) -> None:
+    async def lead(self, epoch: int) -> None:
+        """Speak for the cluster until cancelled."""
         store, tombstones = Store(), Tombstones(self._client, self._settings.namespace)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
@@ -77,7 +55,7 @@ class Agent:
             caches=store.cache_of,
             publish=publisher.publish,
             look_again=lambda ref, delay_s: queue.add_after(_key(ref), delay_s),
-            component=COMPONENT,
+            component=self.component,
         )
         watcher = Watcher(
             self._settings,
@@ -106,7 +84,7 @@ class Agent:
             await self._say(publisher, await self._hello())
             store.on_change(queue.add)
             _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
-            self.speaking.set()
+            self.leading.set()
             group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
             group.create_task(self._beat(publisher, store), name="heartbeat")
             for lane in Lane:
@@ -153,12 +131,6 @@ def run() -> None:
     async def main() -> None:
         settings = AgentSettings.from_env(os.environ)
         configure_logging(format=settings.log_format, level=settings.log_level)
-        await run_role(
-            partial(Agent, settings),
-            name=f"slicebus-agent {settings.cluster} {settings.identity}",
-            amqp_url=settings.amqp_url,
-            kubeconfig=settings.kubeconfig,
-            health_address=settings.health_address,
-        )
+        await run_role(Agent, settings, name=f"slicebus-agent {settings.cluster} {settings.identity}")
 
     run_process(main)

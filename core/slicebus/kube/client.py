@@ -83,27 +83,21 @@ class KubeClient:
         self._timeouts = timeouts
 
     @classmethod
-    def from_url(cls, url: str, *, token: str | None = None, ca_file: str | None = None) -> Self:
-        """A server by its URL, without a kubeconfig."""
-        configuration = Configuration(host=url, ssl_ca_cert=ca_file)
-        if token:
-            configuration.api_key = {"BearerToken": f"Bearer {token}"}
-        return cls(ApiClient(configuration))
+    def from_url(cls, url: str) -> Self:
+        """A server that asks nobody who they are."""
+        return cls(ApiClient(Configuration(host=url)))
 
     @classmethod
     async def from_kubeconfig(
         cls,
         path: str | Path | None = None,
         *,
-        context: str | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
         """A server by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
         configuration = Configuration()
         try:
-            await config.load_kube_config(
-                str(path) if path else None, context=context, client_configuration=configuration
-            )
+            await config.load_kube_config(str(path) if path else None, client_configuration=configuration)
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(f"kubeconfig: {error}") from error
         return cls(ApiClient(configuration), timeouts=timeouts)
@@ -113,12 +107,11 @@ class KubeClient:
         cls,
         *,
         kubeconfig: str | Path | None = None,
-        context: str | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
         """The cluster that this process runs in; with a kubeconfig or outside of a cluster, that of the kubeconfig."""
-        if kubeconfig or context:
-            return await cls.from_kubeconfig(kubeconfig, context=context, timeouts=timeouts)
+        if kubeconfig:
+            return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
         configuration = Configuration()
         try:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]

@@ -37,9 +37,3 @@ def from_environment(type: type[Settings], environment: Mapping[str, str], names
         found = _PATH.search(text)
         # Without a path the settings do not go together; they name their variables themselves.
         raise ConfigurationError(f"{names[found[1]]}: {text[: found.start()]}" if found else text) from error
-
-
-def check_lease(*, duration_s: float, renew_s: float, names: Mapping[str, str]) -> None:
-    """Raise ValueError for a lease that would run out before its holder has tried twice to renew it."""
-    if duration_s < 3 * renew_s:
-        raise ValueError(f"{names['lease_duration_s']} must be at least three times {names['lease_renew_s']}")

@@ -1,9 +1,10 @@
-"""Runs a role's process: probes first, then its connections, then its work."""
+"""What a manager and an agent have in common: probes first, then connections, then the lease, then the work."""
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -11,37 +12,70 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient
+from slicebus.kube.lease import LeaderElection
 from slicebus.process.health import health_server
+from slicebus.process.settings import RoleSettings
+from slicebus.proto.topology import Topology
+
+Settings = TypeVar("Settings", bound=RoleSettings)
 
 
-class Role(Protocol):
-    """A manager or an agent."""
+class Role(ABC, Generic[Settings]):
+    """A manager or an agent, on a connected client and bus that its caller closes. One at a time leads, by a Lease."""
+
+    component: ClassVar[str]
+    """Names the Lease, and who writes and tells."""
+
+    def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
+        self._settings = settings
+        self._client = client
+        self._bus = bus
+        self._registry = registry
+        self.leading = asyncio.Event()
+        """Set once it does its work."""
+
+    @abstractmethod
+    def topology(self) -> Topology:
+        """What it needs of the broker."""
+
+    @abstractmethod
+    async def lead(self, epoch: int) -> None:
+        """Do the role's work until cancelled."""
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Wait for the lease, then lead until cancelled. Raises LeaseLost in an exception group."""
+        settings = self._settings
+        lease = LeaderElection(
+            self._client,
+            namespace=settings.namespace,
+            name=self.component,
+            identity=settings.identity,
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+        )
+        epoch = await lease.acquire()
+        await self._bus.declare(self.topology())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lease.hold(), name="lease")
+            group.create_task(self.lead(epoch), name="lead")
 
 
 async def run_role(
-    make: Callable[[KubeClient, Bus, CollectorRegistry], Role],
-    *,
-    name: str,
-    amqp_url: str,
-    kubeconfig: str | None,
-    health_address: str,
+    role: Callable[[Settings, KubeClient, Bus, CollectorRegistry], Role[Settings]], settings: Settings, *, name: str
 ) -> None:
-    """Work until cancelled.
+    """Connect as `name`, serve the probes, and work until cancelled.
 
     A broker that is not there is waited for, alive and not ready: ending would only make the wait longer. A standby is
     ready while it waits for the lease. Raises ForbiddenError when the broker refuses the user.
     """
     registry, connected = CollectorRegistry(), asyncio.Event()
     async with (
-        health_server(health_address, ready=connected.is_set, registry=registry),
-        await KubeClient.connect(kubeconfig=kubeconfig) as client,
+        health_server(settings.health_address, ready=connected.is_set, registry=registry),
+        await KubeClient.connect(kubeconfig=settings.kubeconfig) as client,
     ):
-        bus = await connect(amqp_url, name=name, settings=BusSettings(connect_s=math.inf))
+        bus = await connect(settings.amqp_url, name=name, settings=BusSettings(connect_s=math.inf))
         try:
             connected.set()
-            await make(client, bus, registry).run()
+            await role(settings, client, bus, registry).run()
         finally:
             await bus.aclose()

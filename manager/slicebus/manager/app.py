@@ -6,11 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import structlog
-from prometheus_client import CollectorRegistry
 
-from slicebus.bus.contract import Bus
-from slicebus.kube.client import KubeClient
-from slicebus.kube.lease import LeaderElection
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
@@ -24,45 +20,27 @@ from slicebus.manager.store import Store
 from slicebus.process.commands import Emit
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
-from slicebus.process.role import run_role
+from slicebus.process.role import Role, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.errors import PermanentError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Lane
-from slicebus.proto.topology import manager_topology
+from slicebus.proto.topology import Topology, manager_topology
 
 _log = structlog.get_logger()
-COMPONENT = "slicebus-manager"
-"""Names the Lease, and who writes and tells."""
 
 
-class Manager:
-    """One manager, on a connected client and bus that its caller closes."""
+class Manager(Role[ManagerSettings]):
+    """One manager."""
 
-    def __init__(self, settings: ManagerSettings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
-        self._settings = settings
-        self._client = client
-        self._bus = bus
-        self._registry = registry
-        self.leading = asyncio.Event()
+    component = "slicebus-manager"
 
-    async def run(self) -> None:
-        """Wait for the lease, then manage until cancelled. Raises LeaseLost in an exception group."""
-        lease = LeaderElection(
-            self._client,
-            namespace=self._settings.namespace,
-            name=COMPONENT,
-            identity=self._settings.identity,
-            duration_s=self._settings.lease_duration_s,
-            renew_s=self._settings.lease_renew_s,
-        )
-        epoch = await lease.acquire()
-        await self._bus.declare(manager_topology())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(lease.hold(), name="lease")
-            group.create_task(self._lead(epoch), name="lead")
+    def topology(self) -> Topology:
+        """The queues and exchanges that this role uses."""
+        return manager_topology()
 
-    async def _lead(self, epoch: int) -> None:
+    async def lead(self, epoch: int) -> None:
+        """Manage until cancelled."""
         store = Store()
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
@@ -76,7 +54,7 @@ class Manager:
             caches=store.cache_of,
             publish=Publisher(self._bus, issuer, store).publish,
             look_again=look_again,
-            component=COMPONENT,
+            component=self.component,
         )
         inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self._registry)
         async with asyncio.TaskGroup() as group:
@@ -133,12 +111,6 @@ def run() -> None:
     async def main() -> None:
         settings = ManagerSettings.from_env(os.environ)
         configure_logging(format=settings.log_format, level=settings.log_level)
-        await run_role(
-            partial(Manager, settings),
-            name=f"slicebus-manager {settings.identity}",
-            amqp_url=settings.amqp_url,
-            kubeconfig=settings.kubeconfig,
-            health_address=settings.health_address,
-        )
+        await run_role(Manager, settings, name=f"slicebus-manager {settings.identity}")
 
     run_process(main)

@@ -7,11 +7,9 @@ import pytest
 import yaml
 
 from slicebus.agent.permissions import PERMISSIONS as AGENT_PERMISSIONS
-from slicebus.agent.settings import VARIABLES as AGENT_VARIABLES
 from slicebus.agent.settings import AgentSettings
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.manager.permissions import PERMISSIONS as MANAGER_PERMISSIONS
-from slicebus.manager.settings import VARIABLES as MANAGER_VARIABLES
 from slicebus.manager.settings import ManagerSettings
 from slicebus.process.permissions import Permission
 from support.helm import CHARTS, HelmError, Manifest, environment, only, render
@@ -38,7 +36,7 @@ def test_the_rules_are_what_the_role_does_and_no_more(helm: Path, chart: str) ->
 
 def test_the_agents_variables_are_its_settings(helm: Path) -> None:
     found = environment(render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"managerUser": "boss"}))
-    assert set(found) <= set(AGENT_VARIABLES.values())
+    assert set(found) <= set(AgentSettings.variables.values())
     settings = AgentSettings.from_env(found)
     assert (settings.cluster, settings.amqp_url, settings.manager_user) == ("east", URL, "boss")
     assert (settings.heartbeat_s, settings.status_interval_s) == (10.0, 0.5)
@@ -47,7 +45,7 @@ def test_the_agents_variables_are_its_settings(helm: Path) -> None:
 
 def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     found = environment(render(helm, "slicebus-manager", VALUES["slicebus-manager"]))
-    assert set(found) <= set(MANAGER_VARIABLES.values())
+    assert set(found) <= set(ManagerSettings.variables.values())
     settings = ManagerSettings.from_env(found)
     assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
 

@@ -5,9 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent import settings as agent
 from slicebus.agent.settings import AgentSettings
-from slicebus.manager import settings as manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import ConfigurationError
 
@@ -16,9 +14,9 @@ ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
     "agent": (
         AgentSettings,
         {"SLICEBUS_CLUSTER": "east", "AMQP_URL": "amqps://east:pw@broker/slicebus"},
-        agent.VARIABLES,
+        AgentSettings.variables,
     ),
-    "manager": (ManagerSettings, {"AMQP_URL": "amqp://manager:pw@broker"}, manager.VARIABLES),
+    "manager": (ManagerSettings, {"AMQP_URL": "amqp://manager:pw@broker"}, ManagerSettings.variables),
 }
 PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.values(), ids=ROLES.keys())
 

@@ -153,7 +153,7 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
                 CollectorRegistry(),
             )
             roles.append(agent.run())
-            started.append(agent.speaking)
+            started.append(agent.leading)
         await stack.enter_async_context(_running(*roles, started=started))
         yield
 
