@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 
 import structlog
@@ -17,6 +15,7 @@ from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
 from slicebus.kube.cache import Cache
+from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import Resource
 from slicebus.kube.workqueue import WorkQueue
@@ -48,7 +47,7 @@ class Agent(Role[AgentSettings]):
         """Speak for the cluster until cancelled."""
         store, tombstones = Store(), Tombstones(self._client, self._settings.namespace)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
-        issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, store)
         executor = Executor(
             client=self._client,

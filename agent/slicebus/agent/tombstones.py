@@ -4,12 +4,11 @@ One ConfigMap a cluster: the UID of the manager's job, and the version that ende
 than any message may lie in a queue unseen.
 """
 
-import time
-
 import msgspec
 
 from slicebus.agent.views import JobKey
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.clock import now
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
 from slicebus.proto.messages import JobRef
@@ -86,7 +85,7 @@ class Tombstones:
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return
-        tombstone = Tombstone(job, version, int(time.time()))
+        tombstone = Tombstone(job, version, int(now().timestamp()))
         expired = [uid for uid in self._outlived(tombstone.at_s) if uid != job.uid]
         data: dict[str, str | None] = dict.fromkeys(expired)
         data[job.uid] = msgspec.json.encode(tombstone).decode()

@@ -1,7 +1,6 @@
 """Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it tells of."""
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 import structlog
 
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import EVENTS
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import NotFoundError, SlicebusError
@@ -72,7 +72,7 @@ class EventRecorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{metadata['name'][:230]}.{secrets.token_hex(8)}", "namespace": namespace},
+            "metadata": {"name": f"{metadata['name'][:230]}.{random_hex(8)}", "namespace": namespace},
             "involvedObject": {
                 "apiVersion": regarding["apiVersion"],
                 "kind": regarding["kind"],

@@ -8,12 +8,12 @@ the same process after a restart too, so that whatever an earlier holder still s
 import asyncio
 import math
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.clock import now
 from slicebus.kube.resources import LEASES
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError
@@ -144,4 +144,4 @@ class LeaderElection:
 
 
 def _now() -> str:
-    return micro_time_text(datetime.now(UTC))
+    return micro_time_text(now())

@@ -7,12 +7,12 @@ it has. A 410 lists again and takes over the differences: an object that went in
 """
 
 import asyncio
-import random
 
 import structlog
 
 from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import randomness
 from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ExpiredError, SlicebusError
 
@@ -83,5 +83,5 @@ class Reflector:
 
     async def _pause(self) -> None:
         """Wait before the next request: a server that closes at once must not be asked hundreds of times a second."""
-        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.5))
+        await asyncio.sleep(self._pause_s * randomness().uniform(0.5, 1.5))
         self._pause_s = min(self._pause_s * 2, _PAUSE_MOST_S)

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
+from slicebus.kube.clock import now
+
 
 def now_text() -> str:
     """This second as metav1.Time."""
-    return time_text(datetime.now(UTC))
+    return time_text(now())
 
 
 def time_text(moment: datetime) -> str:

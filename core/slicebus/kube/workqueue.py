@@ -11,12 +11,12 @@ exception is a programming error and ends the process.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 import structlog
 
+from slicebus.kube.clock import randomness
 from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
@@ -109,6 +109,6 @@ class WorkQueue(Generic[Key]):
     def _retry(self, key: Key, error: Exception) -> None:
         wait_s = self._pauses.get(key, _PAUSE_FIRST_S)
         self._pauses[key] = min(wait_s * 2, _PAUSE_MOST_S)
-        pause_s = wait_s * random.uniform(0.5, 1.5)
+        pause_s = wait_s * randomness().uniform(0.5, 1.5)
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)

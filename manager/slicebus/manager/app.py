@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from datetime import UTC, datetime
 from functools import partial
 
 import structlog
 
+from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
@@ -43,7 +43,7 @@ class Manager(Role[ManagerSettings]):
         """Manage until cancelled."""
         store = Store()
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
-        issuer = Issuer(epoch=epoch, user=self._bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
         def look_again(ref: JobRef, delay_s: float) -> None:
             store.published.pop(ref, None)

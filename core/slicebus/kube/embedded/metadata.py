@@ -1,9 +1,10 @@
 """What the metadata of every object has to be, and how a name is made."""
 
 import re
-import secrets
 from collections.abc import Iterator
 from typing import Any
+
+from slicebus.kube.clock import randomness
 
 Manifest = dict[str, Any]
 
@@ -19,7 +20,7 @@ _OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences",
 
 def generated_name(prefix: str) -> str:
     """A name that begins so."""
-    suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
+    suffix = "".join(randomness().choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
     return prefix[: _LABEL_MOST - _SUFFIX_LENGTH] + suffix
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from slicebus.kube.clock import random_bytes
 from slicebus.kube.embedded import metadata as metadata_rules
 from slicebus.kube.embedded import schema
 from slicebus.kube.embedded.apply import Writer, recorded
@@ -55,7 +56,7 @@ class Objects:
         if not given.get("name") and given.get("generateName"):
             given["name"] = metadata_rules.generated_name(given["generateName"])
         self._check_place(served, namespace, given)
-        made: Manifest = {"uid": str(uuid.uuid4()), "creationTimestamp": now_text()}
+        made: Manifest = {"uid": str(uuid.UUID(bytes=random_bytes(16), version=4)), "creationTimestamp": now_text()}
         made |= {"generation": 1} if served.has_generation else {}
         made |= {"namespace": namespace} if served.resource.namespaced else {}
         kept = {name: value for name, value in given.items() if name not in (*_SERVER_METADATA, "resourceVersion")}

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from slicebus.kube.clock import now
 from slicebus.kube.embedded.kinds import Served
 
 Manifest = dict[str, Any]
@@ -94,7 +95,7 @@ def _since(text: str | None, until: str | None = None) -> str | None:
     """How long ago, with the one unit that kubectl shows for most ages."""
     if not text:
         return None
-    end = _moment(until) if until else datetime.now(UTC)
+    end = _moment(until) if until else now()
     seconds = max(0, int((end - _moment(text)).total_seconds()))
     for unit, size, limit in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if seconds < size * limit:

@@ -1,9 +1,9 @@
 """The Job controller's stand-in: as many pods as the parallelism asks for, until enough have succeeded."""
 
-import secrets
 from typing import Any
 
 from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.standins.controller import (
     Controller,
@@ -47,7 +47,7 @@ class JobController:
         await self._controller.set_status(job, _status(job, active, succeeded=succeeded, failed=failed))
 
     async def _make_pod(self, job: Manifest) -> None:
-        name = f"{job['metadata']['name']}-{secrets.token_hex(3)[:5]}"
+        name = f"{job['metadata']['name']}-{random_hex(3)[:5]}"
         await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
 
 

@@ -4,10 +4,10 @@ Follows what KubeRay does with counts: clamping, suspended groups, whole replica
 a pod is a pod. Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray`.
 """
 
-import secrets
 from typing import Any
 
 from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS
 from slicebus.kube.standins.controller import (
     Controller,
@@ -212,4 +212,4 @@ def _label(pod: Manifest, name: str) -> str:
 
 
 def _suffix() -> str:
-    return secrets.token_hex(3)[:5]
+    return random_hex(3)[:5]
