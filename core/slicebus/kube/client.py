@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import aiohttp
 import msgspec
 import orjson
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from slicebus.kube.failures import error_of, translated
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
+from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
@@ -78,14 +78,14 @@ class _WatchLine(msgspec.Struct, frozen=True):
 class KubeClient:
     """One API server. Close it, or use it as an async context manager."""
 
-    def __init__(self, api: ApiClient, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 a frozen value
-        self._api = api
+    def __init__(self, transport: Transport, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 a frozen value
+        self._transport = transport
         self._timeouts = timeouts
 
     @classmethod
     def from_url(cls, url: str) -> Self:
         """A server that asks nobody who they are."""
-        return cls(ApiClient(Configuration(host=url)))
+        return cls(HttpTransport(ApiClient(Configuration(host=url))))
 
     @classmethod
     async def from_kubeconfig(
@@ -100,7 +100,7 @@ class KubeClient:
             await config.load_kube_config(str(path) if path else None, client_configuration=configuration)
         except (config.ConfigException, OSError) as error:
             raise ConfigurationError(f"kubeconfig: {error}") from error
-        return cls(ApiClient(configuration), timeouts=timeouts)
+        return cls(HttpTransport(ApiClient(configuration)), timeouts=timeouts)
 
     @classmethod
     async def connect(
@@ -117,7 +117,7 @@ class KubeClient:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException:
             return await cls.from_kubeconfig(timeouts=timeouts)
-        return cls(ApiClient(configuration), timeouts=timeouts)
+        return cls(HttpTransport(ApiClient(configuration)), timeouts=timeouts)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,12 +129,12 @@ class KubeClient:
 
     async def aclose(self) -> None:
         """Close every connection. Idempotent."""
-        await self._api.close()
+        await self._transport.aclose()
 
     @property
     def host(self) -> str:
         """The server's URL."""
-        return str(self._api.configuration.host)
+        return self._transport.host
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
         """One object. Raises NotFoundError."""
@@ -190,14 +190,10 @@ class KubeClient:
             "labelSelector": labels,
             "timeoutSeconds": round(timeout_s),
         }
-        what = f"watch {resource.plural}"
-        with translated(what):
-            response = await self._request("GET", resource.path(namespace), query=query, read_s=silence_s)
-            async with response:
-                if response.status != 200:
-                    raise error_of(response.status, await response.read())
-                async for line in response.content:
-                    yield _watch_event(line)
+        request = self._request("GET", resource.path(namespace), query=query, read_s=silence_s)
+        async with self._transport.stream(request) as lines:
+            async for line in lines:
+                yield _watch_event(line)
 
     async def create(self, resource: Resource, manifest: Manifest, *, field_manager: str = "slicebus") -> Manifest:
         """The object as it was created. Raises AlreadyExistsError, InvalidError."""
@@ -288,7 +284,7 @@ class KubeClient:
         body: object,
         query: Mapping[str, object | None] | None = None,
         *,
-        content_type: str = "application/json",
+        content_type: str = JSON,
     ) -> Manifest:
         return await self._answer(method, path, query=query, body=body, content_type=content_type)
 
@@ -299,46 +295,37 @@ class KubeClient:
         *,
         query: Mapping[str, object | None] | None = None,
         body: object = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
     ) -> Manifest:
-        with translated(f"{method} {path}"):
-            response = await self._request(method, path, query=query, body=body, content_type=content_type)
-            async with response:
-                data = await response.read()
-        if not 200 <= response.status < 300:
-            raise error_of(response.status, data)
+        answer = await self._transport.request(
+            self._request(method, path, query=query, body=body, content_type=content_type)
+        )
+        if not 200 <= answer.status < 300:
+            raise error_of(answer.status, answer.body)
         try:
-            answer: Manifest = orjson.loads(data)
+            found: Manifest = orjson.loads(answer.body)
         except orjson.JSONDecodeError as error:
-            raise error_of(502, data) from error
-        return answer
+            raise error_of(502, answer.body) from error
+        return found
 
-    async def _request(
+    def _request(
         self,
         method: str,
         path: str,
         *,
         query: Mapping[str, object | None] | None = None,
         body: object = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         read_s: float | None = None,
-    ) -> aiohttp.ClientResponse:
-        configuration, timeouts = self._api.configuration, self._timeouts
-        headers = {"Accept": "application/json"}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        if token:
-            headers["Authorization"] = token
-        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
-        return await session.request(
-            method,
-            f"{configuration.host}{path}",
-            params={name: str(value) for name, value in (query or {}).items() if value is not None},
-            data=orjson.dumps(body) if body is not None else None,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(sock_connect=timeouts.connect_s, sock_read=read_s or timeouts.read_s),
-            server_hostname=configuration.tls_server_name,
+    ) -> Request:
+        return Request(
+            method=method,
+            path=path,
+            query={name: str(value) for name, value in (query or {}).items() if value is not None},
+            body=orjson.dumps(body) if body is not None else None,
+            content_type=content_type,
+            connect_s=self._timeouts.connect_s,
+            read_s=read_s or self._timeouts.read_s,
         )
 
 

@@ -52,6 +52,6 @@ async def loop_time() -> LoopTime:
 @pytest.fixture
 async def jumping(loop_time: LoopTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopTime]:
     """Time that leaps to the next timer, and pauses without jitter."""
-    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr("random.Random.uniform", lambda _, low, high: (low + high) / 2)
     loop_time.jumps = True
     return loop_time

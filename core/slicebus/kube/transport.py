@@ -1,0 +1,101 @@
+"""How requests reach an API server: what the client needs of a transport, and the one over HTTP."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio.client import ApiClient
+
+from slicebus.kube.failures import error_of, translated
+
+JSON = "application/json"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `read_s` is the longest time without a byte from the server."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = JSON
+    connect_s: float = 5.0
+    read_s: float = 30.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Status and body, whatever they are."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """A way to one API server."""
+
+    @property
+    def host(self) -> str:
+        """The server, for people."""
+
+    async def request(self, request: Request) -> Answer:
+        """The server's answer. Raises UnavailableError without one: the request may have had its effect."""
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The lines of an answer as they come. Raises the error of an answer other than 200, UnavailableError."""
+
+    async def aclose(self) -> None:
+        """Close every connection. Idempotent."""
+
+
+class HttpTransport:
+    """Over the connections of kubernetes-asyncio, which knows kubeconfigs, certificates and tokens that expire."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    @property
+    def host(self) -> str:
+        """The server's URL."""
+        return str(self._api.configuration.host)
+
+    async def request(self, request: Request) -> Answer:
+        """One round trip."""
+        with translated(f"{request.method} {request.path}"):
+            response = await self._send(request)
+            async with response:
+                return Answer(response.status, await response.read())
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        """One answer that does not end by itself."""
+        with translated(f"{request.method} {request.path}"):
+            response = await self._send(request)
+            async with response:
+                if response.status != 200:
+                    raise error_of(response.status, await response.read())
+                yield aiter(response.content)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        configuration = self._api.configuration
+        headers = {"Accept": JSON}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
+        return await session.request(
+            request.method,
+            f"{configuration.host}{request.path}",
+            params=request.query,
+            data=request.body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(sock_connect=request.connect_s, sock_read=request.read_s),
+            server_hostname=configuration.tls_server_name,
+        )
