@@ -21,6 +21,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     body: bytes | None = None
     content_type: str = JSON
+    accept: str = JSON
+    agent: str = "slicebus"
+    """Who asks: the field manager of a write that names none."""
     connect_s: float = 5.0
     read_s: float = 30.0
 
@@ -30,6 +33,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     status: int
     body: bytes
+    content_type: str = JSON
 
 
 class Transport(Protocol):
@@ -83,7 +87,7 @@ class HttpTransport:
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
         configuration = self._api.configuration
-        headers = {"Accept": JSON}
+        headers = {"Accept": request.accept, "User-Agent": request.agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
