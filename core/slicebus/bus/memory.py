@@ -130,7 +130,7 @@ class MemoryBroker:
         """Make what is missing. Raises InvalidError for a queue that exists with other arguments."""
         self.exchanges.update(exchange.name for exchange in topology.exchanges)
         for queue in topology.queues:
-            if (difference := self._difference(queue)) is not None:
+            if not queue.kept and (difference := self._difference(queue)) is not None:
                 raise InvalidError(difference)
             if queue.arguments.get("x-queue-type") == "stream":
                 self.streams.setdefault(queue.name, _Stream(queue))

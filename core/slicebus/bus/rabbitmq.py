@@ -84,7 +84,8 @@ class RabbitBus:
             for exchange in topology.exchanges:
                 await channel.declare_exchange(exchange.name, aio_pika.ExchangeType.TOPIC, durable=True)
             for queue in topology.queues:
-                await self._declare_queue(channel, queue)
+                if not (queue.kept and await self._exists(queue)):
+                    await self._declare_queue(channel, queue)
             for binding in topology.bindings:
                 found = await channel.get_queue(binding.queue, ensure=False)
                 await found.bind(binding.exchange, binding.routing_key)
@@ -217,6 +218,14 @@ class RabbitBus:
             else:
                 await channel.close()
         return self._publishing
+
+    async def _exists(self, queue: Queue) -> bool:
+        try:
+            async with self._channel("declare") as channel:
+                await channel.get_queue(queue.name, ensure=True)
+        except NotFoundError:
+            return False
+        return True
 
     async def _declare_queue(self, channel: AbstractChannel, queue: Queue) -> None:
         await channel.declare_queue(queue.name, durable=True, arguments=dict(queue.arguments))

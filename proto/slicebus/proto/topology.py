@@ -9,6 +9,11 @@ DOWN = "slicebus.down"
 DEAD = "slicebus.dead"
 """The dead-letter exchange, and the queue bound to it."""
 JOURNAL = "slicebus.journal"
+DECISIONS = "slicebus.decisions"
+"""The exchange of what the roles record of their decisions: nobody but the journal is bound to it."""
+DECISIONS_TYPE = "decisions"
+MANAGER_KEY = "manager"
+"""The first word of the manager's routing key there; an agent's is its cluster."""
 
 DELIVERY_LIMIT = 20
 """RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
@@ -29,6 +34,8 @@ class Queue(msgspec.Struct, frozen=True):
 
     name: str
     arguments: dict[str, QueueArgument]
+    kept: bool = False
+    """Whether one that is there is used as it is, whatever its arguments: they cannot be changed afterwards."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -64,6 +71,11 @@ def routing_key(cluster: ClusterName, message_type: str) -> str:
     return f"{cluster}.{message_type}"
 
 
+def decisions_key(source: str) -> str:
+    """The routing key of recorded decisions: a cluster's, or the manager's."""
+    return f"{source}.{DECISIONS_TYPE}"
+
+
 def manager_queue(lane: Lane) -> str:
     """The manager's queue of a lane."""
     return f"slicebus.manager.{lane}"
@@ -81,20 +93,28 @@ def common_topology() -> Topology:
     every few minutes when its target is missing.
     """
     return Topology(
-        exchanges=(Exchange(DEAD), Exchange(UP), Exchange(DOWN)),
+        exchanges=(Exchange(DEAD), Exchange(UP), Exchange(DOWN), Exchange(DECISIONS)),
         queues=(
             Queue(DEAD, {"x-queue-type": "quorum"}),
-            Queue(
-                JOURNAL,
-                {
-                    "x-queue-type": "stream",
-                    "x-max-age": JOURNAL_MAX_AGE,
-                    "x-max-length-bytes": JOURNAL_MAX_BYTES,
-                },
-            ),
+            journal_queue(),
         ),
-        bindings=(Binding(DEAD, DEAD, "#"), Binding(UP, JOURNAL, "#"), Binding(DOWN, JOURNAL, "#")),
+        bindings=(
+            Binding(DEAD, DEAD, "#"),
+            Binding(UP, JOURNAL, "#"),
+            Binding(DOWN, JOURNAL, "#"),
+            Binding(DECISIONS, JOURNAL, "#"),
+        ),
     )
+
+
+def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MAX_BYTES) -> Queue:
+    """The stream that keeps everything: so long, and so much of it."""
+    arguments: dict[str, QueueArgument] = {
+        "x-queue-type": "stream",
+        "x-max-age": max_age,
+        "x-max-length-bytes": max_bytes,
+    }
+    return Queue(JOURNAL, arguments, kept=True)
 
 
 def manager_topology() -> Topology:

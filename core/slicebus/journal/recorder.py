@@ -1,0 +1,208 @@
+"""Records what a role decides by and what it decides, beside the work and never in its way.
+
+Resource handling: records are encoded where they arise and wait in a bounded buffer. One task publishes them, a batch
+at a time, after `_PERIOD_S` or when a batch is full. When the recording ends, the rest has `_LAST_WORDS_S`.
+
+Error handling: a batch that cannot be published is tried again with a growing pause, under the same number. When the
+buffer is full meanwhile, all of it is dropped and counted, and nothing is kept until a publish succeeds: what follows a
+gap is of no use before the next snapshot. Then a `Gap` and a snapshot are recorded.
+
+A snapshot is also taken at the start, when the changes since the last one have outgrown it, and every hour: so a
+recording can be used from somewhere in its middle on, as the stream's retention cuts off its beginning.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.bus.contract import Bus
+from slicebus.journal.recording import (
+    UNWRITABLE,
+    Gap,
+    Noted,
+    Put,
+    Record,
+    Source,
+    encode_batch,
+    encode_record,
+    encode_snapshot_part,
+)
+from slicebus.proto.errors import SlicebusError
+from slicebus.proto.topology import DECISIONS
+
+_log = structlog.get_logger()
+_PERIOD_S = 0.05
+_BATCH_BYTES = 64 * 1024
+_MOST_BYTES = 8 * 1024 * 1024
+"""About as much as a busy manager records in a minute: a broker that restarts leaves no gap."""
+_PAUSE_FIRST_S = 0.5
+_PAUSE_MOST_S = 30.0
+_LAST_WORDS_S = 2.0
+_SNAPSHOT_LEAST_BYTES = 4 * 1024 * 1024
+_SNAPSHOT_S = 3600.0
+
+Content = Callable[[], Iterator[Put | Noted]]
+"""The whole state at the time of the call, whatever changes while it is iterated over."""
+
+
+class Recorder:
+    """One source's records on their way into the stream."""
+
+    def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry) -> None:
+        self._bus = bus
+        self._source = source
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._unconfirmed: list[bytes] | None = None
+        self._number = 0
+        self._dropped = 0
+        self._content: Content = lambda: iter(())
+        self._snapshot: Iterator[bytes] | None = None
+        self._snapshot_bytes = 0
+        self._since_snapshot = 0
+        self._snapshot_at = 0.0
+        self._some = asyncio.Event()
+        self._full = asyncio.Event()
+        self._confirmed = Counter(
+            "slicebus_recording_bytes", "Bytes of recorded decisions that the broker has confirmed.", registry=registry
+        )
+        self._lost = Counter("slicebus_recording_dropped", "Records that could not be kept.", registry=registry)
+
+    def begin(self, first: Record, content: Content) -> None:
+        """Record the beginning and the whole state, and from now on what `add` is given."""
+        self._content = content
+        self.add(first)
+        self._begin_snapshot()
+
+    def add(self, record: Record) -> None:
+        """Record it. Never blocks, and nothing that happens to it later comes back here."""
+        if self._dropped:
+            self._drop(1)
+            return
+        encoded = encode_record(record)
+        self._since_snapshot += len(encoded)
+        self._keep(encoded)
+        if self._bytes > _MOST_BYTES:
+            self._drop(len(self._waiting))
+            self._waiting, self._bytes, self._snapshot = [], 0, None
+            _log.warning("recording.overflow", source=str(self._source))
+
+    @asynccontextmanager
+    async def recording(self) -> AsyncIterator[None]:
+        """Publish records until the context is left, and then what is left."""
+        task = asyncio.create_task(self._run(), name="record")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            with suppress(TimeoutError, SlicebusError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while self._waiting or self._unconfirmed:
+                        await self._publish()
+
+    async def _run(self) -> None:
+        while True:
+            await self._some.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PERIOD_S):
+                    await self._full.wait()
+            self._continue_snapshot()
+            await self._insist()
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self.add(Gap(dropped=dropped))
+                self._begin_snapshot()
+            elif self._snapshot is None and self._snapshot_is_due():
+                self._begin_snapshot()
+
+    async def _insist(self) -> None:
+        """Publish the next batch, however long it takes."""
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                await self._publish()
+            except SlicebusError as error:
+                _log.warning("recording.unpublished", source=str(self._source), error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_MOST_S)
+            else:
+                return
+
+    async def _publish(self) -> None:
+        if self._unconfirmed is None:
+            self._unconfirmed = self._take()
+        message = encode_batch(self._source, self._number, self._unconfirmed, user=self._bus.user)
+        await self._bus.publish(DECISIONS, message)
+        self._unconfirmed = None
+        self._number += 1
+        self._confirmed.inc(len(message.body))
+
+    def _keep(self, encoded: bytes) -> None:
+        self._waiting.append(encoded)
+        self._bytes += len(encoded)
+        self._some.set()
+        if self._bytes >= _BATCH_BYTES:
+            self._full.set()
+
+    def _take(self) -> list[bytes]:
+        """The records that wait, up to the size of a batch."""
+        size = count = 0
+        for record in self._waiting:
+            size += len(record)
+            count += 1
+            if size >= _BATCH_BYTES:
+                break
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._bytes -= size
+        if self._bytes < _BATCH_BYTES:
+            self._full.clear()
+        if not self._waiting and self._snapshot is None:
+            self._some.clear()
+        return taken
+
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        self._lost.inc(count)
+
+    def _snapshot_is_due(self) -> bool:
+        if self._since_snapshot > max(_SNAPSHOT_LEAST_BYTES, self._snapshot_bytes):
+            return True
+        return asyncio.get_running_loop().time() > self._snapshot_at + _SNAPSHOT_S
+
+    def _begin_snapshot(self) -> None:
+        """Its first part is recorded at once: that is the moment in the recording that it shows."""
+        self._snapshot = _parts(self._content())
+        self._snapshot_bytes = self._since_snapshot = 0
+        self._snapshot_at = asyncio.get_running_loop().time()
+        self._record_part(self._snapshot)
+
+    def _continue_snapshot(self) -> None:
+        """Record as many parts as a batch has room for: other records go between them."""
+        while self._snapshot is not None and self._bytes < _BATCH_BYTES:
+            self._record_part(self._snapshot)
+
+    def _record_part(self, parts: Iterator[bytes]) -> None:
+        part = next(parts, None)
+        if part is None:
+            self._snapshot = None
+        else:
+            self._snapshot_bytes += len(part)
+            self._keep(part)
+
+
+def _parts(content: Iterator[Put | Noted]) -> Iterator[bytes]:
+    """A snapshot as records of about half a batch."""
+    entries: list[bytes] = []
+    part = size = 0
+    for entry in content:
+        if size > _BATCH_BYTES // 2:
+            yield encode_snapshot_part(part, entries, last=False)
+            part, size, entries = part + 1, 0, []
+        with suppress(*UNWRITABLE):
+            entries.append(encode_record(entry))
+            size += len(entries[-1])
+    yield encode_snapshot_part(part, entries, last=True)

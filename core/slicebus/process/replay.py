@@ -1,0 +1,269 @@
+"""Makes recorded decisions again, by this version, from the inputs that they had.
+
+The state is built by the caches and tables that the roles use themselves, so that views of it are made by the same
+code. A source is replayed from the first snapshot that there is of it; after a gap, from the next one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from typing import Any, get_type_hints
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from slicebus.bus.contract import Record as StreamRecord
+from slicebus.journal.recording import (
+    Batch,
+    Began,
+    Decided,
+    Forgot,
+    Gap,
+    Gone,
+    Noted,
+    Put,
+    Received,
+    Record,
+    RoleName,
+    Snapshot,
+    Source,
+    changed_object,
+    decode_batch,
+)
+from slicebus.journal.redaction import redacted
+from slicebus.kube.cache import Cache
+from slicebus.process.decisions import Incoming, State, encode, encode_outcome, failure_of, problem_of, resource_name
+from slicebus.proto import codec
+from slicebus.proto.errors import ProtocolError, SlicebusError
+from slicebus.proto.topology import DECISIONS_TYPE
+
+Decision = Callable[..., Any]
+_MESSAGES_KEPT = 4096
+"""Messages that a later decision may refer to: more than can be under way at once."""
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A role as it can be replayed."""
+
+    state: Callable[[], State]
+    decisions: Mapping[str, Decision]
+    """By name."""
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    """A record of a recording: the batch's offset in the stream, and which of its records."""
+
+    offset: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.offset}.{self.index}"
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that was made again."""
+
+    source: Source
+    position: Position
+    at: float
+    what: str
+    given: bytes
+    recorded: bytes
+    """What came of it then, as JSON."""
+    made: bytes
+    """What comes of it now."""
+    same: bool
+
+
+class Phase(Enum):
+    """How far a source's state is known."""
+
+    UNKNOWN = auto()
+    """Before the first snapshot, or after a gap: records are passed over."""
+    COLLECTING = auto()
+    """Within a snapshot: what happened since its first part waits."""
+    KNOWN = auto()
+
+
+class Replay:
+    """One source."""
+
+    def __init__(self, source: Source, model: Model) -> None:
+        self.source = source
+        self.state = model.state()
+        self.phase = Phase.UNKNOWN
+        self.passed_over = 0
+        """Decisions that could not be made again, as not all that they were made from is there."""
+        self._model = model
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
+        self._caches: dict[str, Cache] = {}
+        self._incoming: dict[int, Incoming] = {}
+        self._snapshot: list[Put | Noted] = []
+        self._waiting: list[tuple[Position, Record]] = []
+        self._next = 0
+
+    def batch(self, offset: int, batch: Batch) -> Iterator[Made]:
+        """Take in a batch; gives its decisions as they are made."""
+        if batch.number < self._next:
+            return  # Published twice.
+        if batch.number > self._next:
+            self.phase = Phase.UNKNOWN
+        self._next = batch.number + 1
+        for index, record in enumerate(batch.records):
+            yield from self._feed(Position(offset, index), record)
+
+    def _feed(self, position: Position, record: Record) -> Iterator[Made]:
+        match record:
+            case Began() | Gap():
+                self.phase = Phase.UNKNOWN
+            case Snapshot() if self.phase is not Phase.KNOWN:
+                yield from self._collect(record)
+            case Decided() if self.phase is Phase.UNKNOWN:
+                self.passed_over += 1
+            case _ if self.phase is Phase.COLLECTING:
+                self._waiting.append((position, record))
+            case Decided() | Received() if self.phase is Phase.KNOWN:
+                made = (
+                    self._decide(position, record) if isinstance(record, Decided) else self._receive(position, record)
+                )
+                if made is not None:
+                    yield made
+            case _ if self.phase is Phase.KNOWN:
+                self._apply(record)
+
+    def _collect(self, part: Snapshot) -> Iterator[Made]:
+        if part.part == 0:
+            self.phase = Phase.COLLECTING
+            self._snapshot, self._waiting = [], []
+        elif self.phase is Phase.UNKNOWN:
+            return
+        self._snapshot += part.content
+        if not part.last:
+            return
+        self.state = self._model.state()
+        self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
+        self.phase = Phase.KNOWN
+        for change in self._snapshot:
+            self._apply(change)
+        waiting, self._snapshot, self._waiting = self._waiting, [], []
+        for position, record in waiting:
+            yield from self._feed(position, record)
+
+    def _apply(self, record: Record) -> None:
+        match record:
+            case Put(of=of, object=manifest):
+                metadata = manifest["metadata"]
+                cache = self._caches[of]
+                cache.put(changed_object(record, cache.get(metadata.get("namespace"), metadata["name"])))
+            case Gone(of=of, namespace=namespace, name=name):
+                present = self._caches[of].get(namespace, name)
+                if present is not None:
+                    self._caches[of].remove(present)
+            case Noted(table=name, key=key, value=value):
+                table = self.state.tables()[name]
+                table[_read(key, table.key_type)] = _read(value, table.value_type)
+            case Forgot(table=name, key=key):
+                table = self.state.tables()[name]
+                table.pop(_read(key, table.key_type), None)
+
+    def _receive(self, position: Position, record: Received) -> Made | None:
+        """Read a message again. One that could not be read then, or cannot now, is a decision."""
+        problem = ""
+        try:
+            self._incoming[record.number] = Incoming(record.number, codec.decode(record.wire))
+        except ProtocolError as error:
+            problem = problem_of(error)
+        if len(self._incoming) > _MESSAGES_KEPT:
+            del self._incoming[next(iter(self._incoming))]
+        if problem == record.problem == "":
+            return None
+        given = encode({"message": record.message_id})
+        return self._made(position, record.at, "receive", given, encode(record.problem), encode(problem))
+
+    def _decide(self, position: Position, record: Decided) -> Made | None:
+        recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
+        try:
+            made = self._make(record.what, record.given)
+        except _UnknownMessage:
+            self.passed_over += 1
+            return None
+        return self._made(position, record.at, record.what, bytes(record.given), recorded, made)
+
+    def _made(self, position: Position, at: float, what: str, given: bytes, recorded: bytes, made: bytes) -> Made:
+        return Made(
+            source=self.source,
+            position=position,
+            at=at,
+            what=what,
+            given=given,
+            recorded=recorded,
+            made=made,
+            same=_same(recorded, made),
+        )
+
+    def _make(self, what: str, given: Raw) -> bytes:
+        decision = self._model.decisions.get(what)
+        if decision is None:
+            return encode(f"this version has no decision {what}")
+        try:
+            arguments = self._decoder(what, decision).decode(given)
+        except msgspec.ValidationError as error:
+            return encode(f"this version's {what} takes other arguments: {error}")
+        try:
+            return encode_outcome(decision(self.state, **msgspec.structs.asdict(arguments)))
+        except Exception as error:  # noqa: BLE001 an incident may be just this
+            return encode(failure_of(error))
+
+    def _decoder(self, what: str, decision: Decision) -> msgspec.json.Decoder[Any]:
+        """Reads the arguments of a decision: every parameter but the first, which is the state."""
+        decoder = self._decoders.get(what)
+        if decoder is None:
+            _, *parameters = ((name, hint) for name, hint in get_type_hints(decision).items() if name != "return")
+            decoder = msgspec.json.Decoder(msgspec.defstruct(what, parameters), dec_hook=self._look_up)
+            self._decoders[what] = decoder
+        return decoder
+
+    def _look_up(self, _: type, number: int) -> Incoming:
+        incoming = self._incoming.get(number)
+        if incoming is None:
+            raise _UnknownMessage
+        return incoming
+
+
+class Replayer:
+    """Every source of a recording."""
+
+    def __init__(self, models: Mapping[RoleName, Model]) -> None:
+        self._models = models
+        self.sources: dict[Source, Replay] = {}
+
+    def feed(self, record: StreamRecord) -> Iterator[Made]:
+        """Take in one record of the journal; gives the decisions of a batch as they are made. Raises InvalidError."""
+        if record.message.type != DECISIONS_TYPE:
+            return
+        batch = decode_batch(record.message)
+        source = batch.source
+        if source not in self.sources:
+            self.sources[source] = Replay(source, self._models[source.role])
+        yield from self.sources[source].batch(record.offset, batch)
+
+    @property
+    def passed_over(self) -> int:
+        """Decisions that could not be made again."""
+        return sum(replay.passed_over for replay in self.sources.values())
+
+
+class _UnknownMessage(SlicebusError):
+    """A decision was about a message that is not in the recording."""
+
+
+def _same(recorded: bytes, made: bytes) -> bool:
+    """Whether they say the same; what was redacted in the recording may be there now."""
+    if recorded == made:
+        return True
+    then, now = orjson.loads(recorded), orjson.loads(made)
+    return bool(then == now or then == redacted(now))
+
+
+def _read(raw: Raw, type: Any) -> Any:
+    return msgspec.json.decode(raw, type=type)

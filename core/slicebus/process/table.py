@@ -1,0 +1,50 @@
+"""What a role remembers beside its caches, in tables whose changes can be observed and recorded.
+
+Keys and values are never changed in place.
+"""
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Observer = Callable[[Any, Any], None]
+
+FORGOTTEN = object()
+"""What an observer gets for an entry that was removed."""
+
+
+class Table(MutableMapping[Key, Value]):
+    """A dictionary with keys and values of types that can be written down (msgspec's)."""
+
+    def __init__(self, key_type: Any, value_type: Any) -> None:
+        self.key_type = key_type
+        self.value_type = value_type
+        self._entries: dict[Key, Value] = {}
+        self._observers: list[Observer] = []
+
+    def observe(self, observer: Observer) -> None:
+        """Call back with the key and the value of every change, at once and in order."""
+        self._observers.append(observer)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._entries[key]
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._entries[key] = value
+        for observer in self._observers:
+            observer(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        del self._entries[key]
+        for observer in self._observers:
+            observer(key, FORGOTTEN)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Table({self._entries!r})"

@@ -1,0 +1,139 @@
+"""Records of decisions: what is written is what is read, and an object is told by what has changed of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from slicebus.journal.recording import (
+    Batch,
+    Began,
+    Decided,
+    Failure,
+    Forgot,
+    Gap,
+    Gone,
+    Noted,
+    Put,
+    Received,
+    Record,
+    Snapshot,
+    Source,
+    change_of,
+    changed_object,
+    decode_batch,
+    encode_batch,
+    encode_record,
+    encode_snapshot_part,
+)
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import InvalidError
+
+Manifest = dict[str, Any]
+EAST = Source("agent", "east", 3)
+RECORDS: dict[str, Record] = {
+    "began": Began(version="0.1.0"),
+    "put": Put(of="jobs.batch", object={"metadata": {"name": "a"}}, same=("spec",)),
+    "gone": Gone(of="pods", namespace="team", name="a"),
+    "noted": Noted(table="published", key=Raw(b'"a"'), value=Raw(b"1")),
+    "forgot": Forgot(table="published", key=Raw(b'"a"')),
+    "received": Received.of(WireMessage(routing_key="east.status", body=b'{"a":1}', headers={}), number=1, at=0.5),
+    "decided": Decided(what="look", at=1.5, given=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
+    "decided on nothing": Decided(what="look", at=1.5, given=Raw(b"{}")),
+    "failed": Decided(what="look", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
+    "gap": Gap(dropped=7),
+    "snapshot": Snapshot(part=1, last=True, content=(Put(of="pods", object={"metadata": {}}),)),
+}
+
+
+def plain(value: Any) -> Any:
+    """Comparable: a Raw is not."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
+def test_a_record_comes_back(record: Record) -> None:
+    message = encode_batch(EAST, 5, [encode_record(record)], user="east")
+    batch = decode_batch(message)
+    assert (batch.source, batch.number) == (EAST, 5)
+    assert plain(batch.records) == [plain(record)]
+    assert isinstance(batch.records[0], type(record))
+
+
+def test_a_batch_goes_by_its_own_key_and_under_its_own_user() -> None:
+    assert encode_batch(EAST, 0, [], user="u").routing_key == "east.decisions"
+    message = encode_batch(Source("manager", "", 1), 0, [], user="u")
+    assert (message.routing_key, message.user_id, message.type) == ("manager.decisions", "u", "decisions")
+    assert decode_batch(message) == Batch(
+        format="slicebus.decisions/1", source=Source("manager", "", 1), number=0, records=()
+    )
+
+
+def test_a_part_of_a_snapshot_is_a_record() -> None:
+    content = [RECORDS["put"], RECORDS["noted"]]
+    part = encode_snapshot_part(2, list(map(encode_record, content)), last=False)
+    [read] = decode_batch(encode_batch(EAST, 0, [part], user="east")).records
+    assert isinstance(read, Snapshot)
+    assert (read.part, read.last, plain(read.content)) == (2, False, plain(content))
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b"{" * 5000, b'{"format":"slicebus.decisions/2"}'])
+def test_what_is_no_batch_is_told(body: bytes) -> None:
+    with pytest.raises(InvalidError, match="no batch of"):
+        decode_batch(WireMessage(routing_key="east.decisions", body=body, headers={}))
+
+
+@given(body=st.binary(), headers=st.dictionaries(st.text(), st.text()), user=st.none() | st.text())
+def test_any_message_comes_back(body: bytes, headers: dict[str, str], user: str | None) -> None:
+    wire = WireMessage(routing_key="k", body=body, headers=headers, user_id=user, message_id="m", type="status")
+    received = Received.of(wire, number=1, at=0.0)
+    assert msgspec.json.decode(encode_record(received), type=Received).wire == wire
+
+
+# --- objects --------------------------------------------------------------------------------------------------------
+
+
+def pod(version: int, *, uid: str = "u", **parts: Any) -> Manifest:
+    metadata = {"name": "p", "uid": uid, "resourceVersion": str(version), "managedFields": [{"manager": "m"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata} | parts
+
+
+def without_managed_fields(manifest: Manifest) -> Manifest:
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+    return manifest | {"metadata": metadata}
+
+
+CHANGES: dict[str, tuple[Manifest | None, Manifest, set[str]]] = {
+    "a new one": (None, pod(1, spec={"a": 1}), {"apiVersion", "kind", "metadata", "spec"}),
+    "a status": (pod(1, spec={"a": 1}), pod(2, spec={"a": 1}, status={"b": 1}), {"metadata", "status"}),
+    "a part that went": (pod(1, spec={}, status={"b": 1}), pod(2, spec={}), {"metadata"}),
+    "a part that became nothing": (pod(1, status={"b": 1}), pod(2, status=None), {"metadata", "status"}),
+    "another object of the name": (
+        pod(1, spec={"a": 1}),
+        pod(2, uid="v", spec={"a": 1}),
+        {"apiVersion", "kind", "metadata", "spec"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "told"), CHANGES.values(), ids=CHANGES.keys())
+def test_an_object_is_told_by_what_has_changed(old: Manifest | None, new: Manifest, told: set[str]) -> None:
+    change = change_of("pods", old, new)
+    assert set(change.object) == told
+    read = changed_object(change, without_managed_fields(old) if old else None)
+    assert read == without_managed_fields(new)
+
+
+def test_an_object_keeps_the_order_of_its_parts() -> None:
+    old = pod(1, spec={"a": 1}, status={})
+    new = pod(2, spec={"a": 1}, status={"b": 1})
+    assert list(changed_object(change_of("pods", old, new), old)) == list(new)
+
+
+def test_a_change_of_what_is_not_there_is_told() -> None:
+    change = change_of("pods", pod(1, spec={}), pod(2, spec={}))
+    with pytest.raises(InvalidError, match="a change of pods p, which is not there"):
+        changed_object(change, None)
