@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.dead import dead_copy
+from slicebus.bus.dead import dead_by_broker, dead_copy
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.topology import DEAD, Binding, Queue, Topology
@@ -183,16 +183,20 @@ class MemoryBroker:
             entry = queue.ready.popleft()
             limit = queue.declared.arguments.get("x-delivery-limit")
             if isinstance(limit, int) and entry.delivered > limit:
-                self.dead_letter(queue, entry.message, DeadReason.UNDELIVERABLE, f"delivered {entry.delivered} times")
+                self._give_up(queue, entry.message)
                 continue
             entry.delivered += 1
             min(free, key=lambda consumer: len(consumer.unsettled)).offer(entry)
 
-    def dead_letter(self, queue: _Queue, message: WireMessage, reason: DeadReason, detail: str) -> None:
-        """Move a message to the dead-letter exchange."""
-        copy = dead_copy(message, queue=queue.declared.name, reason=reason, detail=detail)
-        exchange = queue.declared.arguments.get("x-dead-letter-exchange", DEAD)
-        self.publish(str(exchange), copy)
+    def dead_letter(self, queue: str, message: WireMessage, reason: DeadReason, detail: str, *, by: str) -> None:
+        """Publish a user's copy of a message to the dead-letter exchange."""
+        self.publish(DEAD, dead_copy(message, queue=queue, reason=reason, detail=detail, at=self._clock(), by=by))
+
+    def _give_up(self, queue: _Queue, message: WireMessage) -> None:
+        """The delivery limit was reached: dead-lettered where the queue says, else dropped."""
+        if (exchange := queue.declared.arguments.get("x-dead-letter-exchange")) is not None:
+            copy = dead_by_broker(message, queue=queue.declared.name, detail="delivery_limit", at=self._clock())
+            self.publish(str(exchange), copy)
 
     def _difference(self, queue: Queue) -> str | None:
         existing = self.queues.get(queue.name) or self.streams.get(queue.name)
@@ -250,16 +254,17 @@ class MemoryDelivery:
     async def dead_letter(self, reason: DeadReason, detail: str) -> None:
         """Move it to the dead-letter queue."""
         if self._entry in self._subscription.unsettled:
-            self._subscription.broker.dead_letter(self._subscription.queue, self.message, reason, detail)
+            self._subscription.broker.dead_letter(self.queue, self.message, reason, detail, by=self._subscription.user)
             self._subscription.settle(self._entry)
 
 
 class MemorySubscription:
     """A consumer of one queue."""
 
-    def __init__(self, broker: MemoryBroker, queue: _Queue, *, prefetch: int) -> None:
+    def __init__(self, broker: MemoryBroker, queue: _Queue, *, prefetch: int, user: str) -> None:
         self.broker = broker
         self.queue = queue
+        self.user = user
         self.unsettled: dict[_Entry, None] = {}
         self._prefetch = prefetch
         self._offered: asyncio.Queue[_Entry | None] = asyncio.Queue()
@@ -348,7 +353,7 @@ class MemoryBus:
         self._check_open()
         if queue not in self._broker.queues:
             raise NotFoundError(f"no queue {queue}")
-        subscription = MemorySubscription(self._broker, self._broker.queues[queue], prefetch=prefetch)
+        subscription = MemorySubscription(self._broker, self._broker.queues[queue], prefetch=prefetch, user=self._user)
         subscription.queue.consumers.append(subscription)
         self._subscriptions.add(subscription)
         self._broker.deliver(queue)

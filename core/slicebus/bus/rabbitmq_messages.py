@@ -1,6 +1,7 @@
 """Messages between slicebus and aio-pika."""
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from slicebus.bus.dead import dead_copy
+from slicebus.bus.dead import dead_by_broker, dead_copy
 from slicebus.bus.rabbitmq_failures import translated
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, UnavailableError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _DELIVERY_COUNT = "x-delivery-count"
+_DEATHS = "x-death"
 
 
 def to_message(message: WireMessage) -> aio_pika.Message:
@@ -36,8 +38,8 @@ def to_message(message: WireMessage) -> aio_pika.Message:
 
 
 def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
-    """As it came. Headers that are no text are the broker's own: counts, and the history of a dead letter."""
-    return WireMessage(
+    """As it came. Headers that are no text are the broker's own: counts, and why it is dead, which our headers tell."""
+    message = WireMessage(
         routing_key=incoming.routing_key or "",
         body=incoming.body,
         headers={name: value for name, value in incoming.headers.items() if isinstance(value, str)},
@@ -48,6 +50,13 @@ def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
         type=incoming.type,
         persistent=incoming.delivery_mode == aio_pika.DeliveryMode.PERSISTENT,
     )
+    deaths = incoming.headers.get(_DEATHS)
+    if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], dict):
+        return message
+    # The newest comes first. A publisher may have written anything here.
+    queue, reason, at = (deaths[0].get(name) for name in ("queue", "reason", "time"))
+    moment = at if isinstance(at, datetime) else datetime.now(UTC)
+    return dead_by_broker(message, queue=str(queue), detail=str(reason), at=moment)
 
 
 class RabbitDelivery:
@@ -90,7 +99,15 @@ class RabbitDelivery:
         """Publish a copy with the reason to the dead-letter exchange, then settle it."""
         if self._is_stale():
             return
-        await self._bus.publish(DEAD, dead_copy(self._message, queue=self._queue, reason=reason, detail=detail))
+        copy = dead_copy(
+            self._message,
+            queue=self._queue,
+            reason=reason,
+            detail=detail,
+            at=datetime.now(UTC),
+            by=self._bus.user,
+        )
+        await self._bus.publish(DEAD, copy)
         await self.ack()
 
     async def _settle(self, what: str, settle: Callable[[], Awaitable[None]]) -> None:

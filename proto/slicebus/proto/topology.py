@@ -17,6 +17,9 @@ MANAGER_KEY = "manager"
 
 DELIVERY_LIMIT = 20
 """RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
+UNREACHABLE_LIMIT = 2**31 - 1
+"""For the dead-letter queue, whose messages are delivered at every look at them. Without a limit RabbitMQ 4 takes 20,
+and drops them then; -1 is none from 4.0 on, but with it 3.10 drops what is given back once."""
 JOURNAL_MAX_AGE = "7D"
 JOURNAL_MAX_BYTES = 2 * 1024**3
 
@@ -95,7 +98,7 @@ def common_topology() -> Topology:
     return Topology(
         exchanges=(Exchange(DEAD), Exchange(UP), Exchange(DOWN), Exchange(DECISIONS)),
         queues=(
-            Queue(DEAD, {"x-queue-type": "quorum"}),
+            Queue(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": UNREACHABLE_LIMIT}, kept=True),
             journal_queue(),
         ),
         bindings=(

@@ -1,20 +1,17 @@
 """What both buses guarantee. Every test runs on RabbitMQ and on the bus in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+import re
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
+from integration.bus.contract import CONTROL, EAST, Connect, look, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
-from slicebus.bus.dead import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
-from slicebus.proto.envelope import WireMessage
+from slicebus.bus.dead import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
+from slicebus.bus.letters import DeadLetter
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError
-from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (
     DEAD,
     DELIVERY_LIMIT,
@@ -32,52 +29,7 @@ from slicebus.proto.topology import (
 )
 from support.waiting import eventually
 
-EAST = ClusterName("east")
-CONTROL = manager_queue(Lane.CONTROL)
-Connect = Callable[..., Awaitable[Bus]]
-
-
-@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
-    """Connects as a user to a broker of the test's own; every connection is closed afterwards."""
-    if request.param == "memory":
-        name = request.getfixturevalue("broker_name")
-        urls = {user: f"memory://{user}@{name}" for user in ("manager", "east", "west")}
-    else:
-        broker, vhost = request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost")
-        urls = {user: broker.url(vhost, user, user) for user in ("manager", "east", "west")}
-    async with AsyncExitStack() as stack:
-
-        async def make(user: str = "manager") -> Bus:
-            bus = await connect(urls[user], name=f"test {user}", settings=BusSettings(confirm_s=10.0))
-            stack.push_async_callback(bus.aclose)
-            return bus
-
-        yield make
-
-
-@pytest.fixture
-async def bus(connect_as: Connect) -> Bus:
-    made = await connect_as()
-    await made.declare(manager_topology() + agent_topology(EAST))
-    return made
-
-
-def message(key: str = "east.scale-request", body: bytes = b"{}", **changes: object) -> WireMessage:
-    plain = WireMessage(routing_key=key, body=body, headers={"cloudEvents_id": "1"}, message_id="1")
-    return msgspec.structs.replace(plain, **changes)
-
-
-async def take(bus: Bus, queue: str, count: int, *, prefetch: int = 10) -> list[bytes]:
-    """The bodies of the next messages, acknowledged."""
-    bodies = []
-    async with bus.subscribe(queue, prefetch=prefetch) as subscription:
-        async for delivery in subscription:
-            bodies.append(delivery.message.body)
-            await delivery.ack()
-            if len(bodies) == count:
-                break
-    return bodies
+DEAD_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}\+00:00")
 
 
 async def read(bus: Bus, offset: StreamOffset) -> list[Record]:
@@ -154,7 +106,7 @@ async def test_put_back_is_delivered_again_and_counted(bus: Bus) -> None:
 
 
 async def test_the_delivery_limit_dead_letters(bus: Bus) -> None:
-    await bus.publish(UP, message(body=b"poison"))
+    await bus.publish(UP, message(body=b"poison", user_id="manager"))
     deliveries = 0
 
     async def reject() -> None:
@@ -173,11 +125,18 @@ async def test_the_delivery_limit_dead_letters(bus: Bus) -> None:
     rejecting.cancel()
     await asyncio.gather(rejecting, return_exceptions=True)
     assert deliveries == DELIVERY_LIMIT + 1
-    assert await take(bus, DEAD, 1) == [b"poison"]
+    [dead_letter] = await look(bus)
+    assert dead_letter.body == b"poison"
+    assert dead_letter.user_id == "manager"
+    told = DeadLetter.from_message(dead_letter)
+    assert (told.reason, told.detail, told.queue) == ("undeliverable", "delivery_limit", CONTROL)
+    assert told.at is not None
+    assert datetime.now(UTC) - told.at < timedelta(minutes=1)
+    assert DEAD_TIME.fullmatch(dead_letter.headers[TIME_HEADER])
 
 
-async def test_dead_lettering_says_why(bus: Bus) -> None:
-    await bus.publish(UP, message(body=b"bad", user_id="manager"))
+async def test_dead_lettering_says_why_and_who(connect_as: Connect, bus: Bus) -> None:
+    await (await connect_as("east")).publish(UP, message(body=b"bad", user_id="east"))
     async with bus.subscribe(CONTROL, prefetch=1) as subscription:
         async for delivery in subscription:
             await delivery.dead_letter(DeadReason.MALFORMED, "the body is not JSON")
@@ -189,7 +148,9 @@ async def test_dead_lettering_says_why(bus: Bus) -> None:
             assert headers[REASON_HEADER] == "malformed"
             assert headers[DETAIL_HEADER] == "the body is not JSON"
             assert headers[QUEUE_HEADER] == CONTROL
-            assert headers["slicebus-user-id"] == "manager"
+            assert headers["slicebus-user-id"] == "east"
+            assert DEAD_TIME.fullmatch(headers[TIME_HEADER])
+            assert delivery.message.user_id == "manager", "the broker has verified who says so"
             await delivery.ack()
             break
     assert (await bus.depth(CONTROL)).ready == 0

@@ -80,9 +80,9 @@ def test_a_lane_keeps_order_and_drops_nothing(queue: Queue) -> None:
     }
 
 
-def test_the_dead_letter_queue_limits_nothing() -> None:
+def test_the_dead_letter_queue_drops_nothing() -> None:
     dead = next(queue for queue in FLEET.queues if queue.name == DEAD)
-    assert dead.arguments == {"x-queue-type": "quorum"}
+    assert dead.arguments == {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
     assert queues_of(FLEET, DEAD, "east.status") == [DEAD]
 
 

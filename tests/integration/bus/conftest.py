@@ -1,0 +1,38 @@
+"""A bus for each test: once RabbitMQ, once the one in this process."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from integration.bus.contract import EAST, Connect
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.proto.topology import agent_topology, manager_topology
+
+
+@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Connects as a user to a broker of the test's own; every connection is closed afterwards."""
+    if request.param == "memory":
+        name = request.getfixturevalue("broker_name")
+        urls = {user: f"memory://{user}@{name}" for user in ("manager", "east", "west")}
+    else:
+        broker, vhost = request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost")
+        urls = {user: broker.url(vhost, user, user) for user in ("manager", "east", "west")}
+    async with AsyncExitStack() as stack:
+
+        async def make(user: str = "manager") -> Bus:
+            bus = await connect(urls[user], name=f"test {user}", settings=BusSettings(confirm_s=10.0))
+            stack.push_async_callback(bus.aclose)
+            return bus
+
+        yield make
+
+
+@pytest.fixture
+async def bus(connect_as: Connect) -> Bus:
+    made = await connect_as()
+    await made.declare(manager_topology() + agent_topology(EAST))
+    return made
