@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import typer
 
+from slicebus.cli.dead import dead
 from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
 from slicebus.cli.journal import journal
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.add_typer(journal, name="journal")
+app.add_typer(dead, name="dead")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,7 @@
-"""Receives what the agents publish: decode, authorize, decide, carry out; then the delivery is acknowledged."""
+"""Receives what the agents publish: decode, authorize, decide, carry out; then the delivery is acknowledged.
+
+A dead letter that comes back was published by the manager's own user, and names its first sender.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,6 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import dispatch
 from slicebus.kube.times import now_text
 from slicebus.manager import fleet, intake
@@ -60,7 +64,7 @@ class Inbox:
             await dispatch(subscription, self._handle, key=_line)
 
     async def _handle(self, delivery: Delivery) -> None:
-        received = decode(delivery.message)
+        received = decode(as_sent(delivery.message, trusted=self._bus.user))
         envelope, message = received.envelope, received.message
         try:
             intake.authorize(envelope, fleet.senders(self._store.clusters.all()))

@@ -1,0 +1,223 @@
+"""`slicebus dead`: what could not be used, and what becomes of it."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, TypeVar
+
+import orjson
+import typer
+from rich.console import Console
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.letters import Choice, Wanted
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.durations import duration
+from slicebus.cli.letters import in_full, printable, table, to_json
+from slicebus.cli.settling import Act, Requeuer, messages, settle, survey
+from slicebus.cli.settling import discard as discard_one
+from slicebus.process.logs import configure_logging
+from slicebus.proto.errors import ConfigurationError, DeadReason
+
+dead = typer.Typer(help="Look at dead letters, and requeue or discard them.", no_args_is_help=True)
+
+AmqpUrl = Annotated[
+    str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, as the manager's user: amqps://.")
+]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their ends as `list` shows them.")]
+Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
+Type = Annotated[str | None, typer.Option(help="Only this message type, such as scale-request.")]
+Reason = Annotated[DeadReason | None, typer.Option(help="Only what was dead-lettered for this.")]
+OlderThan = Annotated[str | None, typer.Option(help="Only what has been dead for at least so long: 90s, 10m, 2h, 3d.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest.")]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter: needed where nothing else is said.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AgentUser = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CLUSTER=USER", help="The broker user of an agent that is not named as its cluster."),
+]
+
+_Result = TypeVar("_Result")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dead.command("list")
+def list_(
+    amqp_url: AmqpUrl,
+    cluster: Cluster = None,
+    type: Type = None,
+    reason: Reason = None,
+    older_than: OlderThan = None,
+    limit: Limit = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON Lines.")] = False,
+) -> None:
+    """Print the dead letters, oldest first."""
+    wanted = _wanted((), cluster, type, reason, older_than, limit)
+    found = _run(amqp_url, partial(survey, wanted=wanted, now=_now)).letters
+    now = _now()
+    if json:
+        for letter in found:
+            sys.stdout.write(orjson.dumps(to_json(letter, now)).decode() + "\n")
+    elif found:
+        for line in table(found, now):
+            _console().print(line)
+    else:
+        typer.echo("no dead letters", err=True)
+
+
+@dead.command()
+def show(
+    amqp_url: AmqpUrl,
+    id: Annotated[str, typer.Argument(help="An id, or its end as `list` shows it.")],
+    redact: Annotated[bool, typer.Option(help="Take secrets out.")] = True,
+) -> None:
+    """Print all there is of a dead letter. Exit status 1 when there is none of that id."""
+    choice = _run(amqp_url, partial(survey, wanted=Wanted(ids=(id,)), now=_now))
+    problems = _problems(choice)
+    if not problems:
+        for message in _run(amqp_url, partial(messages, chosen=choice.letters)):
+            typer.echo(in_full(message, _now(), redact=redact))
+    _tell(problems)
+
+
+@dead.command()
+def requeue(
+    amqp_url: AmqpUrl,
+    ids: Ids = None,
+    cluster: Cluster = None,
+    type: Type = None,
+    reason: Reason = None,
+    older_than: OlderThan = None,
+    limit: Limit = None,
+    all: All = False,
+    agent_user: AgentUser = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Send dead letters back to the queues they came from.
+
+    Safe to repeat: a message that comes twice changes nothing. Exit status 1 when an id was not found, or a letter
+    could not be sent back.
+    """
+    wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
+    agents = dict(map(_agent_user, agent_user or ()))
+    _act(
+        amqp_url, wanted, "requeue", lambda bus: Requeuer(bus, agents=agents, dry_run=dry_run), dry_run=dry_run, yes=yes
+    )
+
+
+@dead.command()
+def discard(
+    amqp_url: AmqpUrl,
+    ids: Ids = None,
+    cluster: Cluster = None,
+    type: Type = None,
+    reason: Reason = None,
+    older_than: OlderThan = None,
+    limit: Limit = None,
+    all: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete dead letters. Exit status 1 when an id was not found. The journal keeps what it has of them."""
+    wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
+    _act(amqp_url, wanted, "discard", lambda bus: discard_one, dry_run=dry_run, yes=yes)
+
+
+def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_run: bool, yes: bool) -> None:
+    """Choose, ask, do. Nothing is held while somebody is asked."""
+    choice = _run(url, partial(survey, wanted=wanted, now=_now))
+    problems = _problems(choice)
+    if choice.letters and not (yes or dry_run):
+        for line in table(choice.letters, _now()):
+            _console().print(line)
+        typer.confirm(f"{word} these {len(choice.letters)}?", abort=True)
+
+    async def run(bus: Bus) -> bool:
+        fine = True
+        async with aclosing(settle(bus, choice.letters, act(bus), dry_run=dry_run)) as outcomes:
+            async for outcome in outcomes:
+                letter = outcome.letter
+                said = f"{'would ' if dry_run else ''}{word}" if outcome.done else "left"
+                line = f"{said} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}"
+                typer.echo(printable(line))
+                fine = fine and outcome.done
+        return fine
+
+    fine = _run(url, run)
+    if not choice.letters and not problems:
+        typer.echo("no dead letters", err=True)
+    _tell(problems, fine=fine)
+
+
+def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
+    configure_logging(format="console", level="ERROR")
+
+    async def run() -> _Result:
+        bus = await connect(url, name="slicebus dead", settings=BusSettings(connect_s=5.0))
+        try:
+            return await main(bus)
+        finally:
+            await bus.aclose()
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        raise typer.Exit(1) from None
+
+
+def _problems(choice: Choice) -> list[str]:
+    """Ids that lead to nothing."""
+    several = "several messages have an id that ends so: give more of it"
+    return [*(f"{text}: not found" for text in choice.missing), *(f"{text}: {several}" for text in choice.ambiguous)]
+
+
+def _tell(problems: Sequence[str], *, fine: bool = True) -> None:
+    """Print what went wrong, and end with status 1 if anything has."""
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems or not fine:
+        raise typer.Exit(1)
+
+
+def _wanted(
+    ids: Iterable[str],
+    cluster: str | None,
+    type: str | None,
+    reason: DeadReason | None,
+    older_than: str | None,
+    limit: int | None,
+) -> Wanted:
+    return Wanted(
+        ids=tuple(ids),
+        cluster=cluster,
+        type=type,
+        reason=reason,
+        older_than=duration(older_than, option="--older-than") if older_than else None,
+        limit=limit,
+    )
+
+
+def _narrowed(wanted: Wanted, *, all: bool) -> Wanted:
+    if wanted.is_everything and not all:
+        raise typer.BadParameter("say which: ids, --cluster, --type, --reason, --older-than, --limit, or --all")
+    return wanted
+
+
+def _agent_user(text: str) -> tuple[str, str]:
+    cluster, _, user = text.partition("=")
+    if not (cluster and user):
+        raise ConfigurationError(f"--agent-user {text}: use CLUSTER=USER")
+    return cluster, user
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

@@ -1,0 +1,17 @@
+"""Spans of time as people write them."""
+
+import re
+from datetime import timedelta
+
+from slicebus.proto.errors import ConfigurationError
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
+
+
+def duration(text: str, *, option: str) -> timedelta:
+    """`90s`, `10m`, `2h`, `3d`. Raises ConfigurationError, which names the option."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(f"{option} {text}: use 90s, 10m, 2h or 3d")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
