@@ -23,6 +23,7 @@ from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, Pro
 _log = structlog.get_logger()
 
 Handler = Callable[[Delivery], Awaitable[None]]
+OnDead = Callable[[Delivery, DeadReason], None]
 
 
 async def dispatch(
@@ -32,8 +33,9 @@ async def dispatch(
     key: Callable[[Delivery], str],
     workers: int = 32,
     retry_s: float = 10.0,
+    on_dead: OnDead | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends."""
+    """Handle deliveries until the subscription ends. `on_dead` is told what was dead-lettered."""
     lines: dict[str, deque[Delivery]] = {}
     free = asyncio.Semaphore(workers)
 
@@ -41,7 +43,9 @@ async def dispatch(
         line = lines[name]
         while line:
             async with free:
-                await _handle(line[0], handler, retry_s=retry_s)
+                reason = await _handle(line[0], handler, retry_s=retry_s)
+            if reason and on_dead:
+                on_dead(line[0], reason)
             line.popleft()
         del lines[name]
 
@@ -55,7 +59,8 @@ async def dispatch(
                 group.create_task(drain(name), name=f"{delivery.queue}:{name}")
 
 
-async def _handle(delivery: Delivery, handler: Handler, *, retry_s: float) -> None:
+async def _handle(delivery: Delivery, handler: Handler, *, retry_s: float) -> DeadReason | None:
+    """Handle a delivery and settle it; why it was dead-lettered, if it was."""
     attempts = AsyncRetrying(
         retry=retry_if_exception_type((TransientError, ConflictError)),
         wait=wait_random_exponential(multiplier=0.02, max=2),
@@ -70,8 +75,11 @@ async def _handle(delivery: Delivery, handler: Handler, *, retry_s: float) -> No
     except ProtocolError as error:
         _log.warning("delivery.dead", queue=delivery.queue, reason=error.reason, detail=error.detail)
         await delivery.dead_letter(error.reason, error.detail)
+        return error.reason
     except PermanentError as error:
         _log.warning("delivery.dead", queue=delivery.queue, reason=DeadReason.REFUSED, detail=str(error))
         await delivery.dead_letter(DeadReason.REFUSED, str(error))
+        return DeadReason.REFUSED
     else:
         await delivery.ack()
+    return None

@@ -12,6 +12,7 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import fleet, jobs
 from slicebus.manager.admitter import Admitter
+from slicebus.manager.dead_watch import DeadLetterWatch
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.reporter import QueueReporter
@@ -56,7 +57,22 @@ class Manager(Role[ManagerSettings]):
             look_again=look_again,
             component=self.component,
         )
-        inbox = Inbox(bus=self._bus, store=store, executor=executor, look=queue.add, registry=self._registry)
+        dead = DeadLetterWatch(
+            bus=self._bus,
+            store=store,
+            executor=executor,
+            registry=self._registry,
+            now=now,
+            alert_s=self._settings.dead_letter_alert_s,
+        )
+        inbox = Inbox(
+            bus=self._bus,
+            store=store,
+            executor=executor,
+            look=queue.add,
+            registry=self._registry,
+            on_dead=dead.count,
+        )
         async with asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
@@ -72,6 +88,7 @@ class Manager(Role[ManagerSettings]):
                 queue.run(partial(self._look, store, executor), workers=self._settings.workers), name="jobs"
             )
             group.create_task(self._watch_fleet(store, executor, inbox), name="fleet")
+            group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
 

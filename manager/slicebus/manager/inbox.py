@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead import as_sent
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.kube.times import now_text
 from slicebus.manager import fleet, intake
 from slicebus.manager.store import Store
@@ -44,9 +44,17 @@ class Inbox:
     """The manager's two lanes."""
 
     def __init__(
-        self, *, bus: Bus, store: Store, executor: Executor, look: Callable[[JobRef], None], registry: CollectorRegistry
+        self,
+        *,
+        bus: Bus,
+        store: Store,
+        executor: Executor,
+        look: Callable[[JobRef], None],
+        registry: CollectorRegistry,
+        on_dead: OnDead | None = None,
     ) -> None:
         self._bus = bus
+        self._on_dead = on_dead
         self._store = store
         self._executor = executor
         self._look = look
@@ -61,7 +69,7 @@ class Inbox:
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_line)
+            await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead)
 
     async def _handle(self, delivery: Delivery) -> None:
         received = decode(as_sent(delivery.message, trusted=self._bus.user))

@@ -12,9 +12,12 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
+        "dead_letter_alert_s": "SLICEBUS_DEAD_LETTER_ALERT_SECONDS",
     }
 
     cluster_lost_s: Seconds = 30.0
     """A cluster that is silent for so long is not connected."""
     queue_status_s: Seconds = 1.0
     """The status of the queues is written at most so often."""
+    dead_letter_alert_s: Seconds = 600.0
+    """A cluster with a dead letter that is older gets an Event, at most so often."""

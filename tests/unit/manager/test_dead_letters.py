@@ -1,0 +1,157 @@
+"""What the manager says and counts of dead letters."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slicebus.bus.letters import DeadLetter
+from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.dead_letters import age_s, alerts, labels, newly_dead
+from slicebus.manager.dead_watch import DeadLetterWatch
+from slicebus.manager.store import Store
+from slicebus.process.commands import Command, Emit
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.topology import DEAD, manager_topology
+from unit.bus.letters import NOON, dead, given_up, letter, wire
+from unit.kube.loop_time import LoopTime
+
+TEN = timedelta(minutes=10)
+
+
+def cluster(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": WORKERCLUSTERS.api_version,
+        "kind": WORKERCLUSTERS.kind,
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"},
+    }
+
+
+EAST, WEST = cluster("east"), cluster("west")
+OLD = letter(minutes_ago=12)
+YOUNG = letter(minutes_ago=2, reason=DeadReason.MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("letters", "told", "expected"),
+    [
+        pytest.param([], {}, [], id="none"),
+        pytest.param([YOUNG], {}, [], id="young"),
+        pytest.param([OLD, YOUNG], {}, ["east"], id="the oldest is old"),
+        pytest.param([OLD], {"east": NOON - timedelta(minutes=9)}, [], id="told lately"),
+        pytest.param([OLD], {"east": NOON - TEN}, ["east"], id="told long ago"),
+        pytest.param([OLD], {"west": NOON}, ["east"], id="another was told"),
+        pytest.param([letter("nowhere.status", minutes_ago=99)], {}, [], id="no such cluster"),
+        pytest.param([OLD, letter("west.status", minutes_ago=99)], {}, ["east", "west"], id="both"),
+    ],
+)
+def test_clusters_are_warned_about(letters: list[DeadLetter], told: dict[str, datetime], expected: list[str]) -> None:
+    found = alerts(letters, [EAST, WEST], told, now=NOON, alert=TEN)
+    assert [event.regarding["metadata"]["name"] for event in found] == expected
+    assert all(event.warning and event.reason == "DeadLetters" for event in found)
+
+
+def test_the_warning_says_what_and_where() -> None:
+    [event] = alerts([OLD, YOUNG], [EAST], {}, now=NOON, alert=TEN)
+    assert event.note == (
+        "Dead letters: 1 malformed, 1 unknown-cluster; the oldest for 12 min. See: slicebus dead list --cluster east"
+    )
+
+
+def test_the_age_is_the_oldests() -> None:
+    assert age_s([YOUNG, OLD], NOON) == 720
+    assert age_s([], NOON) == 0
+    assert age_s([letter(minutes_ago=-5)], NOON) == 0
+
+
+def test_only_what_others_have_dead_lettered_since_is_newly_dead() -> None:
+    by_agent = DeadLetter.from_message(dead(by="east"))
+    by_broker = DeadLetter.from_message(given_up(wire()))
+    order_by_broker = DeadLetter.from_message(given_up(wire("east.relabel", user="manager")))
+    letters = [OLD, by_agent, by_broker, order_by_broker]
+    assert newly_dead(letters, None, manager="manager") == []
+    assert newly_dead(letters, [], manager="manager") == [by_agent, by_broker, order_by_broker]
+    assert newly_dead(letters, [by_agent], manager="manager") == [by_broker, order_by_broker]
+
+
+def test_labels_are_those_that_exist() -> None:
+    assert labels(OLD, {"east"}) == ("east", "scale-request", "unknown-cluster")
+    assert labels(letter("made.up"), {"east"}) == ("other", "other", "unknown-cluster")
+
+
+class Surroundings:
+    """A watch over a broker of this process."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker(clock=lambda: NOON)
+        self.broker.declare(manager_topology())
+        self.store = Store()
+        for manifest in (EAST, WEST):
+            self.store.clusters.put(manifest)
+        self.registry = CollectorRegistry()
+        self.told: list[Command] = []
+        self.now = NOON
+        self.watch = DeadLetterWatch(
+            bus=MemoryBus(self.broker, user="manager"),
+            store=self.store,
+            executor=self,  # type: ignore[arg-type]
+            registry=self.registry,
+            now=lambda: self.now,
+            alert_s=600,
+        )
+
+    async def run(self, commands: Sequence[Command]) -> None:
+        """As an executor."""
+        self.told += commands
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"slicebus_{name}", labels)
+
+    async def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        await asyncio.sleep(seconds)
+
+
+@pytest.fixture
+async def around(jumping: LoopTime) -> AsyncIterator[Surroundings]:
+    made = Surroundings()
+    task = asyncio.create_task(made.watch.run())
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_it_measures_and_tells_once_a_period(around: Surroundings) -> None:
+    await around.later(1)
+    assert (around.metric("dead_letters"), around.metric("dead_letter_oldest_seconds")) == (0, 0)
+    around.broker.publish(DEAD, dead(by="east"))
+    await around.later(30)
+    assert around.metric("dead_letters") == 1
+    counted = {"cluster": "east", "type": "scale-request", "reason": "unknown-cluster"}
+    assert around.metric("dead_lettered_total", **counted) == 1
+    assert around.told == []
+    await around.later(600)
+    assert around.metric("dead_letter_oldest_seconds") == pytest.approx(631, abs=16)
+    assert len(around.told) == 1
+    await around.later(500)
+    assert len(around.told) == 1
+    await around.later(200)
+    assert len(around.told) == 2
+    assert isinstance(around.told[0], Emit)
+    assert around.metric("dead_lettered_total", **counted) == 1
+    around.broker.queues[DEAD].ready.clear()
+    await around.later(30)
+    assert (around.metric("dead_letters"), around.metric("dead_letter_oldest_seconds")) == (0, 0)
+
+
+async def test_somebody_elses_look_is_not_an_empty_queue(around: Surroundings) -> None:
+    around.broker.publish(DEAD, dead())
+    await around.later(30)
+    async with MemoryBus(around.broker, user="manager").subscribe(DEAD, prefetch=5) as subscription:
+        await anext(aiter(subscription))
+        await around.later(60)
+        assert around.metric("dead_letters") == 1
