@@ -2,7 +2,8 @@
 
 Each key has its own line. The first delivery of a key opens the line, later ones wait in it; lines share a bounded
 number of workers. What an unsettled delivery holds up is its own key, and of the rest only what the prefetch no longer
-covers.
+covers. Where a delivery in a line says nothing any more once another one is there, it is acknowledged at once: an
+object that is stuck, or reports faster than it is handled, keeps two deliveries.
 
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is tried again in place, with a growing
@@ -24,6 +25,8 @@ _log = structlog.get_logger()
 
 Handler = Callable[[Delivery], Awaitable[None]]
 OnDead = Callable[[Delivery, DeadReason], None]
+Superseded = Callable[[Delivery, Delivery], bool]
+"""Whether the first delivery says nothing any more once the second is handled; both are of one line."""
 
 
 async def dispatch(
@@ -34,6 +37,7 @@ async def dispatch(
     workers: int = 32,
     retry_s: float = 10.0,
     on_dead: OnDead | None = None,
+    superseded: Superseded | None = None,
 ) -> None:
     """Handle deliveries until the subscription ends. `on_dead` is told what was dead-lettered."""
     lines: dict[str, deque[Delivery]] = {}
@@ -53,10 +57,24 @@ async def dispatch(
         async for delivery in subscription:
             name = key(delivery)
             if name in lines:
-                lines[name].append(delivery)
+                await _join(lines[name], delivery, superseded)
             else:
                 lines[name] = deque([delivery])
                 group.create_task(drain(name), name=f"{delivery.queue}:{name}")
+
+
+async def _join(line: deque[Delivery], delivery: Delivery, superseded: Superseded | None) -> None:
+    """Take a delivery into its line. The first of a line is in hand, and is left alone."""
+    waiting = line[-1] if len(line) > 1 else None
+    if superseded is not None and waiting is not None:
+        if superseded(waiting, delivery):
+            line[-1] = delivery
+            await waiting.ack()
+            return
+        if superseded(delivery, waiting):
+            await delivery.ack()
+            return
+    line.append(delivery)
 
 
 async def _handle(delivery: Delivery, handler: Handler, *, retry_s: float) -> DeadReason | None:
