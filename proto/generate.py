@@ -110,9 +110,20 @@ def _describe(component: Json, part: type[Any]) -> None:
         members = [f"{part[name].value}: {text}" for name, text in fields.items()]
         component["description"] = " ".join([component["description"], *members])
         return
-    for field in msgspec.structs.fields(part):
+    for index, field in enumerate(msgspec.structs.fields(part)):
+        described = _described(component, index, field.encode_name)
         if field.name in fields:
-            component["properties"][field.encode_name]["description"] = fields[field.name]
+            described["description"] = fields[field.name]
+
+
+def _described(component: Json, index: int, name: str) -> Json:
+    """The schema of a field. Where fields are told by their place in an array, the title is their name."""
+    if component["type"] == "object":
+        field: Json = component["properties"][name]
+        return field
+    item: Json = {"title": name} | component["prefixItems"][index]
+    component["prefixItems"][index] = item
+    return item
 
 
 def _field_docstrings(part: type[Any]) -> dict[str, str]:

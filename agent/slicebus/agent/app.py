@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 
 import structlog
 
 from slicebus.agent.capacity import capacity, used
 from slicebus.agent.inbox import Inbox
+from slicebus.agent.inventories import Inventories
 from slicebus.agent.publisher import Publisher
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import SELECTORS, Store
@@ -27,7 +30,7 @@ from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.errors import TransientError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Heartbeat, Hello, JobRef, Lane, Message
+from slicebus.proto.messages import Heartbeat, Hello, JobRef, Lane, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
 
 _log = structlog.get_logger()
@@ -56,6 +59,7 @@ class Agent(Role[AgentSettings]):
             look_again=lambda ref, delay_s: queue.add_after(_key(ref), delay_s),
             component=self.component,
         )
+        say = partial(self._say, publisher)
         watcher = Watcher(
             self._settings,
             client=self._client,
@@ -65,6 +69,14 @@ class Agent(Role[AgentSettings]):
             queue=queue,
             registry=self._registry,
         )
+        inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
+
+        def resync(asked: Resync) -> None:
+            if asked.jobs:
+                watcher.report_again(map(_key, asked.jobs))
+            else:
+                inventories.ask()
+
         inbox = Inbox(
             self._settings,
             bus=self._bus,
@@ -72,7 +84,7 @@ class Agent(Role[AgentSettings]):
             executor=executor,
             tombstones=tombstones,
             look=queue.add,
-            resync=watcher.forget_reports,
+            resync=resync,
         )
         await tombstones.load()
         async with asyncio.TaskGroup() as group:
@@ -80,12 +92,14 @@ class Agent(Role[AgentSettings]):
                 group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
-            await self._say(publisher, await self._hello())
+            await say(await self._hello())
+            await inventories.publish()
             store.on_change(queue.add)
             _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
-            group.create_task(self._beat(publisher, store), name="heartbeat")
+            group.create_task(self._beat(say, store), name="heartbeat")
+            group.create_task(inventories.run(), name="inventory")
             for lane in Lane:
                 group.create_task(inbox.run(lane), name=f"inbox:{lane}")
 
@@ -94,6 +108,8 @@ class Agent(Role[AgentSettings]):
         while not await self._client.serves(resource):
             cache.synced.set()
             await asyncio.sleep(_LOOK_FOR_CRD_S)
+        # Served only now: until it is listed it is not known what there is.
+        cache.synced.clear()
         await Reflector(self._client, resource, cache, labels=SELECTORS[resource]).run()
 
     async def _hello(self) -> Hello:
@@ -103,15 +119,16 @@ class Agent(Role[AgentSettings]):
             schema_version=SCHEMA_VERSION,
         )
 
-    async def _beat(self, publisher: Publisher, store: Store) -> None:
+    async def _beat(self, say: Callable[[Message], Awaitable[None]], store: Store) -> None:
         while True:
             beat = Heartbeat(
                 capacity={"": capacity(store.nodes())},
                 used={"": used(store.pods())},
                 jobs=sum(1 for _ in store.our_jobs()),
+                out_of_sync=store.behind(),
             )
             try:
-                await self._say(publisher, beat)
+                await say(beat)
             except TransientError as error:
                 _log.warning("heartbeat.failed", error=str(error))
             await asyncio.sleep(self._settings.heartbeat_s)

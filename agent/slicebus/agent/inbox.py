@@ -46,7 +46,7 @@ class Inbox:
         executor: Executor,
         tombstones: Tombstones,
         look: Callable[[JobKey], None],
-        resync: Callable[[], None],
+        resync: Callable[[Resync], None],
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -67,7 +67,7 @@ class Inbox:
         self._authorize(received.envelope)
         message = received.message
         if isinstance(message, Resync):
-            self._resync()
+            self._resync(message)
             return
         job = getattr(message, "job", None)
         if not isinstance(job, JobRef):
@@ -87,6 +87,7 @@ class Inbox:
 
     async def _carry_out(self, message: Message, job: JobRef, envelope: Envelope) -> None:
         key = JobKey(job.kind, job.namespace, job.name)
+        self._note(message, key, job)
         if isinstance(message, Delete):
             await self._tombstones.bury(job, message.spec_version)
         elif self._has_ended(message, job):
@@ -104,6 +105,17 @@ class Inbox:
             refusal = orders.refusal(message, error, self._settings.cluster)
             await self._executor.run(refusal, caused_by=envelope)
         self._look(key)
+
+    def _note(self, message: Message, key: JobKey, job: JobRef) -> None:
+        """What is to be held of the job from now on."""
+        version: int | None = getattr(message, "spec_version", None)
+        ended = isinstance(message, Delete) or self._has_ended(message, job)
+        if ended:
+            if self._store.ordered.get(key, (job.uid, 0))[0] == job.uid:
+                self._store.ordered.pop(key, None)
+        elif version is not None:
+            uid, known = self._store.ordered.get(key, (job.uid, 0))
+            self._store.ordered[key] = (job.uid, max(version, known) if uid == job.uid else version)
 
     def _has_ended(self, message: Message, job: JobRef) -> bool:
         """Whether the job has a tombstone that is newer than the message. The answer comes when it is really gone."""

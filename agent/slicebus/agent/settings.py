@@ -16,6 +16,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
         "cluster": "SLICEBUS_CLUSTER",
         "manager_user": "SLICEBUS_MANAGER_USER",
         "heartbeat_s": "SLICEBUS_HEARTBEAT_SECONDS",
+        "inventory_s": "SLICEBUS_INVENTORY_SECONDS",
         "status_interval_s": "SLICEBUS_STATUS_INTERVAL_SECONDS",
     }
 
@@ -24,5 +25,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     manager_user: str | None = None
     """The broker user that orders must come from; None takes them from whoever the broker lets publish them."""
     heartbeat_s: Seconds = 10.0
+    inventory_s: Seconds = 600.0
+    """What the cluster holds is told unasked so often, give or take a fifth."""
     status_interval_s: Seconds = 0.5
     """Reports on one job are at least so far apart; what happens between goes into the next."""

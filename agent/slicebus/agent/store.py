@@ -37,6 +37,8 @@ class Store:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
         self.published: dict[JobKey, marks.Requested] = {}
         """The last request on each job that the broker has confirmed to this process."""
+        self.ordered: dict[JobKey, tuple[str, int]] = {}
+        """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""
@@ -67,6 +69,16 @@ class Store:
         for resource in JOB_RESOURCES.values():
             yield from (_key(job) for job in self._caches[resource].all() if marks.is_ours(job))
 
+    def keys(self) -> Iterator[JobKey]:
+        """Every job that the agent has made, and those of which only Workload copies are left; some of them twice."""
+        yield from self.our_jobs()
+        for copy in self._caches[WORKLOADS].all():
+            yield from _keys_of_copy(copy)
+
+    def behind(self) -> int:
+        """How many jobs are not at the newest version that was ordered."""
+        return sum(1 for key, order in self.ordered.items() if not self._is_at(key, order))
+
     def nodes(self) -> list[Manifest]:
         """The cluster's nodes."""
         return self._caches[NODES].all()
@@ -90,6 +102,12 @@ class Store:
             self._caches[resource].subscribe(changed(_keys_of_job))
         self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
         self._caches[PODS].subscribe(changed(self._keys_of_pod))
+
+    def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
+        uid, version = order
+        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        mine = job is not None and marks.annotation(job, kueue.MANAGER_UID_ANNOTATION) == uid
+        return job is not None and mine and marks.spec_version(job) >= version
 
     def _carrier(self, job: Manifest) -> Manifest | None:
         child = KINDS[job["kind"]].child(job)

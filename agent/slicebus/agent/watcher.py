@@ -1,6 +1,7 @@
 """Looks at a job whenever something of it has changed, and does what that asks for."""
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -46,11 +47,19 @@ class Watcher:
         self._requests = Counter("slicebus_agent_scale_requests", "Scale requests published.", registry=registry)
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
 
-    def forget_reports(self) -> None:
-        """Report on every job again."""
-        self._reported.clear()
-        for key in self._store.our_jobs():
+    def report_again(self, keys: Iterable[JobKey]) -> None:
+        """Report on these jobs, whatever was reported before."""
+        for key in keys:
+            if key.kind not in JOB_RESOURCES:
+                continue
+            self._reported.pop(key, None)
             self._queue.add(key)
+
+    def take_as_reported(self, key: JobKey) -> None:
+        """The job's status is in an inventory: it is reported when it changes, or when the manager asks for it."""
+        status = watching.status(self._store.view(key))
+        if status is not None:
+            self._reported.setdefault(key, (status, 0.0))
 
     async def look(self, key: JobKey) -> None:
         """Everything that one job needs now."""

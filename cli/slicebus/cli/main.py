@@ -9,6 +9,7 @@ import typer
 from slicebus.cli.dead import dead
 from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
+from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
 from slicebus.proto.errors import SlicebusError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")
 app.add_typer(dead, name="dead")
 

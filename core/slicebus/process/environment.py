@@ -14,6 +14,7 @@ AmqpUrl = Annotated[str, msgspec.Meta(pattern="^(amqps?|memory)://.")]
 Address = Annotated[str, msgspec.Meta(pattern=r"^\S*:[0-9]{1,5}$")]
 """`host:port`."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 """At most a day: infinity is a number too."""
 

@@ -44,6 +44,10 @@ DISPATCHED_ANNOTATION: Final = "slicebus.dev/dispatched"
 """On a manager's Workload: version and hash of what its worker shall hold."""
 APPLIED_ANNOTATION: Final = "slicebus.dev/applied"
 """On a manager's Workload: the version that its worker has reported."""
+ABSENT: Final = "absent"
+"""In place of a hash: nothing is held, or shall be."""
+RELEASE_ANNOTATION: Final = "slicebus.dev/release-deletes"
+"""On a WorkerCluster: the held deletes that may go on, by the id that its status gives them."""
 
 
 class Condition(StrEnum):

@@ -12,10 +12,13 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import fleet, jobs
 from slicebus.manager.admitter import Admitter
+from slicebus.manager.breaker import Limits
 from slicebus.manager.dead_watch import DeadLetterWatch
+from slicebus.manager.guard import Guard
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.reporter import QueueReporter
+from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
 from slicebus.process.commands import Emit
@@ -65,11 +68,26 @@ class Manager(Role[ManagerSettings]):
             now=now,
             alert_s=self._settings.dead_letter_alert_s,
         )
+        limits = Limits(
+            share=self._settings.breaker_share,
+            count=self._settings.breaker_count,
+            window_s=self._settings.breaker_window_s,
+        )
+        guard = Guard(limits, store=store, executor=executor, look=queue.add, registry=self._registry)
+        resyncer = Resyncer(
+            client=self._client,
+            store=store,
+            executor=executor,
+            guard=guard,
+            look=queue.add,
+            registry=self._registry,
+        )
         inbox = Inbox(
             bus=self._bus,
             store=store,
             executor=executor,
             look=queue.add,
+            resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
         )
@@ -78,6 +96,7 @@ class Manager(Role[ManagerSettings]):
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
+            guard.watch()
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
@@ -85,15 +104,16 @@ class Manager(Role[ManagerSettings]):
             reporter = QueueReporter(store, executor, interval_s=self._settings.queue_status_s)
             group.create_task(reporter.run(), name="queue-status")
             group.create_task(
-                queue.run(partial(self._look, store, executor), workers=self._settings.workers), name="jobs"
+                queue.run(partial(self._look, guard, resyncer, executor), workers=self._settings.workers), name="jobs"
             )
-            group.create_task(self._watch_fleet(store, executor, inbox), name="fleet")
+            group.create_task(guard.run(), name="deletes")
+            group.create_task(self._watch_fleet(store, executor, inbox, resyncer), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
 
-    async def _look(self, store: Store, executor: Executor, ref: JobRef) -> None:
-        view = store.view(ref)
+    async def _look(self, guard: Guard, resyncer: Resyncer, executor: Executor, ref: JobRef) -> None:
+        view = guard.view(ref)
         try:
             await executor.run(jobs.decide(view, now_text()))
         except PermanentError as error:
@@ -101,8 +121,9 @@ class Manager(Role[ManagerSettings]):
                 told = Emit(regarding=view.job, reason="ReconcileFailed", note=str(error), warning=True)
                 await executor.run([told])
             raise
+        await resyncer.clear(ref)
 
-    async def _watch_fleet(self, store: Store, executor: Executor, inbox: Inbox) -> None:
+    async def _watch_fleet(self, store: Store, executor: Executor, inbox: Inbox, resyncer: Resyncer) -> None:
         """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
         loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
         started_at = loop.time()
@@ -113,6 +134,7 @@ class Manager(Role[ManagerSettings]):
             if cluster is not None and loop.time() - heard_at > limit_s:
                 commands = fleet.lost(cluster, silent_s=loop.time() - heard_at, now=now_text())
                 await executor.run(commands)
+                resyncer.forget(name)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(silent.run(mark, workers=1), name="fleet-marks")

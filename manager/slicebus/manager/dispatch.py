@@ -9,16 +9,17 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, without_server_fields
-from slicebus.manager.records import ABSENT, Dispatch, applied_version, content_hash, wish_of
+from slicebus.manager.records import LOST, Dispatch, applied_version, wish_of
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import ClusterName, Delete, Manifest, PodSetFlavor, Relabel, WorkloadSpec
 from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload import Slice
 
 
-class _Outbox(msgspec.Struct, frozen=True):
+class Outbox(msgspec.Struct, frozen=True):
     """The newest dispatch of a job, and the object that it is written on: a Workload, or the job (`remember`)."""
 
     record: Dispatch
@@ -30,7 +31,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     if view.cluster is None or view.job is None:
         return []
     kind = KINDS[view.ref.kind]
-    content = content_hash([view.cluster, slice.name, slice.granted, kind.counts(view.job, view.job)])
+    content = spec_hash(view.cluster, slice.name, slice.granted, kind.counts(view.job, view.job))
     version, writes = _next(view, content, view.workload(slice))
     if not writes and not _is_due(view, version, view.workload(slice)):
         return []
@@ -39,10 +40,12 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
 
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
     """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
-    outbox = _outbox(view)
+    outbox = outbox_of(view)
     if outbox is None or view.cluster is None or is_withdrawn(view):
         return []
-    version, writes = _next(view, ABSENT, outbox.carrier)
+    if view.deletes_held and not is_told_absent(view):
+        return []
+    version, writes = _next(view, kueue.ABSENT, outbox.carrier)
     if not writes and not _is_due(view, version, outbox.carrier):
         return []
     message = Delete(job=view.ref, spec_version=version, reason=reason)
@@ -51,10 +54,31 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
 
 def is_withdrawn(view: JobView) -> bool:
     """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
-    outbox = _outbox(view)
+    outbox = outbox_of(view)
     if outbox is None or not view.in_fleet:
         return True
-    return outbox.record.hash == ABSENT and applied_version(outbox.carrier) >= outbox.record.version
+    return outbox.record.hash == kueue.ABSENT and applied_version(outbox.carrier) >= outbox.record.version
+
+
+def is_told_absent(view: JobView) -> bool:
+    """Whether it is written down already that the worker shall hold nothing. From then on the delete goes its way."""
+    outbox = outbox_of(view)
+    return outbox is None or outbox.record.hash == kueue.ABSENT
+
+
+def renew(view: JobView, *, above: int) -> list[Command]:
+    """Commands that make whatever the worker shall hold be dispatched anew, above every version that was seen.
+
+    For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
+    """
+    outbox = outbox_of(view)
+    carrier = outbox.carrier if outbox else next(reversed(list(map(view.workload, view.slices))), None)
+    if carrier is None:
+        return []
+    seen = (outbox.record.version if outbox else 0, applied_version(carrier), above)
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, Dispatch(version=max(seen), hash=LOST).to_annotation())
+    resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=carrier, body=body)]
 
 
 def remember(view: JobView) -> list[Command]:
@@ -62,7 +86,7 @@ def remember(view: JobView) -> list[Command]:
 
     The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
     """
-    outbox = _outbox(view)
+    outbox = outbox_of(view)
     if outbox is None or view.job is None or outbox.carrier is view.job:
         return []
     record = {
@@ -73,17 +97,18 @@ def remember(view: JobView) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
-def _outbox(view: JobView) -> _Outbox | None:
+def outbox_of(view: JobView) -> Outbox | None:
+    """The newest dispatch of a job; None where nothing was ever dispatched."""
     carriers = [*([view.job] if view.job else []), *view.workloads.values()]
     records = [
-        _Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
+        Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
     ]
     return max(records, key=lambda outbox: outbox.record.version, default=None)
 
 
 def _next(view: JobView, content: str, workload: Manifest) -> tuple[int, list[Command]]:
     """The version of this content, and the write that records it; no write when it is the newest already."""
-    outbox = _outbox(view)
+    outbox = outbox_of(view)
     if outbox and outbox.record.hash == content and outbox.carrier is workload:
         return outbox.record.version, []
     record = Dispatch(version=outbox.record.version + 1 if outbox else 1, hash=content)

@@ -6,6 +6,7 @@ from typing import Self
 import msgspec
 
 from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.breaker import Hold
 from slicebus.manager.intake import Sender
 from slicebus.manager.manifests import merge_difference
 from slicebus.process.commands import Command, Emit, Patch
@@ -14,6 +15,8 @@ from slicebus.proto.messages import Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 
 CONNECTED = "Connected"
+DELETES_HELD = "DeletesHeld"
+"""True while too many jobs of the cluster would be deleted at once."""
 
 
 class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +91,34 @@ def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
         Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status"),
         Emit(regarding=cluster, reason="HeartbeatLost", note=message, warning=True),
     ]
+
+
+def is_held(cluster: Manifest) -> bool:
+    """Whether deletes to the cluster are held, as it is written on it."""
+    conditions = cluster.get("status", {}).get("conditions", ())
+    return any(entry["type"] == DELETES_HELD and entry["status"] == "True" for entry in conditions)
+
+
+def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Command]:
+    """How many deletes are held, and under which id they are released; nothing when that is written there already."""
+    name, was_held = cluster["metadata"]["name"], is_held(cluster)
+    if hold is None and not was_held:
+        return []
+    shown = {"id": hold.id, "jobs": len(hold.jobs)} if hold else None
+    if hold:
+        note = f"{len(hold.jobs)} jobs would be deleted at once: look, then `slicebus fleet release {name}`"
+        finding = Finding(DELETES_HELD, True, "TooManyDeletes", note)
+    else:
+        note = "No deletes are held any more"
+        finding = Finding(DELETES_HELD, False, "NothingHeld", note)
+    if was_held and hold and has_finding(cluster, finding) and cluster["status"].get("heldDeletes") == shown:
+        return []
+    body = {"status": {"heldDeletes": shown, "conditions": with_findings(cluster, finding, now=now)}}
+    write = Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status")
+    if was_held and hold:
+        return [write]
+    reason = DELETES_HELD if hold else "DeletesReleased"
+    return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
 
 
 def _report(cluster: Manifest, told: Manifest, envelope: Envelope, *, now: str) -> list[Command]:

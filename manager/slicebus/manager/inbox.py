@@ -14,12 +14,14 @@ from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.kube.times import now_text
 from slicebus.manager import fleet, intake
+from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
 from slicebus.process.commands import Command
 from slicebus.process.executor import Executor
 from slicebus.proto.codec import Received, decode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -37,7 +39,7 @@ from slicebus.proto.topology import manager_queue
 from slicebus.slices.jobs import KINDS
 
 _log = structlog.get_logger()
-_SUBJECT = "cloudEvents_subject"
+_SUBJECT, _EPOCH, _SEQUENCE = (f"{PREFIX}{name}" for name in ("subject", "epoch", "sequence"))
 
 
 class Inbox:
@@ -50,6 +52,7 @@ class Inbox:
         store: Store,
         executor: Executor,
         look: Callable[[JobRef], None],
+        resyncer: Resyncer,
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
     ) -> None:
@@ -58,6 +61,7 @@ class Inbox:
         self._store = store
         self._executor = executor
         self._look = look
+        self._resyncer = resyncer
         self.heard_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
         self._newest: dict[tuple[ClusterName, JobRef], tuple[int, int]] = {}
@@ -69,7 +73,7 @@ class Inbox:
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead)
+            await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead, superseded=_is_superseded)
 
     async def _handle(self, delivery: Delivery) -> None:
         received = decode(as_sent(delivery.message, trusted=self._bus.user))
@@ -83,9 +87,13 @@ class Inbox:
             raise
         self._received.labels(envelope.cluster, envelope.type).inc()
         self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
-        await self._executor.run(self._decide(received), caused_by=envelope)
+        await self._executor.run(
+            [*self._decide(received), *self._resyncer.answer(envelope, message)], caused_by=envelope
+        )
         if isinstance(message, Hello):
             self._deliver_again(envelope.cluster)
+        if isinstance(message, Inventory):
+            await self._resyncer.take(envelope, message)
 
     def _decide(self, received: Received) -> Sequence[Command]:
         envelope, message, now = received.envelope, received.message, now_text()
@@ -137,6 +145,17 @@ def _line(delivery: Delivery) -> str:
     """Messages of one object of one cluster stay in order."""
     cluster = delivery.message.routing_key.partition(".")[0]
     return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"
+
+
+def _is_superseded(older: Delivery, newer: Delivery) -> bool:
+    """Whether both are statuses of one job from one agent, and the second was said later."""
+    first, second = older.message, newer.message
+    if first.routing_key != second.routing_key or not first.routing_key.endswith(f".{Status.type}"):
+        return False
+    if first.user_id != second.user_id or first.headers.get(_EPOCH) != second.headers.get(_EPOCH):
+        return False
+    numbers = [message.headers.get(_SEQUENCE, "") for message in (first, second)]
+    return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])
 
 
 def _known(ref: JobRef) -> JobRef:

@@ -18,6 +18,7 @@ from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, Manifest, Refused, ScaleRequest, Status
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
+from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 
@@ -139,10 +140,7 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     holder = view.holder
     if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
         return []
-    ready = all(
-        report.pods[name].ready >= count if name in report.pods else count == 0
-        for name, count in holder.granted.items()
-    )
+    ready = all_ready(holder.granted, {name: pods.ready for name, pods in report.pods.items()})
     workload = view.workload(holder)
     finding = (
         Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")

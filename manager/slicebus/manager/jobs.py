@@ -53,6 +53,16 @@ def is_managed(job: Manifest) -> bool:
     )
 
 
+def is_ending(view: JobView) -> bool:
+    """Whether the worker is to lose a job that had not ended, and that is not written down yet: see `breaker`."""
+    if dispatch.is_withdrawn(view) or dispatch.is_told_absent(view):
+        return False
+    if view.job is None or "deletionTimestamp" in view.job["metadata"]:
+        return True
+    ended = KINDS[view.ref.kind].outcome(view.job).phase in _FINISHED
+    return not ended and any(slice.deleting and not slice.finished for slice in view.slices)
+
+
 def decide(view: JobView, now: str) -> list[Command]:
     """Everything that is to be done for a job now."""
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:

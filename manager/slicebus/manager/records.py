@@ -1,6 +1,5 @@
 """What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
 
-import hashlib
 from typing import Self
 
 import msgspec
@@ -10,8 +9,8 @@ from slicebus.proto.messages import Counts, JobRef, Manifest, ScaleRequest
 from slicebus.slices import kueue
 from slicebus.slices.jobs import JobKind
 
-ABSENT = "absent"
-"""The hash of a dispatch that tells the worker to hold nothing."""
+LOST = "lost"
+"""The hash of a dispatch that the worker does not hold as it has reported: what shall be there is dispatched anew."""
 
 
 def job_ref(job: Manifest) -> JobRef:
@@ -111,9 +110,3 @@ def applied_version(manifest: Manifest) -> int:
     """The version that the worker has reported, on the object that has the dispatch; 0 before the first."""
     text = annotation(manifest, kueue.APPLIED_ANNOTATION) or "0"
     return int(text) if text.isdecimal() else 0
-
-
-def content_hash(content: object) -> str:
-    """A short hash of any value of plain types, the same for equal values."""
-    encoded = msgspec.json.encode(content, order="deterministic")
-    return hashlib.blake2b(encoded, digest_size=8).hexdigest()

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from slicebus.process.environment import Seconds
+from slicebus.process.environment import Count, Seconds, Share
 from slicebus.process.settings import RoleSettings
 
 
@@ -12,6 +12,9 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
+        "breaker_share": "SLICEBUS_BREAKER_SHARE",
+        "breaker_count": "SLICEBUS_BREAKER_COUNT",
+        "breaker_window_s": "SLICEBUS_BREAKER_WINDOW_SECONDS",
         "dead_letter_alert_s": "SLICEBUS_DEAD_LETTER_ALERT_SECONDS",
     }
 
@@ -19,5 +22,10 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """A cluster that is silent for so long is not connected."""
     queue_status_s: Seconds = 1.0
     """The status of the queues is written at most so often."""
+    breaker_share: Share = 0.2
+    """When more of a cluster's jobs than this share, and more than `breaker_count`, would be deleted within
+    `breaker_window_s`, none is until somebody says so."""
+    breaker_count: Count = 20
+    breaker_window_s: Seconds = 60.0
     dead_letter_alert_s: Seconds = 600.0
     """A cluster with a dead letter that is older gets an Event, at most so often."""

@@ -20,6 +20,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """ResourceFlavors by name."""
     in_fleet: bool = True
     """Whether a WorkerCluster of the chain's cluster still exists."""
+    deletes_held: bool = False
+    """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
 

@@ -37,13 +37,18 @@ class Lane(StrEnum):
     STATUS = "status"
 
 
+JobKindName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9]{0,62}$")]
+Namespace = Annotated[str, Meta(pattern=DNS_LABEL)]
+JobName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+
+
 class JobRef(msgspec.Struct, frozen=True, order=True):
     """One job on the manager, and its copy of the same namespace and name on a worker. The unit of ordering."""
 
     api_version: str
-    kind: Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9]{0,62}$")]
-    namespace: Annotated[str, Meta(pattern=DNS_LABEL)]
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+    kind: JobKindName
+    namespace: Namespace
+    name: JobName
     uid: str
     """The UID of the manager's object. A job deleted and created again under its name is another job."""
 
@@ -177,23 +182,32 @@ class Refused(Message, frozen=True, kw_only=True):
     message: str
 
 
-class InventoryItem(msgspec.Struct, frozen=True):
-    """One job on the worker, as hashes."""
+class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
+    """One job on the worker, as hashes; an array, because there are many. The README says what is hashed."""
 
-    job: JobRef
-    workload: str
+    kind: JobKindName
+    namespace: Namespace
+    name: JobName
+    uid: str
+    """As in a `JobRef`; the kind says the API version."""
     spec_version: Count
+    """Applied on the worker."""
     spec_hash: str
+    """Of what the worker holds, the slice's name among it. Empty while the job is gone and that is being reported."""
     status_hash: str
+    """Of the job's status. Empty while the job is going."""
 
 
 class Inventory(Message, frozen=True, kw_only=True):
-    """One page of what the worker holds. A page set is complete when `last` was seen with every page before it."""
+    """One page of what the worker holds, its body below 128 KiB. An inventory is complete when the page that is `last`
+    was seen with every page before it; until then it says nothing."""
 
     type: ClassVar[str] = "inventory"
     direction: ClassVar[Direction] = Direction.UP
     lane: ClassVar[Lane] = Lane.STATUS
 
+    round: Count
+    """Counts the inventories of the envelope's epoch: pages of one epoch and round belong together."""
     page: Count
     last: bool
     items: list[InventoryItem]
@@ -286,13 +300,14 @@ class Pending(Message, frozen=True, kw_only=True):
 
 
 class Resync(Message, frozen=True, kw_only=True):
-    """Asks the agent for its inventory and the status of every job."""
+    """Asks the agent for its inventory, or where it names jobs, for their statuses only."""
 
     type: ClassVar[str] = "resync"
     direction: ClassVar[Direction] = Direction.DOWN
     lane: ClassVar[Lane] = Lane.STATUS
 
     reason: str = ""
+    jobs: list[JobRef] = []
 
 
 MESSAGES: dict[str, type[Message]] = {

@@ -224,9 +224,11 @@ async def test_a_notice_is_an_event_on_the_job(worker: Worker, manager: Manager)
     assert (event["reason"], event["involvedObject"]["name"]) == ("Pending", "train")
 
 
-async def test_the_manager_may_ask_for_everything(worker: Worker, manager: Manager) -> None:
-    await manager.order(Resync(reason="reconnected"))
-    assert worker.resyncs == ["resync"]
+async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Worker, manager: Manager) -> None:
+    asked = [Resync(reason="NoInventory"), Resync(reason="StatusDiffers", jobs=[REF])]
+    for message in asked:
+        await manager.order(message)
+    assert worker.resyncs == asked
 
 
 OTHER_KIND = JobRef("v1", "Pod", "team", "train", "u")

@@ -12,7 +12,7 @@ from slicebus.proto.errors import ConflictError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, ScaleRequest, Status
 from slicebus.slices import kueue
 from slicebus.slices.ungate import is_gated
-from unit.agent.objects import REF, a_copy, a_job, a_pod
+from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
 from unit.agent.worker import Worker, types
 from unit.kube.loop_time import LoopTime
 from unit.kube.servers import NAMESPACE
@@ -163,10 +163,10 @@ async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> 
     assert types(await worker.look()) == ["status"]
 
 
-async def test_when_the_manager_asks_every_job_is_reported_again(worker: Worker) -> None:
+async def test_what_the_manager_asks_for_is_reported_again(worker: Worker) -> None:
     await given_job(worker)
     await worker.look()
-    worker.watcher.forget_reports()
+    worker.watcher.report_again([KEY, JobKey("Pod", NAMESPACE, "of-no-kind")])
     assert not worker.queue.idle
     assert types(await worker.look()) == ["status"]
 

@@ -20,7 +20,7 @@ from slicebus.process.commands import Publish
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import JobRef, Manifest, Message
+from slicebus.proto.messages import JobRef, Manifest, Message, Resync
 from unit.agent.objects import EAST, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
@@ -55,7 +55,7 @@ class Worker:
         )
         self.broker = MemoryBroker()
         self.looked: list[JobKey] = []
-        self.resyncs: list[str] = []
+        self.resyncs: list[Resync] = []
         self.inbox = Inbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
@@ -63,7 +63,7 @@ class Worker:
             executor=self.executor,
             tombstones=self.tombstones,
             look=self.looked.append,
-            resync=lambda: self.resyncs.append("resync"),
+            resync=self.resyncs.append,
         )
 
     async def sync(self) -> None:

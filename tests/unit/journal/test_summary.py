@@ -61,7 +61,7 @@ LINES: list[tuple[Message, str]] = [
         Refused(job=JOB, workload="w1", spec_version=2, reason="JobExists", message="it is there"),
         "JobExists: it is there",
     ),
-    (Inventory(page=1, last=True, items=[]), "page 1, 0 jobs"),
+    (Inventory(round=1, page=1, last=True, items=[]), "page 1, 0 jobs"),
     (
         WorkloadSpec(job=JOB, spec_version=2, workload={"metadata": {"name": "w1"}}, manifest={}, granted={"main": 1}),
         "w1, granted main=1, version 2",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slicebus.manager.records import ABSENT, Dispatch, Requested, job_ref
+from slicebus.manager.records import Dispatch, Requested, job_ref
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope, MessageId
@@ -140,7 +140,7 @@ def a_workload(
 
 def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
     """A slice whose worker was told to hold nothing."""
-    return a_workload(name, admitted=1, dispatched=dispatched, hash=ABSENT, applied=applied, **how)
+    return a_workload(name, admitted=1, dispatched=dispatched, hash=kueue.ABSENT, applied=applied, **how)
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
@@ -196,7 +196,7 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
     if kueue.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
-        what = "absent" if record.hash == ABSENT else "held"
+        what = "absent" if record.hash == kueue.ABSENT else "held"
         more = (kueue.APPLIED_ANNOTATION,) if kueue.APPLIED_ANNOTATION in annotations else ()
         return f"version {record.version} is {what}", *more
     if annotations:

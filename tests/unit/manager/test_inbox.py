@@ -1,26 +1,12 @@
 """What agents publish, over a bus of this process onto an API server of this process."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
-from slicebus.bus.dead import REASON_HEADER
-from slicebus.bus.memory import MemoryBroker, MemoryBus
-from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
-from slicebus.manager.inbox import Inbox
-from slicebus.manager.records import Requested, job_ref
-from slicebus.manager.store import Store
-from slicebus.process.commands import Publish
-from slicebus.process.executor import Executor
-from slicebus.proto.codec import encode
-from slicebus.proto.envelope import Envelope
-from slicebus.proto.issuer import Issuer
+from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.records import Requested
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -28,119 +14,14 @@ from slicebus.proto.messages import (
     Hello,
     JobPhase,
     JobRef,
-    Lane,
     Message,
     Resync,
     ScaleRequest,
     Status,
 )
-from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
-from slicebus.slices import kueue
-from unit.manager.objects import a_job, a_workload
+from unit.manager.receiving import Manager
 
-Manifest = dict[str, Any]
 HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
-
-
-class Manager:
-    """An inbox with its surroundings; the agents are whoever the test says."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self.client = client
-        self.store = Store()
-        self.broker = MemoryBroker()
-        # A message that is not for managers is bound here only by mistake.
-        mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync"),))
-        self.broker.declare(manager_topology() + mistake)
-        self.looked: list[JobRef] = []
-        executor = Executor(
-            client=client,
-            caches=self.store.cache_of,
-            publish=self._publish,
-            look_again=lambda job, delay_s: self.looked.append(job),
-            component="slicebus-manager",
-        )
-        self.inbox = Inbox(
-            bus=MemoryBus(self.broker, user="manager"),
-            store=self.store,
-            executor=executor,
-            look=self.looked.append,
-            registry=CollectorRegistry(),
-        )
-        self._issuers: dict[tuple[str, int], Issuer] = {}
-
-    async def receive(self, message: Message, *, cluster: str = "east", user: str | None = None, epoch: int = 3) -> Any:
-        """A message from an agent, and whatever it leads to; the message as it went over the wire."""
-        issuer = self._issuers.setdefault(
-            (cluster, epoch),
-            Issuer(
-                epoch=epoch, user=user or cluster, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count
-            ),
-        )
-        wire = encode(issuer.envelope(message, ClusterName(cluster)), message)
-        return await self.again(msgspec.structs.replace(wire, user_id=user or cluster))
-
-    async def again(self, wire: Any) -> Any:
-        """A message that was received before, once more."""
-        await MemoryBus(self.broker, user=wire.user_id).publish(UP, wire)
-        while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
-            await asyncio.sleep(0)
-        return wire
-
-    async def given(self, resource: Resource, manifest: Manifest) -> Manifest:
-        """An object with its status, in the cache."""
-        dropped = ("uid", "resourceVersion", "generation", "creationTimestamp")
-        metadata = {name: value for name, value in manifest["metadata"].items() if name not in dropped}
-        made = await self.client.create(resource, manifest | {"metadata": metadata})
-        if manifest.get("status"):
-            body = made | {"status": manifest["status"]}
-            made = await self.client.replace(resource, body, subresource="status")
-        cache = self.store.cache_of(resource)
-        assert cache is not None
-        cache.put(made)
-        return made
-
-    async def given_job(self) -> JobRef:
-        """A job whose slice runs on east."""
-        ref = job_ref(await self.given(JOBS, a_job()))
-        workload = a_workload(admitted=1, dispatched=1)
-        workload["metadata"]["labels"][kueue.JOB_UID_LABEL] = ref.uid
-        workload["metadata"]["ownerReferences"][0]["uid"] = ref.uid
-        for condition in workload["status"]["conditions"]:
-            condition["message"] = condition["message"] or "so it is"
-        await self.given(WORKLOADS, workload)
-        return ref
-
-    async def job_status(self) -> Manifest:
-        """The status of the manager's job."""
-        status: Manifest = (await self.client.get(JOBS, "train", "team")).get("status", {})
-        return status
-
-    @property
-    def dead(self) -> list[str]:
-        """Why messages are dead."""
-        return [entry.message.headers[REASON_HEADER] for entry in self.broker.queues[DEAD].ready]
-
-    def _settled(self) -> bool:
-        queues = [self.broker.queues[manager_queue(lane)] for lane in Lane]
-        return not any(queue.ready or any(c.unsettled for c in queue.consumers) for queue in queues)
-
-    async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
-        raise AssertionError("an inbox publishes nothing")
-
-
-@pytest.fixture
-async def manager(api: KubeClient) -> AsyncIterator[Manager]:
-    made = Manager(api)
-    for name, accepted in (("east", True), ("west", True), ("north", False)):
-        resource = WORKERCLUSTERS
-        named = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-        await made.given(resource, named | {"spec": {"accepted": accepted}})
-    tasks = [asyncio.create_task(made.inbox.run(lane, prefetch=10)) for lane in Lane]
-    yield made
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def request(job: JobRef, generation: int = 2, wanted: int = 5) -> ScaleRequest:

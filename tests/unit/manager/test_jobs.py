@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, decide, is_managed
-from slicebus.manager.records import content_hash
 from slicebus.process.commands import Create, Emit, Patch, Publish
-from slicebus.proto.messages import Pending, Relabel, WorkloadSpec
+from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
 from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
 from unit.manager.objects import (
     NOW,
     a_job,
@@ -27,7 +27,7 @@ FINISHED = (condition("Finished"),)
 
 def holding(name: str = "w1", count: int = 1, *, job_count: int = 1, version: int = 1, **how: Any) -> Manifest:
     """An admitted slice that its worker was told to hold."""
-    content = content_hash(["east", name, {"main": count}, {"main": job_count}])
+    content = spec_hash(ClusterName("east"), name, {"main": count}, {"main": job_count})
     return a_workload(name, count, admitted=count, dispatched=version, hash=content, **how)
 
 

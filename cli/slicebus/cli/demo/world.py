@@ -71,7 +71,7 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
                     PodRunner(client),
                 )
             ]
-        async with _running(*standins):
+        async with running(*standins):
             yield world
 
 
@@ -95,7 +95,7 @@ async def real_world(
         ]
         await prepare(world)
         standins = (kind(worker).run() for worker in played for kind in (RayClusterController, RayJobController))
-        async with _running(*standins):
+        async with running(*standins):
             yield world
 
 
@@ -154,12 +154,12 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
             )
             roles.append(agent.run())
             started.append(agent.leading)
-        await stack.enter_async_context(_running(*roles, started=started))
+        await stack.enter_async_context(running(*roles, started=started))
         yield
 
 
 @asynccontextmanager
-async def _running(*roles: Coroutine[Any, Any, None], started: Sequence[asyncio.Event] = ()) -> AsyncIterator[None]:
+async def running(*roles: Coroutine[Any, Any, None], started: Sequence[asyncio.Event] = ()) -> AsyncIterator[None]:
     """Run coroutines until the context is left; raises what ends one before all have started."""
     tasks = [asyncio.create_task(role) for role in roles]
     waiting = asyncio.create_task(_all_set(started), name="starting")

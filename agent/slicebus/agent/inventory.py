@@ -1,0 +1,81 @@
+"""What the agent says it holds: one item a job, in pages.
+
+An item is made from a view as it is when its page is made, so a page is as new as its envelope.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from slicebus.agent import marks, watching
+from slicebus.agent.views import WorkerView
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, Status
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
+
+PAGE_BYTES = 128 * 1024
+"""A page's body is below this: RabbitMQ carries it in one frame, and whatever waits behind it does not wait long."""
+_FRAME_BYTES = 160
+"""What a page has beside its items, generously."""
+_UID_LENGTH = 128
+"""A UID is 36 characters; the annotation on a worker's object may be anything."""
+
+
+def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
+    """One job as the manager compares it; None for what is not ours.
+
+    Where only Workload copies are left, the one that knew its job says that the job is gone, which is being reported.
+    """
+    if view.job is not None:
+        return _item(view, view.job, _spec_hash(view.job, cluster), _status_hash(view)) if _is_known(view.job) else None
+    copies = sorted(filter(_is_known, view.copies), key=marks.spec_version)
+    if not copies:
+        return None
+    gone = any(marks.annotation(copy, kueue.JOB_UID_ANNOTATION) for copy in copies)
+    return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
+
+
+def pages(items: Iterable[InventoryItem], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
+    """The inventory, as many items a page as fit; an empty one is one page. Items are taken as they are needed."""
+    number, page, size = 0, list[InventoryItem](), _FRAME_BYTES
+    for entry in items:
+        length = len(msgspec.json.encode(entry)) + 1
+        if page and size + length >= most_bytes:
+            yield Inventory(round=round, page=number, last=False, items=page)
+            number, page, size = number + 1, [], _FRAME_BYTES
+        page.append(entry)
+        size += length
+    yield Inventory(round=round, page=number, last=True, items=page)
+
+
+def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> InventoryItem:
+    return InventoryItem(
+        kind=view.key.kind,
+        namespace=view.key.namespace,
+        name=view.key.name,
+        uid=marks.annotation(manifest, kueue.MANAGER_UID_ANNOTATION) or "",
+        spec_version=marks.spec_version(manifest),
+        spec_hash=spec,
+        status_hash=status,
+    )
+
+
+def _is_known(manifest: Manifest) -> bool:
+    """Whether the object is ours and says whose it is: no order could be about it otherwise."""
+    uid = marks.annotation(manifest, kueue.MANAGER_UID_ANNOTATION)
+    return marks.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
+
+
+def _spec_hash(job: Manifest, cluster: ClusterName) -> str:
+    return spec_hash(cluster, marks.slice_of(job), marks.granted(job), marks.baseline(job))
+
+
+def _status_hash(view: WorkerView) -> str:
+    status = watching.status(view)
+    return _hash(status, view) if status is not None else ""
+
+
+def _hash(status: Status, view: WorkerView) -> str:
+    assert view.job is not None
+    ready = {name: pods.ready for name, pods in status.pods.items()}
+    return status_hash(status.job_status, status.phase, all_ready(marks.granted(view.job), ready))

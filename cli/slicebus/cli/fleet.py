@@ -1,0 +1,78 @@
+"""`slicebus fleet`: the worker clusters, and what is held for them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+
+fleet = typer.Typer(help="Look at the worker clusters, and release what is held.", no_args_is_help=True)
+
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(envvar="KUBECONFIG", show_envvar=True, help="The manager's cluster; by default the one this runs in."),
+]
+_TITLES = ("CLUSTER", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "OUT OF SYNC", "DELETES HELD", "HEARTBEAT")
+
+
+@fleet.command(name="list")
+def list_clusters(kubeconfig: Kubeconfig = None) -> None:
+    """Show every WorkerCluster."""
+    found = asyncio.run(_with_client(kubeconfig, _clusters))
+    table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
+    for manifest in sorted(found, key=lambda manifest: str(manifest["metadata"]["name"])):
+        table.add_row(*_row(manifest))
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+@fleet.command()
+def release(cluster: Annotated[str, typer.Argument(help="The WorkerCluster.")], kubeconfig: Kubeconfig = None) -> None:
+    """Let the deletes that are held for a cluster go on: those that are held now, and no others."""
+
+    async def release_now(client: "KubeClient") -> int:
+        from slicebus.kube.client import MergePatch
+        from slicebus.kube.resources import WORKERCLUSTERS
+        from slicebus.slices.kueue import RELEASE_ANNOTATION
+
+        held = (await client.get(WORKERCLUSTERS, cluster)).get("status", {}).get("heldDeletes")
+        if not held:
+            return 0
+        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: held["id"]}}}
+        await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body))
+        return int(held["jobs"])
+
+    count = asyncio.run(_with_client(kubeconfig, release_now))
+    typer.echo(f"{count} deletes on {cluster} go on" if count else f"no deletes are held for {cluster}")
+
+
+async def _with_client(kubeconfig: str | None, act: "Callable[[KubeClient], Awaitable[Any]]") -> Any:
+    from slicebus.kube.client import KubeClient
+
+    async with await KubeClient.connect(kubeconfig=kubeconfig) as client:
+        return await act(client)
+
+
+async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
+    from slicebus.kube.resources import WORKERCLUSTERS
+
+    return (await client.list(WORKERCLUSTERS)).items
+
+
+def _row(manifest: dict[str, Any]) -> list[str]:
+    from slicebus.manager.fleet import WorkerCluster
+
+    cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
+    said = (cluster.accepted, cluster.connected, cluster.cordoned)
+    return [
+        cluster.name,
+        *("yes" if value else "no" for value in said),
+        str(status.get("jobs", 0)),
+        str(status.get("outOfSync", 0)),
+        str(status.get("heldDeletes", {}).get("jobs", 0)),
+        status.get("lastHeartbeatTime", "never"),
+    ]

@@ -1,0 +1,164 @@
+"""Keeps a breaker for each cluster: nothing is deleted on a worker without having been asked for here.
+
+What is held is written on the WorkerCluster, as a condition, an Event and an id. Writing the id into the annotation
+`slicebus.dev/release-deletes` releases the jobs that stood under it, and no other. A manager that starts goes on
+holding where the condition says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from slicebus.kube.cache import Change
+from slicebus.kube.times import now_text
+from slicebus.manager import fleet, jobs
+from slicebus.manager.breaker import Breaker, Hold, Limits
+from slicebus.manager.records import annotation
+from slicebus.manager.store import Store
+from slicebus.manager.views import JobView
+from slicebus.process.executor import Executor
+from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.slices import kueue
+
+_log = structlog.get_logger()
+_WRITE_S = 0.5
+"""What is held is written at most so often: a namespace that goes is hundreds of changes."""
+
+
+class Guard:
+    """Which deletes may go. `look` has a job looked at again once it may."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        store: Store,
+        executor: Executor,
+        look: Callable[[JobRef], None],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self._executor = executor
+        self._look = look
+        self._breakers: dict[ClusterName, Breaker] = {}
+        self._shown: dict[ClusterName, Hold] = {}
+        self._since: dict[ClusterName, str] = {}
+        self._strays: dict[ClusterName, dict[JobRef, int]] = {}
+        self._listed: dict[ClusterName, int] = {}
+        """How many jobs the last inventory had."""
+        self._changed = asyncio.Event()
+        self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
+
+    def watch(self) -> None:
+        """Notice every job that is to be deleted when it is, before anything is done about the first one."""
+        self._store.on_job_change(self._note)
+        self._store.clusters.subscribe(self._cluster_changed)
+        self._changed.set()
+
+    def view(self, ref: JobRef) -> JobView:
+        """The view of a job, with what the breaker of its cluster says of its delete."""
+        view = self._store.view(ref)
+        if view.cluster is None or not jobs.is_ending(view):
+            return view
+        return msgspec.structs.replace(view, deletes_held=not self._may_go(view.cluster, ref))
+
+    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
+        """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
+        breaker = self._breaker(cluster)
+        self._listed[cluster] = of
+        before, self._strays[cluster] = self._strays.get(cluster, {}), strays
+        for ref in before.keys() - strays.keys():
+            breaker.forget(ref)
+        for ref in strays:
+            breaker.want(ref)
+        for ref in strays:
+            self._look(ref)
+        self._changed.set()
+
+    def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
+        """Where a job is to be deleted that should not be there, as far as that may go now."""
+        found = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
+        return [(cluster, version) for cluster, version in found if self._may_go(cluster, ref)]
+
+    def settle(self, cluster: ClusterName, ref: JobRef) -> None:
+        """A stray has been dealt with."""
+        self._strays.get(cluster, {}).pop(ref, None)
+        self._breaker(cluster).forget(ref)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write what is held onto the clusters until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for cluster in self._store.clusters.all():
+                await self._show(cluster)
+            await asyncio.sleep(_WRITE_S)
+
+    async def _show(self, cluster: Manifest) -> None:
+        name = ClusterName(cluster["metadata"]["name"])
+        breaker = self._breaker(name)
+        breaker.lift()
+        hold = breaker.hold(self._since.setdefault(name, now_text())) if breaker.held else None
+        self._held.labels(name).set(len(hold.jobs) if hold else 0)
+        if hold is None:
+            self._since.pop(name, None)
+            self._shown.pop(name, None)
+        else:
+            self._shown[name] = hold
+        try:
+            await self._executor.run(fleet.deletes_held(cluster, hold, now=now_text()))
+        except (ConflictError, TransientError) as error:
+            _log.info("hold.unwritten", cluster=name, error=str(error))
+            self._changed.set()
+
+    def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
+        breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
+        was_held = breaker.held
+        size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
+        may_go = breaker.may_go(ref, jobs=size, now=asyncio.get_running_loop().time())
+        if not may_go:
+            self._changed.set()
+            if not was_held:
+                _log.warning("deletes.held", cluster=cluster, jobs=len(breaker.waiting), of=size)
+        return may_go
+
+    def _breaker(self, cluster: ClusterName) -> Breaker:
+        if cluster not in self._breakers:
+            manifest = self._store.clusters.get(None, cluster)
+            self._breakers[cluster] = Breaker(self._limits, held=manifest is not None and fleet.is_held(manifest))
+        return self._breakers[cluster]
+
+    def _note(self, ref: JobRef) -> None:
+        view = self._store.view(ref)
+        if view.cluster is None:
+            return
+        breaker = self._breaker(view.cluster)
+        if jobs.is_ending(view):
+            breaker.want(ref)
+            changed = breaker.held
+        else:
+            changed = breaker.forget(ref)
+        if changed:
+            self._changed.set()
+
+    def _cluster_changed(self, change: Change) -> None:
+        """A release is an annotation with the id that the status shows."""
+        if change.new is None:
+            return
+        name = ClusterName(change.new["metadata"]["name"])
+        hold = self._shown.get(name)
+        if hold is not None and annotation(change.new, kueue.RELEASE_ANNOTATION) == hold.id:
+            self._release(name, self._breaker(name).release(hold))
+
+    def _release(self, cluster: ClusterName, released: Collection[JobRef]) -> None:
+        del self._shown[cluster]
+        _log.info("deletes.released", cluster=cluster, jobs=len(released))
+        self._changed.set()
+        for ref in released:
+            self._look(ref)

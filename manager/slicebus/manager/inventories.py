@@ -1,0 +1,124 @@
+"""What an agent says that it holds, beside what it shall hold.
+
+An inventory is judged when it is complete, and job by job: the same everywhere costs nothing more. Whatever a cluster
+has said of a job after it began the inventory is newer than that, and the inventory no longer counts for the job.
+"""
+
+from enum import Enum, auto
+from typing import NewType
+
+import msgspec
+
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager import dispatch
+from slicebus.manager.records import applied_version
+from slicebus.manager.views import JobView
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import status_hash
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+
+Said = NewType("Said", tuple[int, int])
+"""Epoch and sequence of a message: the order of what one cluster says."""
+
+
+class Difference(Enum):
+    """What an inventory says of one job that the manager knows."""
+
+    NONE = auto()
+    """The worker holds what it shall, or what it was told is on its way."""
+    AGAIN = auto()
+    """The worker has not reported the newest version: it is published again."""
+    RENEW = auto()
+    """The worker has reported the newest version and does not hold it: it is dispatched anew, as a newer one."""
+    STATUS = auto()
+    """Only the status differs: it is asked for."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A complete inventory of one cluster."""
+
+    cluster: ClusterName
+    since: Said
+    """When it was begun. What was said later is newer."""
+    items: dict[JobRef, InventoryItem]
+
+
+class Assembly:
+    """Puts the pages of one cluster's inventories together. Only the newest inventory that has begun is kept."""
+
+    def __init__(self) -> None:
+        self._round = (-1, -1)
+        self._pages: dict[int, Inventory] = {}
+        self._since: dict[int, Said] = {}
+        self._done = False
+
+    def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
+        """The inventory, when this page completes it. A page may come twice, late, or after a newer inventory's."""
+        round = envelope.epoch, page.round
+        if round < self._round or (round == self._round and self._done):
+            return None
+        if round > self._round:
+            self._round, self._pages, self._since, self._done = round, {}, {}, False
+        self._pages[page.page] = page
+        self._since[page.page] = said(envelope)
+        last = next((number for number, held in self._pages.items() if held.last), None)
+        if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
+            return None
+        items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
+        return Listed(envelope.cluster, min(self._since.values()), {job_of(item): item for item in items})
+
+    def finish(self) -> None:
+        """The inventory that is complete has had its effect."""
+        self._pages, self._since, self._done = {}, {}, True
+
+
+def said(envelope: Envelope) -> Said:
+    """When a cluster said something."""
+    return Said((envelope.epoch, envelope.sequence))
+
+
+def job_of(item: InventoryItem) -> JobRef:
+    """The manager's job that an item is about."""
+    return JobRef(KINDS[item.kind].api_version, item.kind, item.namespace, item.name, item.uid)
+
+
+def difference(view: JobView, item: InventoryItem | None) -> Difference:
+    """What the worker's item says of a job of its cluster; None is a job that the worker has nothing of."""
+    outbox = dispatch.outbox_of(view)
+    if outbox is None:
+        return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
+    record, reported = outbox.record, applied_version(outbox.carrier) >= outbox.record.version
+    not_held = Difference.RENEW if reported else Difference.AGAIN
+    if item is None:
+        if record.hash == kueue.ABSENT:
+            return Difference.NONE if reported else Difference.AGAIN
+        return not_held
+    if not item.spec_hash:
+        return Difference.NONE if reported else Difference.AGAIN
+    if item.spec_version > record.version:
+        return Difference.RENEW
+    if (item.spec_version, item.spec_hash) != (record.version, record.hash):
+        return not_held
+    if not reported:
+        return Difference.AGAIN
+    return Difference.STATUS if item.status_hash not in ("", _status_hash(view)) else Difference.NONE
+
+
+def is_elsewhere(view: JobView, cluster: ClusterName) -> bool:
+    """Whether the manager has a job and runs it on another cluster."""
+    return view.cluster is not None and view.cluster != cluster
+
+
+def _status_hash(view: JobView) -> str:
+    """Of what was mirrored last. A job that has ended takes no more statuses."""
+    if view.job is None:
+        return ""
+    phase = KINDS[view.ref.kind].outcome(view.job).phase
+    if phase is not JobPhase.RUNNING:
+        return ""
+    conditions = view.holder.conditions if view.holder else {}
+    ready = conditions.get(Condition.PODS_READY, {}).get("status")
+    return status_hash(view.job.get("status", {}), phase, None if ready is None else ready == "True")

@@ -1,0 +1,180 @@
+"""Compares what the agents hold with what they shall hold, and has the differences made good.
+
+An inventory is asked for when a cluster that speaks has not sent one to this process; the agents send them unasked too.
+"""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Callable, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager import dispatch
+from slicebus.manager.guard import Guard
+from slicebus.manager.inventories import Assembly, Difference, Listed, Said, difference, is_elsewhere, said
+from slicebus.manager.store import Store
+from slicebus.process.commands import Command, Publish
+from slicebus.process.executor import Executor
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Delete,
+    Heartbeat,
+    Hello,
+    Inventory,
+    InventoryItem,
+    JobRef,
+    Message,
+    Refused,
+    Resync,
+    Status,
+)
+
+_log = structlog.get_logger()
+_AT_ONCE = 100
+"""Jobs that are compared before somebody else may run."""
+_ASKED_AT_ONCE = 500
+"""Statuses that one message asks for: about 100 KiB."""
+
+
+class Resyncer:
+    """The manager's side of the inventories. `look` has a job looked at."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        store: Store,
+        executor: Executor,
+        guard: Guard,
+        look: Callable[[JobRef], None],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._executor = executor
+        self._guard = guard
+        self._look = look
+        self._assemblies: dict[ClusterName, Assembly] = {}
+        self._heard: dict[ClusterName, dict[JobRef, Said]] = {}
+        """What each cluster has said of a job since its last inventory."""
+        self._expected: dict[ClusterName, int] = {}
+        """The epoch of each cluster's agent that an inventory has come or will come from."""
+        self._differences = Counter(
+            "slicebus_manager_differences",
+            "What inventories found: jobs to publish again, renew or delete, and statuses to ask for.",
+            ["cluster", "difference"],
+            registry=registry,
+        )
+
+    def forget(self, cluster: ClusterName) -> None:
+        """A cluster fell silent: when it speaks again, it is asked for an inventory."""
+        self._expected.pop(cluster, None)
+
+    def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
+        """Note what a cluster says, and ask for its inventory where none has come and none is on its way."""
+        cluster = envelope.cluster
+        match message:
+            case Hello() | Inventory():
+                self._expected[cluster] = envelope.epoch
+            case Applied(job=job) | Refused(job=job) | Status(job=job):
+                self._heard.setdefault(cluster, {})[job] = said(envelope)
+            case Heartbeat() if self._expected.get(cluster) != envelope.epoch:
+                self._expected[cluster] = envelope.epoch
+                return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
+        return []
+
+    async def take(self, envelope: Envelope, page: Inventory) -> None:
+        """One page of an inventory. Return when what a complete one asks for is done or queued."""
+        assembly = self._assemblies.setdefault(envelope.cluster, Assembly())
+        listed = assembly.add(envelope, page)
+        if listed is None:
+            return
+        await self._compare(listed)
+        assembly.finish()
+
+    async def clear(self, ref: JobRef) -> None:
+        """Delete a job where it should not be, as far as the guard lets it go."""
+        for cluster, version in self._guard.strays(ref):
+            if await self._is_known(ref, cluster):
+                _log.info("stray.known", cluster=cluster, job=ref.key)
+            else:
+                _log.info("stray.deleted", cluster=cluster, job=ref.key)
+                # Above what the worker holds, so that nothing older brings it back.
+                order = Delete(job=ref, spec_version=version + 1, reason="UnknownJob")
+                await self._executor.run([Publish(cluster=cluster, message=order)])
+            self._guard.settle(cluster, ref)
+
+    async def _compare(self, listed: Listed) -> None:
+        cluster, items = listed.cluster, dict(listed.items)
+        found: Tally[str] = Tally()
+        statuses: list[JobRef] = []
+        for number, ref in enumerate(set(self._store.refs())):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            view = self._store.view(ref)
+            if view.cluster != cluster:
+                continue
+            item = items.pop(ref, None)
+            if self._is_heard_since(listed, ref):
+                continue
+            verdict = difference(view, item)
+            found[verdict.name.lower()] += 1
+            match verdict:
+                case Difference.AGAIN:
+                    self._store.published.pop(ref, None)
+                    self._look(ref)
+                case Difference.RENEW:
+                    await self._renew(ref, item)
+                case Difference.STATUS:
+                    statuses.append(ref)
+        strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
+        found["stray"] = len(strays)
+        self._guard.set_strays(cluster, strays, of=len(listed.items))
+        for start in range(0, len(statuses), _ASKED_AT_ONCE):
+            asked = Resync(reason="StatusDiffers", jobs=statuses[start : start + _ASKED_AT_ONCE])
+            await self._executor.run([Publish(cluster=cluster, message=asked)])
+        self._report(listed, found)
+
+    async def _renew(self, ref: JobRef, item: InventoryItem | None) -> None:
+        try:
+            above = item.spec_version if item else 0
+            await self._executor.run(dispatch.renew(self._store.view(ref), above=above))
+        except ConflictError as error:
+            # It has just changed, so the inventory may no longer be right; the next one tells.
+            _log.info("renewal.conflict", job=ref.key, error=str(error))
+
+    def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
+        heard = self._heard.get(listed.cluster, {}).get(ref)
+        return heard is not None and heard > listed.since
+
+    def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
+        """Not what came meanwhile, and not what has told of itself since."""
+        return self._store.view(ref).cluster != listed.cluster and not self._is_heard_since(listed, ref)
+
+    async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
+        """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked."""
+        view = self._store.view(ref)
+        if view.cluster == cluster:
+            return True
+        if is_elsewhere(view, cluster):
+            return False
+        try:
+            found = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
+        except NotFoundError:
+            return False
+        return bool(found["metadata"]["uid"] == ref.uid)
+
+    def _report(self, listed: Listed, found: Tally[str]) -> None:
+        cluster, heard = listed.cluster, self._heard.get(listed.cluster, {})
+        self._heard[cluster] = {ref: at for ref, at in heard.items() if at > listed.since}
+        same = found.pop(Difference.NONE.name.lower(), 0)
+        for name, count in found.items():
+            self._differences.labels(cluster, name).inc(count)
+        differing = {name: count for name, count in found.items() if count}
+        _log.info("inventory.compared", cluster=cluster, same=same, **differing)

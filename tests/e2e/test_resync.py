@@ -1,0 +1,333 @@
+"""What is different on a worker after an outage, or behind the agent's back, is found and made good; not more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slicebus.bus.contract import Bus
+from slicebus.cli.demo.world import World, embedded_world
+from slicebus.journal.entry import Entry
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.transport import Answer, Request, Transport
+from slicebus.manager import fleet
+from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
+from slicebus.proto.topology import JOURNAL
+from slicebus.slices import kueue
+from support import roles
+from support.installation import run_cli
+from support.story import NAMESPACE, Story, elastic, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+EAST = ClusterName("east")
+OFTEN = {"inventory_s": 1.0}
+
+
+@pytest.fixture
+async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles: a test starts and stops them."""
+    if parts == "embedded":
+        async with embedded_world((EAST,)) as made:
+            yield made
+        return
+    wiped_world = request.getfixturevalue("wiped")
+    async with wiped_world as made:
+        yield made
+
+
+@pytest.fixture
+def wiped(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[World]:
+    """The real clusters, wiped afterwards."""
+    from e2e.conftest import wiped_world
+
+    return wiped_world(request.getfixturevalue("control_plane"))
+
+
+async def messages(bus: Bus, *types: type[Message]) -> list[Any]:
+    """What has gone over the bus."""
+    records = [record async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+    received = [entry.received for entry in map(Entry.from_record, records) if entry.received]
+    return [found.message for found in received if isinstance(found.message, types)]
+
+
+async def said(bus: Bus, *types: type[Message], more_than: int) -> list[Any]:
+    async def look() -> list[Any] | None:
+        found = await messages(bus, *types)
+        return found if len(found) > more_than else None
+
+    return await eventually(look, f"more than {more_than} of {types}") or []
+
+
+async def submitted(world: World, *names: str) -> list[Story]:
+    """Jobs that run on east."""
+    await set_quota(world, 2 * len(names))
+    stories = [Story(world, "Job", name) for name in names]
+    for story in stories:
+        await story.submit()
+    for story in stories:
+        await story.expect_pods(running=1)
+    return stories
+
+
+async def names_on(client: KubeClient) -> set[str]:
+    return {job["metadata"]["name"] for job in (await client.list(JOBS, namespace=NAMESPACE)).items}
+
+
+async def forget_job(world: World, name: str) -> None:
+    """The manager's cluster loses a job and everything that would have told its worker."""
+    for workload in (await world.manager.list(WORKLOADS, namespace=NAMESPACE)).items:
+        if workload["metadata"]["ownerReferences"][0]["name"] == name:
+            metadata = {"finalizers": []}
+            await world.manager.patch(
+                WORKLOADS, workload["metadata"]["name"], NAMESPACE, MergePatch({"metadata": metadata})
+            )
+            await world.manager.delete(WORKLOADS, workload["metadata"]["name"], NAMESPACE)
+    await world.manager.delete(JOBS, name, NAMESPACE)
+
+
+# --- differences ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_was_deleted_while_its_agent_was_away_is_cleaned(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            [deleted, _] = await submitted(world, "deleted", "stays")
+        await world.manager.delete(JOBS, "deleted", NAMESPACE)
+        async with roles.agent(world, urls, "east"):
+            await deleted.expect_nothing_left()
+            assert await names_on(world.workers[EAST]) == {"stays"}
+
+
+async def test_a_job_that_the_manager_knows_nothing_of_is_cleaned(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, "east"):
+        [lost, _] = await submitted(world, "lost", "stays")
+    await forget_job(world, "lost")
+    async with roles.manager(world, urls), roles.agent(world, urls, "east") as agent:
+        await lost.expect_nothing_left()
+        orders = await messages(agent.bus, Delete)
+        assert [(order.job.name, order.reason) for order in orders] == [("lost", "UnknownJob")]
+        assert await names_on(world.workers[EAST]) == {"stays"}
+
+
+async def test_what_vanished_from_the_worker_comes_back(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            [story] = await submitted(world, "vanished")
+        worker = world.workers[EAST]
+        for copy in (await worker.list(WORKLOADS, namespace=NAMESPACE)).items:
+            await worker.delete(WORKLOADS, copy["metadata"]["name"], NAMESPACE)
+        await worker.delete(JOBS, "vanished", NAMESPACE)
+
+        async def gone() -> bool:
+            return not await names_on(worker)
+
+        await eventually(gone, "the worker has nothing")
+        async with roles.agent(world, urls, "east"):
+            await story.expect_pods(running=1)
+            await story.expect_unfinished(1)
+
+
+async def test_a_job_that_was_deleted_behind_the_agents_back_is_reported_gone(
+    world: World, urls: dict[str, str]
+) -> None:
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            [story] = await submitted(world, "gone")
+        await world.workers[EAST].delete(JOBS, "gone", NAMESPACE)
+        async with roles.agent(world, urls, "east"):
+            await story.expect_nothing_left()
+
+
+async def test_what_somebody_changed_on_the_worker_is_put_right(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN):
+        [story] = await submitted(world, "changed")
+        forged = {"metadata": {"annotations": {kueue.GRANTED_ANNOTATION: '{"main":9}'}}}
+        await world.workers[EAST].patch(JOBS, "changed", NAMESPACE, MergePatch(forged))
+
+        async def right() -> bool:
+            return bool((await story.worker_job())["metadata"]["annotations"][kueue.GRANTED_ANNOTATION] == '{"main":1}')
+
+        await eventually(right, "the grant is what it was")
+
+
+async def test_a_status_that_was_missed_is_asked_for(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN) as agent:
+        [story] = await submitted(world, "missed")
+
+        async def mirrored() -> bool:
+            there, here = await world.manager.get(JOBS, "missed", NAMESPACE), await story.worker_job()
+            return bool(there.get("status") == here.get("status") and here["status"].get("ready") == 1)
+
+        await eventually(mirrored, "all that happened is reported")
+        before = len(await messages(agent.bus, Resync))
+        body = {"status": {"active": None, "ready": None}}
+        await world.manager.patch(JOBS, "missed", NAMESPACE, MergePatch(body), subresource="status")
+        await eventually(mirrored, "the status is the worker's")
+        asked = await messages(agent.bus, Resync)
+        assert [[job.name for job in resync.jobs] for resync in asked[before:]] == [["missed"]]
+
+
+async def test_what_is_the_same_costs_an_inventory_and_no_more(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls) as manager:
+        async with roles.agent(world, urls, "east"):
+            await submitted(world, "one", "two")
+        async with roles.agent(world, urls, "east", **OFTEN) as agent:
+
+            async def compared_twice() -> bool:
+                inventories = await messages(agent.bus, Inventory)
+                return len(inventories) >= 4 and inventories[-1].page == 0
+
+            before = await messages(agent.bus, WorkloadSpec)
+            await eventually(compared_twice, "some inventories")
+            assert await messages(agent.bus, WorkloadSpec) == before
+            assert manager.metric("slicebus_manager_differences_total", cluster="east", difference="renew") == 0
+            assert manager.metric("slicebus_manager_differences_total", cluster="east", difference="stray") == 0
+
+
+async def test_a_manager_that_starts_asks_for_the_inventory(world: World, urls: dict[str, str]) -> None:
+    async with roles.agent(world, urls, "east") as agent:
+        async with roles.manager(world, urls):
+            await said(agent.bus, Inventory, more_than=0)
+        before = len(await messages(agent.bus, Inventory))
+        async with roles.manager(world, urls):
+            await said(agent.bus, Inventory, more_than=before)
+            assert (await messages(agent.bus, Resync))[-1].reason == "NoInventory"
+
+
+# --- too many deletes -----------------------------------------------------------------------------------------------
+
+MANY = [f"many-{number}" for number in range(6)]
+BREAKER = {"breaker_count": 3}
+
+
+@pytest.fixture
+def kubeconfig(world: World, parts: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Of the manager's cluster."""
+    if parts != "embedded":
+        yield request.getfixturevalue("control_plane").clusters["manager"].kubeconfig
+        return
+    path = tmp_path / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": world.manager.host}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    yield path
+
+
+async def held(world: World, count: int) -> None:
+    async def look() -> bool:
+        status = (await world.manager.get(WORKERCLUSTERS, "east")).get("status", {})
+        return bool(status.get("heldDeletes", {}).get("jobs", 0) == count)
+
+    await eventually(look, f"{count} deletes are held")
+
+
+@pytest.mark.parametrize("how", ["deleted", "forgotten"])
+async def test_a_mass_delete_stops_until_it_is_released(
+    world: World, urls: dict[str, str], kubeconfig: Path, how: str
+) -> None:
+    worker = world.workers[EAST]
+    async with roles.agent(world, urls, "east", **OFTEN) as agent:
+        async with roles.manager(world, urls, **BREAKER):
+            stories = await submitted(world, *MANY)
+        # While no manager looks, so that it finds them all at once.
+        for name in MANY:
+            await (world.manager.delete(JOBS, name, NAMESPACE) if how == "deleted" else forget_job(world, name))
+        async with roles.manager(world, urls, **BREAKER) as manager:
+            await held(world, len(MANY))
+            cluster = await world.manager.get(WORKERCLUSTERS, "east")
+            assert fleet.is_held(cluster)
+            assert manager.metric("slicebus_deletes_held", cluster="east") == len(MANY)
+            events = (await world.manager.list(EVENTS)).items
+            assert [event["type"] for event in events if event["reason"] == "DeletesHeld"] == ["Warning"]
+            inventories = len(await messages(agent.bus, Inventory))
+            await said(agent.bus, Inventory, more_than=inventories + 1)
+            assert await messages(agent.bus, Delete) == []
+            assert await names_on(worker) == set(MANY)
+            env = {"KUBECONFIG": str(kubeconfig)}
+            listed = await asyncio.to_thread(run_cli, "fleet", "list", env=env)
+            assert "DELETES HELD" in listed.stdout, listed.stderr
+            released = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
+            assert released.stdout == f"{len(MANY)} deletes on east go on\n", released.stderr
+            for story in stories:
+                await story.expect_nothing_left()
+            await held(world, 0)
+            assert not fleet.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
+            again = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
+            assert again.stdout == "no deletes are held for east\n"
+
+
+async def test_what_is_held_is_held_by_the_next_manager(world: World, urls: dict[str, str]) -> None:
+    async with roles.agent(world, urls, "east") as agent:
+        async with roles.manager(world, urls, **BREAKER):
+            await submitted(world, *MANY)
+        for name in MANY:
+            await world.manager.delete(JOBS, name, NAMESPACE)
+        for _ in range(2):
+            async with roles.manager(world, urls, **BREAKER):
+                await held(world, len(MANY))
+        assert await messages(agent.bus, Delete) == []
+
+
+# --- one object that is stuck ---------------------------------------------------------------------------------------
+
+
+class Stuck:
+    """A way to an API server on which writes to one object never come to an end."""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self._transport = transport
+        self._name = name
+        self.waiting = 0
+
+    @property
+    def host(self) -> str:
+        return self._transport.host
+
+    async def request(self, request: Request) -> Answer:
+        named = request.path.endswith(f"/{self._name}") or f'"name":"{self._name}"'.encode() in (request.body or b"")
+        if request.method != "GET" and named:
+            self.waiting += 1
+            await asyncio.Event().wait()
+        return await self._transport.request(request)
+
+    def stream(self, request: Request) -> Any:
+        return self._transport.stream(request)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+async def test_an_object_that_is_stuck_delays_no_other(world: World, urls: dict[str, str]) -> None:
+    direct = world.workers[EAST]
+    stuck = Stuck(direct._transport, "stuck")
+    async with (
+        roles.manager(world, urls),
+        roles.agent(world, urls, "east", client=KubeClient(stuck), workers=2, prefetch=4),
+    ):
+        await set_quota(world, 20)
+        await world.manager.create(JOBS, elastic("Job", "stuck"))
+
+        async def hangs() -> bool:
+            return stuck.waiting > 0
+
+        await eventually(hangs, "the first write hangs")
+        stories = [Story(world, "Job", f"free-{number}") for number in range(5)]
+        for story in stories:
+            await story.submit()
+        for story in stories:
+            await story.expect_pods(running=1)
+            await story.scale(2)
+            await story.expect_pods(running=2)
+        assert "stuck" not in await names_on(direct)

@@ -1,0 +1,119 @@
+"""What an agent says it holds: one item a job, and pages that stay below their limit."""
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.agent.inventory import PAGE_BYTES, item, pages
+from slicebus.proto.messages import InventoryItem, JobPhase
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash, status_hash
+from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
+
+HELD = spec_hash(EAST, "w1", {"main": 1}, {"main": 1})
+UNREADY = status_hash({}, JobPhase.RUNNING, False)
+TEXTS = st.text(max_size=60) | st.sampled_from(["\x00" * 50, '"' * 50, "é" * 50])
+ITEMS = st.builds(
+    InventoryItem,
+    kind=st.sampled_from(["Job", "RayCluster", "J" * 63]),
+    namespace=st.sampled_from(["a", "n" * 63]),
+    name=st.integers(1, 253).map(lambda length: "x" * length),
+    uid=TEXTS,
+    spec_version=st.integers(0, 2**63 - 1),
+    spec_hash=TEXTS,
+    status_hash=TEXTS,
+)
+
+
+def an_item(number: int) -> InventoryItem:
+    return InventoryItem("RayCluster", "n" * 63, f"{number:05}" + "x" * 248, "u" * 36, 2**40, "h" * 16, "s" * 16)
+
+
+def test_a_job_is_told_with_the_hashes_of_what_it_is() -> None:
+    found = item(a_view(a_job(version=3)), EAST)
+    assert found == InventoryItem(REF.kind, REF.namespace, REF.name, REF.uid, 3, HELD, UNREADY)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [a_job(workload="w2"), a_job(granted=2), a_job(baseline=2), a_job(baseline=None)],
+    ids=["slice", "granted", "baseline", "no baseline"],
+)
+def test_whatever_is_held_otherwise_changes_the_hash(changed: Any) -> None:
+    found = item(a_view(changed), EAST)
+    assert found is not None
+    assert found.spec_hash != HELD
+
+
+def test_a_pod_that_gets_ready_changes_the_status() -> None:
+    ready = a_pod("a", ready=True)
+    found = item(a_view(a_job(), pods=(ready,)), EAST)
+    assert found is not None
+    assert found.status_hash == status_hash({}, JobPhase.RUNNING, True)
+
+
+def test_a_job_that_is_going_has_no_status() -> None:
+    found = item(a_view(a_job(deleting=True)), EAST)
+    assert found is not None
+    assert (found.spec_hash, found.status_hash) == (HELD, "")
+
+
+def test_what_is_not_ours_is_not_told() -> None:
+    assert item(a_view(a_job(ours=False)), EAST) is None
+    assert item(a_view(None), EAST) is None
+
+
+@pytest.mark.parametrize("uid", ["", "u" * 129], ids=["none", "too long"])
+def test_what_does_not_say_whose_it_is_is_not_told(uid: str) -> None:
+    job = a_job(of=msgspec.structs.replace(REF, uid=uid))
+    assert item(a_view(job), EAST) is None
+
+
+@pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, kueue.ABSENT)])
+def test_a_copy_alone_says_whether_its_job_is_gone_or_never_was(linked: bool, hash: str) -> None:
+    copy = a_copy(version=4)
+    copy["metadata"]["annotations"].pop(kueue.JOB_UID_ANNOTATION, None)
+    if linked:
+        copy["metadata"]["annotations"][kueue.JOB_UID_ANNOTATION] = "worker-uid"
+    found = item(a_view(None, copy), EAST)
+    assert found is not None
+    assert (found.uid, found.spec_version, found.spec_hash, found.status_hash) == (REF.uid, 4, hash, "")
+    assert (found.kind, found.namespace, found.name) == (KEY.kind, KEY.namespace, KEY.name)
+
+
+def test_nothing_is_one_page() -> None:
+    [page] = pages([], round=7)
+    assert (page.round, page.page, page.last, page.items) == (7, 0, True, [])
+
+
+def test_the_longest_names_fit_in_pages_below_128_kib() -> None:
+    items = [an_item(number) for number in range(1000)]
+    found = list(pages(items, round=2**63 - 1))
+    sizes = [len(orjson.dumps(msgspec.to_builtins(page))) for page in found]
+    assert max(sizes) < PAGE_BYTES == 128 * 1024
+    assert min(sizes[:-1]) > PAGE_BYTES * 0.99, "a page is full before the next begins"
+
+
+@given(st.lists(ITEMS, max_size=60), st.integers(0, 2**63 - 1))
+def test_pages_hold_everything_once_in_order_and_stay_below_the_limit(items: list[InventoryItem], round: int) -> None:
+    found = list(pages(items, round=round, most_bytes=4096))
+    assert [item for page in found for item in page.items] == items
+    assert [page.page for page in found] == list(range(len(found)))
+    assert [page.last for page in found] == [False] * (len(found) - 1) + [True]
+    assert all(len(orjson.dumps(msgspec.to_builtins(page))) < 4096 for page in found)
+
+
+def test_items_are_made_when_their_page_is() -> None:
+    made: list[int] = []
+
+    def items() -> Any:
+        for number in range(2000):
+            made.append(number)
+            yield an_item(number)
+
+    next(pages(items(), round=1))
+    assert len(made) < 400

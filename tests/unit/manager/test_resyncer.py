@@ -1,0 +1,214 @@
+"""Inventories as they come to a manager, on an API server of this process: what is asked, written and deleted."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.records import LOST, Dispatch
+from slicebus.proto.messages import (
+    Applied,
+    Delete,
+    Heartbeat,
+    Inventory,
+    InventoryItem,
+    JobPhase,
+    JobRef,
+    Resync,
+    Status,
+)
+from slicebus.slices.fingerprints import status_hash
+from unit.manager.objects import CONTENT
+from unit.manager.receiving import Manager
+from unit.manager.test_inbox import HELLO
+
+NO_STATUS = status_hash({}, JobPhase.RUNNING, None)
+
+
+def an_item(ref: JobRef, version: int = 1, hash: str = CONTENT, status: str = NO_STATUS) -> InventoryItem:
+    return InventoryItem(ref.kind, ref.namespace, ref.name, ref.uid, version, hash, status)
+
+
+def inventory(*items: InventoryItem, round: int = 1) -> Inventory:
+    return Inventory(round=round, page=0, last=True, items=list(items))
+
+
+def strangers(count: int) -> list[JobRef]:
+    return [JobRef("batch/v1", "Job", "team", f"stranger-{number}", f"uid-{number}") for number in range(count)]
+
+
+async def applied(manager: Manager, ref: JobRef) -> None:
+    await manager.receive(Applied(job=ref, workload="w1", spec_version=1))
+
+
+async def record(manager: Manager) -> Any:
+    return Dispatch.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
+
+
+async def clear(manager: Manager, *refs: JobRef) -> None:
+    for ref in refs:
+        await manager.resyncer.clear(ref)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_who_speaks_without_an_inventory_is_asked_once_an_epoch(manager: Manager) -> None:
+    for _ in range(3):
+        await manager.receive(Heartbeat())
+    assert manager.published == [Resync(reason="NoInventory")]
+    await manager.receive(Heartbeat(), epoch=4)
+    assert len(manager.published) == 2
+
+
+@pytest.mark.parametrize("message", [HELLO, inventory()], ids=["hello", "inventory"])
+async def test_who_sends_one_is_not_asked(manager: Manager, message: Any) -> None:
+    await manager.receive(message)
+    await manager.receive(Heartbeat())
+    assert manager.published == []
+
+
+async def test_who_fell_silent_is_asked_again(manager: Manager) -> None:
+    await manager.receive(HELLO)
+    manager.resyncer.forget("east")
+    await manager.receive(Heartbeat())
+    assert manager.published == [Resync(reason="NoInventory")]
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_the_same_costs_nothing(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    before = await manager.client.get(WORKLOADS, "w1", "team")
+    await manager.receive(inventory(an_item(ref)))
+    assert (manager.published, manager.looked) == ([], [])
+    assert await manager.client.get(WORKLOADS, "w1", "team") == before
+
+
+async def test_what_is_not_reported_is_published_again(manager: Manager) -> None:
+    ref = await manager.given_job()
+    manager.store.published[ref] = 1
+    await manager.receive(inventory())
+    assert manager.store.published == {}
+    assert manager.looked == [ref]
+
+
+async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    await manager.receive(inventory())
+    assert await record(manager) == Dispatch(1, LOST)
+    await manager.receive(inventory(an_item(ref, 7), round=2))
+    assert await record(manager) == Dispatch(7, LOST)
+
+
+async def test_what_was_said_since_counts_more_than_the_inventory(manager: Manager) -> None:
+    ref = await manager.given_job()
+    first = Inventory(round=1, page=0, last=False, items=[])
+    await manager.receive(first)
+    await applied(manager, ref)
+    await manager.receive(Inventory(round=1, page=1, last=True, items=[]))
+    assert await record(manager) == Dispatch(1, CONTENT)
+    await manager.receive(inventory(round=2))
+    assert await record(manager) == Dispatch(1, LOST)
+
+
+async def test_statuses_that_differ_are_asked_for(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    await manager.receive(inventory(an_item(ref, status="other")))
+    assert manager.published == [Resync(reason="StatusDiffers", jobs=[ref])]
+
+
+async def test_a_status_that_was_mirrored_is_the_same(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    said = Status(job=ref, workload="w0", spec_version=1, phase=JobPhase.RUNNING, job_status={"active": 1})
+    await manager.receive(said)
+    await manager.receive(inventory(an_item(ref, status=status_hash({"active": 1}, JobPhase.RUNNING, None))))
+    assert manager.published == []
+
+
+async def test_another_clusters_inventory_is_no_matter(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    await manager.receive(inventory(), cluster="west")
+    assert await record(manager) == Dispatch(1, CONTENT)
+
+
+# --- strays ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stranger_is_deleted_with_a_tombstone_above_its_version(manager: Manager) -> None:
+    [stranger] = strangers(1)
+    await manager.receive(inventory(an_item(stranger, 5)))
+    assert manager.looked == [stranger]
+    await clear(manager, stranger)
+    assert manager.published == [Delete(job=stranger, spec_version=6, reason="UnknownJob")]
+    await clear(manager, stranger)
+    assert len(manager.published) == 1
+
+
+async def test_a_job_that_the_cache_does_not_have_and_the_server_has_is_no_stranger(manager: Manager) -> None:
+    ref = await manager.given_job()
+    for resource, name in ((JOBS, "train"), (WORKLOADS, "w1")):
+        cache = manager.store.cache_of(resource)
+        assert cache is not None
+        found = cache.get("team", name)
+        assert found is not None
+        cache.replace([], found["metadata"]["resourceVersion"])
+    await manager.receive(inventory(an_item(ref)))
+    await clear(manager, ref)
+    assert manager.published == []
+
+
+async def test_a_job_that_runs_elsewhere_is_deleted_here(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await manager.receive(inventory(an_item(ref)), cluster="west")
+    await clear(manager, ref)
+    assert manager.published == [Delete(job=ref, spec_version=2, reason="UnknownJob")]
+
+
+async def test_too_many_strangers_are_held_and_told(manager: Manager) -> None:
+    found = strangers(3)
+    await manager.receive(inventory(*map(an_item, found)))
+    await clear(manager, *found)
+    assert manager.published == []
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    written = await manager.client.get(WORKERCLUSTERS, "east")
+    assert written["status"]["heldDeletes"]["jobs"] == 3
+    assert manager.registry.get_sample_value("slicebus_deletes_held", {"cluster": "east"}) == 3
+
+
+async def test_strangers_that_are_gone_are_no_longer_held(manager: Manager) -> None:
+    found = strangers(3)
+    await manager.receive(inventory(*map(an_item, found)))
+    await clear(manager, *found)
+    await manager.receive(inventory(round=2))
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    assert manager.registry.get_sample_value("slicebus_deletes_held", {"cluster": "east"}) == 0
+
+
+async def test_a_release_lets_the_held_ones_go(manager: Manager) -> None:
+    found = strangers(3)
+    manager.guard.watch()
+    await manager.receive(inventory(*map(an_item, found)))
+    await clear(manager, *found)
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    written = await manager.client.get(WORKERCLUSTERS, "east")
+    for id, count in (("another", 0), (written["status"]["heldDeletes"]["id"], 3)):
+        annotated = written["metadata"] | {"annotations": {"slicebus.dev/release-deletes": id}}
+        newer = str(int(manager.store.clusters.get(None, "east")["metadata"]["resourceVersion"]) + 1)  # type: ignore[index]
+        manager.store.clusters.put(written | {"metadata": annotated | {"resourceVersion": newer}})
+        await clear(manager, *found)
+        assert len(manager.published) == count
+    assert {msgspec.structs.asdict(message)["job"] for message in manager.published} == set(found)
