@@ -1,0 +1,238 @@
+"""Measures what it costs to find that 10,000 jobs do not differ: bytes on the wire, and time beside a plain list.
+
+    python bench/resync.py [--jobs 10000] [--rounds 5]
+
+One embedded API server has the jobs, as an agent makes them. In each round they are listed as a reflector lists them,
+over HTTP and in pages of 500; then the agent's inventory of the same jobs, from its caches, is made, encoded, decoded
+and compared by a manager that holds the same. Both happen in one process, one after the other.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from slicebus.agent import marks
+from slicebus.agent.inventories import Inventories
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.store import SELECTORS
+from slicebus.agent.store import Store as AgentStore
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import now, random_bytes
+from slicebus.kube.embedded import EmbeddedApiServer
+from slicebus.kube.resources import JOBS, NAMESPACES
+from slicebus.manager.breaker import Limits
+from slicebus.manager.guard import Guard
+from slicebus.manager.manifests import workload_manifest
+from slicebus.manager.records import Dispatch
+from slicebus.manager.resyncer import Resyncer
+from slicebus.manager.store import Store as ManagerStore
+from slicebus.process.commands import Publish
+from slicebus.process.executor import Executor
+from slicebus.process.logs import configure_logging
+from slicebus.proto.codec import decode, encode
+from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.jobs import KINDS
+
+EAST = ClusterName("east")
+PAGE = 500
+MOST_BYTES = 2_000_000
+MOST_TIMES = 1.5
+Manifest = dict[str, Any]
+
+
+def worker_job(number: int) -> Manifest:
+    """A job as the agent makes it, with a status as a Job controller writes it."""
+    ref = JobRef("batch/v1", "Job", objects.NAMESPACE, f"sweep-{number:05}", f"5f5ed85f-b2ea-4765-aa57-{number:012}")
+    job = KINDS["Job"].worker_copy(objects.job(ref.name), {})
+    at = marks.job_marks(ref, workload=slice_of(ref), version=1, grant={"main": 1})
+    at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts({"main": 1})
+    metadata = job["metadata"] | {name: job["metadata"].get(name, {}) | at[name] for name in at}
+    status = {"active": 1, "ready": 1, "startTime": "2026-01-31T12:00:00Z", "uncountedTerminatedPods": {}}
+    return job | {"metadata": metadata, "status": status}
+
+
+def slice_of(ref: JobRef) -> str:
+    return f"job-{ref.name}-1a2b3"
+
+
+def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, Manifest]:
+    """The manager's job and its Workload, admitted, dispatched and reported."""
+    own = objects.job(ref.name) | {"status": job["status"]}
+    own["metadata"] |= {"uid": ref.uid, "resourceVersion": str(version), "generation": 1}
+    hash = spec_hash(EAST, slice_of(ref), {"main": 1}, {"main": 1})
+    annotations = {
+        kueue.DISPATCHED_ANNOTATION: Dispatch(version=1, hash=hash).to_annotation(),
+        kueue.APPLIED_ANNOTATION: "1",
+    }
+    workload = workload_manifest(
+        own, KINDS["Job"], ref=ref, name=slice_of(ref), counts={"main": 1}, annotations=annotations
+    )
+    workload["metadata"] |= {
+        "uid": f"w-{ref.uid}",
+        "resourceVersion": str(version),
+        "generation": 1,
+        "creationTimestamp": "2026-01-31T12:00:00Z",
+    }
+    said = {"status": "True", "reason": "Is", "message": "", "lastTransitionTime": "2026-01-31T12:00:00Z"}
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}}
+    workload["status"] = {
+        "clusterName": EAST,
+        "admission": {"clusterQueue": "batch", "podSetAssignments": [assignment]},
+        "conditions": [said | {"type": type} for type in ("QuotaReserved", "Admitted", "PodsReady")],
+    }
+    return own, workload
+
+
+def pod_of(job: Manifest, version: int) -> Manifest:
+    """The job's one pod, running."""
+    name = job["metadata"]["name"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-0",
+            "namespace": objects.NAMESPACE,
+            "uid": f"p-{name}",
+            "resourceVersion": str(version),
+            "labels": {"batch.kubernetes.io/job-name": name, kueue.POD_SET_LABEL: "main"},
+        },
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+async def listed(client: KubeClient) -> list[Manifest]:
+    """A plain list of the jobs, as a reflector makes it."""
+    items: list[Manifest] = []
+    token: str | None = None
+    while True:
+        page = await client.list(JOBS, labels=SELECTORS[JOBS], limit=PAGE, continue_token=token)
+        items += page.items
+        token = page.continue_token
+        if not token:
+            return items
+
+
+def wire_bytes(message: WireMessage) -> int:
+    """Body, headers and properties, and the AMQP frames around them, generously."""
+    headers = sum(len(name) + len(value) + 6 for name, value in message.headers.items())
+    properties = (message.message_id, message.correlation_id, message.user_id, message.type, message.content_type)
+    return len(message.body) + headers + sum(len(text or "") + 1 for text in properties) + 100
+
+
+class Sides:
+    """An agent's store and a manager's, that hold the same."""
+
+    def __init__(self) -> None:
+        self.agent, self.manager = AgentStore(), ManagerStore()
+        self.wire: list[WireMessage] = []
+        self.published: list[Message] = []
+        self._issuer = Issuer(epoch=1, user=EAST, now=now, random=random_bytes)
+        executor = Executor(
+            client=KubeClient.from_url("http://127.0.0.1:1"),
+            caches=self.manager.cache_of,
+            publish=self._publish,
+            look_again=lambda ref, delay_s: None,
+            component="bench",
+        )
+        self.client, registry = executor._client, CollectorRegistry()
+        limits = Limits(share=0.2, count=20, window_s=60.0)
+        guard = Guard(limits, store=self.manager, executor=executor, look=self._look, registry=registry)
+        self.resyncer = Resyncer(
+            client=self.client,
+            store=self.manager,
+            executor=executor,
+            guard=guard,
+            look=self._look,
+            registry=registry,
+        )
+        settings = AgentSettings(amqp_url="memory://east@bench", cluster=EAST)
+        self.inventories = Inventories(settings, store=self.agent, say=self._say, listed=lambda key: None)
+        for _, cache in self.agent.caches():
+            cache.synced.set()
+
+    def fill(self, jobs: list[Manifest]) -> None:
+        for job in jobs:
+            ref, version = marks.reference(job), int(job["metadata"]["resourceVersion"])
+            own, workload = managers_side(job, ref, version)
+            self.manager.jobs["Job"].put(own)
+            self.manager.workloads.put(workload)
+        for resource, cache in self.agent.caches():
+            if resource == JOBS:
+                cache.replace(jobs, "1")
+            if resource.kind == "Pod":
+                cache.replace([pod_of(job, int(job["metadata"]["resourceVersion"])) for job in jobs], "1")
+
+    async def _say(self, message: Message) -> None:
+        """Over the wire and into the manager, as its inbox takes it."""
+        await asyncio.sleep(0)
+        sent = encode(self._issuer.envelope(message, EAST), message)
+        self.wire.append(sent)
+        received = decode(sent)
+        assert isinstance(received.message, Inventory)
+        await self.resyncer.take(received.envelope, received.message)
+
+    async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
+        self.published.append(command.message)
+
+    def _look(self, ref: JobRef) -> None:
+        raise AssertionError(f"{ref.key} differs")
+
+
+async def timed(what: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    await what()
+    return time.perf_counter() - began
+
+
+async def measure(jobs: int, rounds: int) -> bool:
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
+        await client.create(NAMESPACES, objects.namespace(objects.NAMESPACE))
+        for number in range(jobs):
+            manifest = worker_job(number)
+            made = await client.create(JOBS, manifest)
+            await client.replace(JOBS, made | {"status": manifest["status"]}, subresource="status")
+        sides = Sides()
+        try:
+            found = await listed(client)
+            sides.fill(found)
+            lists, inventories = [], []
+            for _ in range(rounds):
+                lists.append(await timed(lambda: listed(client)))
+                sides.wire.clear()
+                inventories.append(await timed(sides.inventories.publish))
+        finally:
+            await sides.client.aclose()
+        assert len(found) == jobs
+        assert not sides.published, sides.published[:3]
+    size, largest = sum(map(wire_bytes, sides.wire)), max(len(message.body) for message in sides.wire)
+    plain, resync = statistics.median(lists), statistics.median(inventories)
+    print(f"{jobs} jobs that do not differ, median of {rounds} rounds")
+    print(f"  inventory on the wire   {size:>12,} bytes   {size / jobs:.0f} a job, target below {MOST_BYTES:,}")
+    print(f"  pages                   {len(sides.wire):>12}         the largest body has {largest:,} bytes")
+    print(f"  a plain list            {plain:>12.3f} s")
+    print(f"  inventory and comparing {resync:>12.3f} s       {resync / plain:.2f} of the list, target {MOST_TIMES}")
+    return size < MOST_BYTES and resync <= MOST_TIMES * plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    configure_logging(format="console", level="WARNING")
+    raise SystemExit(0 if asyncio.run(measure(given.jobs, given.rounds)) else 1)
+
+
+if __name__ == "__main__":
+    main()
