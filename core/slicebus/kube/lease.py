@@ -129,10 +129,21 @@ class LeaderElection:
             asked_at = asyncio.get_running_loop().time()
             try:
                 self._lease = await self._write({})
+                return asked_at
             except TransientError as error:
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
-            else:
-                return asked_at
+            except ConflictError:
+                await self._look_again()
+
+    async def _look_again(self) -> None:
+        """After a conflict: a renewal without an answer may have been made. Raises ConflictError for another holder."""
+        assert self._lease is not None
+        with suppress(TransientError):
+            found = await self._client.get(LEASES, self._name, self._namespace)
+            for field in ("holderIdentity", "leaseTransitions"):
+                if found["spec"].get(field) != self._lease["spec"].get(field):
+                    raise ConflictError(f"{found['spec'].get('holderIdentity')!r} has taken it")
+            self._lease = found
 
     async def _write(self, spec: Manifest) -> Manifest:
         assert self._lease is not None
