@@ -193,16 +193,17 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
     """The slices of one job in the order in which they were made.
 
-    By creation time, which is in whole seconds; within a second a slice comes after the one that it replaces.
+    By creation time, but never before the slice that one replaces: times are whole seconds, and the clocks of a control
+    plane's servers differ.
     """
     chain = {slice.key: slice for slice in slices}
 
-    def replaced_before(slice: Slice) -> int:
-        count, seen = 0, {slice.key}
+    def made(slice: Slice) -> tuple[str, int, str]:
+        latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid
         while slice.replaces in chain and slice.replaces not in seen:
             slice = chain[slice.replaces]
             seen.add(slice.key)
-            count += 1
-        return count
+            latest, count = max(latest, slice.created), count + 1
+        return latest, count, uid
 
-    return sorted(chain.values(), key=lambda slice: (slice.created, replaced_before(slice), slice.uid))
+    return sorted(chain.values(), key=made)

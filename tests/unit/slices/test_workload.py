@@ -184,6 +184,12 @@ class TestOrder:
         other = msgspec.structs.replace(other, replaces=one.key)
         assert oldest_first([other, one]) == [one, other]
 
+    def test_a_slice_comes_after_the_one_that_it_replaces_whatever_the_clocks_say(self) -> None:
+        first = a_slice("a", created="2026-01-01T00:00:30Z")
+        second = a_slice("b", created="2026-01-01T00:00:10Z", replaces=first.key)
+        third = a_slice("c", created="2026-01-01T00:00:20Z", replaces=second.key)
+        assert oldest_first([third, second, first]) == [first, second, third]
+
     @given(order=st.permutations(range(5)))
     def test_the_order_does_not_depend_on_how_they_come(self, order: list[int]) -> None:
         chain = [a_slice("s0")]
