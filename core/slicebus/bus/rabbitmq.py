@@ -241,7 +241,9 @@ class RabbitBus:
         first = offset if isinstance(offset, int) else 0
         while not self._closed:
             try:
-                message = await asyncio.wait_for(incoming.get(), timeout=_STREAM_IDLE_S)
+                # Not wait_for: in Python 3.11 that loses a cancellation that comes together with a message.
+                async with asyncio.timeout(_STREAM_IDLE_S):
+                    message = await incoming.get()
             except TimeoutError:
                 if not follow or channel.is_closed:
                     return

@@ -41,7 +41,9 @@ async def events(
             yield {"type": "BOOKMARK", "object": bookmark(served, version)}
         wait_s = min(ends_at, bookmark_at) - loop.time()
         try:
-            await asyncio.wait_for(grew.wait(), timeout=max(wait_s, 0))
+            # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the event.
+            async with asyncio.timeout(max(wait_s, 0)):
+                await grew.wait()
         except TimeoutError:
             # Nothing changed: what this watch has seen is the newest there is.
             version = max(version, store.version)
