@@ -13,15 +13,21 @@ from slicebus.slices import kueue
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """The last scale-request that the broker has confirmed."""
+    """The last wish, on its way to the manager or there."""
 
     worker_uid: str
     worker_generation: int
     wanted: Counts
+    confirmed: bool = True
+    """Whether the broker has it."""
+
+    def to_annotation(self) -> str:
+        """JSON."""
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_message(cls, request: ScaleRequest) -> Self:
-        """The record of a request."""
+        """The record of a request that the broker has."""
         return cls(request.worker_uid, request.worker_generation, request.wanted)
 
     @classmethod

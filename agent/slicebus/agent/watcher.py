@@ -69,9 +69,9 @@ class Watcher:
             return
         await self._tell_ends(key, present=view.job)
         await self._executor.run(watching.link(view))
-        request = watching.request(self._store.view(key), self._settings.cluster)
-        self._requests.inc(sum(isinstance(command, Publish) for command in request))
-        await self._executor.run(request)
+        while steps := watching.request(self._store.view(key), self._settings.cluster):
+            self._requests.inc(sum(isinstance(command, Publish) for command in steps))
+            await self._executor.run(steps)
         await self._ungate(self._store.view(key))
         await self._report(self._store.view(key))
 

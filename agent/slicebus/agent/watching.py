@@ -4,7 +4,7 @@ Level-triggered, from what is. What was asked for last is on the job itself, so 
 nor makes it twice.
 """
 
-import msgspec
+from collections import Counter
 
 from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
@@ -32,28 +32,64 @@ def link(view: WorkerView) -> list[Command]:
 
 
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
-    """The scale-request for a size that has not been asked for yet, and the record that it was."""
+    """The next step of asking for the size that the job has now; nothing when the manager has been asked for it.
+
+    First the wish is written down, then it is published, then it is written down that the broker has it: wherever this
+    stops, the next look goes on. Whatever is smaller is no longer granted from the first step on: the manager gives the
+    quota away as soon as it knows, and pods of a later wish must not start on what it gave before.
+    """
     job, carrier = view.job, view.carrier
     if job is None or carrier is None or not _runs(view, job):
         return []
-    kind = KINDS[view.key.kind]
-    wanted, uid = kind.counts(job, carrier), carrier["metadata"]["uid"]
-    if wanted == _asked(job, uid):
+    kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
+    wanted, granted = kind.counts(job, carrier), marks.granted(job)
+    last = marks.Requested.from_job(job)
+    known = last if last and last.worker_uid == uid else None
+    if wanted != (known.wanted if known else granted):
+        if _has_still_to_go(view, wanted):
+            return []
+        wish = marks.Requested(uid, carrier["metadata"]["generation"], wanted, confirmed=False)
+        left = {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
+        return [_note(view, job, {kueue.REQUESTED_ANNOTATION: wish.to_annotation()} | _lowered(granted, left))]
+    if known is None or known.confirmed:
         return []
     message = ScaleRequest(
         job=marks.reference(job),
         workload=marks.slice_of(job),
         worker_uid=uid,
-        worker_generation=carrier["metadata"]["generation"],
-        granted=marks.granted(job),
+        worker_generation=known.worker_generation,
+        granted=granted,
         wanted=wanted,
         why=kind.scaler(carrier),
     )
-    record = marks.Requested.from_message(message)
-    body = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: msgspec.json.encode(record).decode()}}}
-    # After a conflict only the record is missing.
-    publish = [Publish(cluster=cluster, message=message)] if view.published != record else []
-    return [*publish, Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=body)]
+    sent = marks.Requested.from_message(message)
+    # After a conflict only the note is missing.
+    publish = [Publish(cluster=cluster, message=message)] if view.published != sent else []
+    return [*publish, _note(view, job, {kueue.REQUESTED_ANNOTATION: sent.to_annotation()})]
+
+
+def _lowered(granted: Counts, left: Counts) -> dict[str, str]:
+    return {kueue.GRANTED_ANNOTATION: marks.encode_counts(left)} if left != granted else {}
+
+
+def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Command:
+    return Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"metadata": {"annotations": annotations}})
+
+
+def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
+    """Whether more pods run than are wanted now.
+
+    A smaller size is asked for when its pods are gone or going: the manager gives their quota away at once, and a wish
+    that is taken back in between would leave them running without it.
+    """
+    running = Counter(
+        pod_set_of(pod)
+        for pod in view.pods
+        if not is_gated(pod)
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod.get("status", {}).get("phase") not in _OVER
+    )
+    return any(count > wanted.get(name, 0) for name, count in running.items())
 
 
 def ungate(view: WorkerView) -> list[Command]:
@@ -115,12 +151,6 @@ def _runs(view: WorkerView, job: Manifest) -> bool:
         and not job["spec"].get("suspend")
         and KINDS[view.key.kind].outcome(job).phase is JobPhase.RUNNING
     )
-
-
-def _asked(job: Manifest, carrier_uid: str) -> Counts:
-    """The size that the manager knows of: the last request, or what it has granted."""
-    last = marks.Requested.from_job(job)
-    return last.wanted if last and last.worker_uid == carrier_uid else marks.granted(job)
 
 
 def _without_gate(pod: Manifest) -> list[Manifest]:

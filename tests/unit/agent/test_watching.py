@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from slicebus.agent import watching
+from slicebus.agent import marks, watching
 from slicebus.agent.marks import Requested
 from slicebus.agent.views import WorkerView
-from slicebus.process.commands import Patch, Publish
+from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, ScaleRequest
 from slicebus.slices import kueue
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view, shorts
@@ -44,41 +45,91 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
 }
 
 
+def published_for(view: WorkerView) -> list[ScaleRequest]:
+    """What is published when every step comes through."""
+    published = []
+    while steps := watching.request(view, EAST):
+        for command in steps:
+            if isinstance(command, Publish):
+                assert isinstance(command.message, ScaleRequest)
+                published.append(command.message)
+            else:
+                view = noted(view, command)
+    return published
+
+
+def noted(view: WorkerView, command: Command) -> WorkerView:
+    """The view after a note on the job."""
+    assert isinstance(command, Patch)
+    assert isinstance(command.body, dict)
+    assert view.job is not None
+    metadata = view.job["metadata"]
+    job = view.job | {
+        "metadata": metadata | {"annotations": metadata["annotations"] | command.body["metadata"]["annotations"]}
+    }
+    return structs.replace(view, job=job, carrier=job)
+
+
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_size_is_asked_for_once(view: WorkerView, wanted: int | None) -> None:
-    commands = watching.request(view, EAST)
-    if wanted is None:
-        assert commands == []
-        return
-    [publish, record] = commands
-    assert isinstance(publish, Publish)
-    assert isinstance(publish.message, ScaleRequest)
-    assert publish.message.wanted == {"main": wanted}
-    assert isinstance(record, Patch)
+    assert [request.wanted for request in published_for(view)] == ([] if wanted is None else [{"main": wanted}])
 
 
 def test_a_request_says_who_wants_what_instead_of_what() -> None:
-    [publish, _] = watching.request(a_view(a_job(5, generation=3)), EAST)
+    assert published_for(a_view(a_job(5, generation=3))) == [
+        ScaleRequest(
+            job=REF,
+            workload="w1",
+            worker_uid="worker-uid",
+            worker_generation=3,
+            granted={"main": 1},
+            wanted={"main": 5},
+            why="parallelism changed",
+        )
+    ]
+
+
+def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker_has_it() -> None:
+    view = a_view(a_job(5))
+    [first] = watching.request(view, EAST)
+    view = noted(view, first)
+    [publish, second] = watching.request(view, EAST)
     assert isinstance(publish, Publish)
-    assert publish.cluster == "east"
-    assert publish.message == ScaleRequest(
-        job=REF,
-        workload="w1",
-        worker_uid="worker-uid",
-        worker_generation=3,
-        granted={"main": 1},
-        wanted={"main": 5},
-        why="parallelism changed",
-    )
+    assert watching.request(noted(view, second), EAST) == []
 
 
-def test_after_it_is_written_down_nothing_is_asked() -> None:
-    job = a_job(5)
-    [_, patch] = watching.request(a_view(job), EAST)
-    assert isinstance(patch, Patch)
-    assert isinstance(patch.body, dict)
-    job["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
-    assert watching.request(a_view(job), EAST) == []
+def test_after_a_conflict_only_the_note_is_made_again() -> None:
+    view = a_view(a_job(5))
+    [first] = watching.request(view, EAST)
+    view = noted(view, first)
+    sent = structs.replace(view, published=Requested("worker-uid", 1, {"main": 5}))
+    [note] = watching.request(sent, EAST)
+    assert isinstance(note, Patch)
+
+
+def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for() -> None:
+    [first] = watching.request(a_view(a_job(5)), EAST)
+    view = noted(a_view(a_job(5)), first)
+    assert view.job is not None
+    job = view.job | {"spec": view.job["spec"] | {"parallelism": 1}}
+    job["metadata"]["generation"] += 1
+    assert [request.wanted for request in published_for(structs.replace(view, job=job, carrier=job))] == [{"main": 1}]
+
+
+def test_a_smaller_size_is_asked_for_when_its_pods_are_gone_or_going() -> None:
+    stays, goes = a_pod("a"), a_pod("b")
+    view = a_view(a_job(1, granted=2), pods=(stays, goes))
+    assert watching.request(view, EAST) == []
+    goes["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert [request.wanted for request in published_for(view)] == [{"main": 1}]
+
+
+def test_what_is_no_longer_wanted_is_no_longer_granted_before_the_manager_knows() -> None:
+    view = a_view(a_job(1, granted=2))
+    [first] = watching.request(view, EAST)
+    job = noted(view, first).job
+    assert job is not None
+    assert marks.granted(job) == {"main": 1}
 
 
 def gated(*names: str) -> tuple[Manifest, ...]:
