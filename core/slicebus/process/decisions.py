@@ -79,7 +79,7 @@ class Decider(Generic[S]):
     """Calls decisions on a state; with a recorder, every call is recorded from `begin` on."""
 
     def __init__(self, state: S, recorder: Recorder | None = None) -> None:
-        self._state = state
+        self.state = state
         self._recorder = recorder
         self._begun = False
         self._received = 0
@@ -92,12 +92,12 @@ class Decider(Generic[S]):
         """Record from now on: before the first decision, when the caches are synced."""
         if self._recorder is None:
             return
-        for resource, cache in self._state.decides_by():
+        for resource, cache in self.state.decides_by():
             cache.subscribe(partial(self._changed, resource_name(resource)))
-        for name, table in self._state.tables().items():
+        for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
         self._begun = True
-        self._recorder.begin(Began(version=version("slicebus")), partial(content, self._state))
+        self._recorder.begin(Began(version=version("slicebus")), partial(content, self.state))
 
     def receive(self, wire: WireMessage) -> Incoming:
         """A message, read. Raises ProtocolError."""
@@ -111,11 +111,11 @@ class Decider(Generic[S]):
         finally:
             self._record(lambda: Received.of(wire, number=number, at=_at(), problem=problem))
 
-    def __call__(self, decision: Callable[Concatenate[S, P], R], *args: P.args, **given: P.kwargs) -> R:
+    def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **given: P.kwargs) -> R:
         """What is decided. Raises what the decision raises."""
         what, at = decision.__name__, _at()
         try:
-            outcome = decision(self._state, *args, **given)
+            outcome = decision(self.state, *args, **given)
         except Exception as error:
             failed = failure_of(error)
             self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), failed=failed))

@@ -11,11 +11,13 @@ from prometheus_client import CollectorRegistry
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
+from slicebus.journal.recorder import Recorder
+from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaderElection
 from slicebus.process.health import health_server
 from slicebus.process.settings import RoleSettings
-from slicebus.proto.topology import Topology
+from slicebus.proto.topology import Topology, journal_queue
 
 Settings = TypeVar("Settings", bound=RoleSettings)
 
@@ -42,6 +44,12 @@ class Role(ABC, Generic[Settings]):
     async def lead(self, epoch: int) -> None:
         """Do the role's work until cancelled."""
 
+    def recorder(self, source: Source) -> Recorder | None:
+        """What records this role's decisions; None where they are not to be recorded."""
+        if not self._settings.record_decisions:
+            return None
+        return Recorder(self._bus, source, registry=self._registry)
+
     async def run(self) -> None:
         """Wait for the lease, then lead until cancelled. Raises LeaseLost in an exception group."""
         settings = self._settings
@@ -54,7 +62,8 @@ class Role(ABC, Generic[Settings]):
             renew_s=settings.lease_renew_s,
         )
         epoch = await lease.acquire()
-        await self._bus.declare(self.topology())
+        journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
+        await self._bus.declare(self.topology() + Topology((), (journal,), ()))
         async with asyncio.TaskGroup() as group:
             group.create_task(lease.hold(), name="lease")
             group.create_task(self.lead(epoch), name="lead")

@@ -2,12 +2,16 @@
 
 import socket
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 
 from slicebus.process.environment import Address, AmqpUrl, Count, Seconds, from_environment
 from slicebus.process.logs import LogFormat, LogLevel
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
+
+_JOURNAL_LEAST_BYTES = 1_000_000
+"""A stream is cut off by whole segments of 500 MB; less than a megabyte is a slip."""
 
 
 class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +29,9 @@ class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):
         "prefetch": "SLICEBUS_PREFETCH",
         "lease_duration_s": "SLICEBUS_LEASE_SECONDS",
         "lease_renew_s": "SLICEBUS_LEASE_RENEW_SECONDS",
+        "record_decisions": "SLICEBUS_RECORD_DECISIONS",
+        "journal_max_age": "SLICEBUS_JOURNAL_MAX_AGE",
+        "journal_max_bytes": "SLICEBUS_JOURNAL_MAX_BYTES",
     }
     """The environment variable of each field."""
 
@@ -42,6 +49,11 @@ class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a lane that are under way at once."""
     lease_duration_s: Seconds = 15.0
     lease_renew_s: Seconds = 3.0
+    record_decisions: bool = True
+    """Whether decisions go into the journal, with all that they were made from."""
+    journal_max_age: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,5}[YMDhms]$")] = JOURNAL_MAX_AGE
+    """For how long the journal keeps a message, as RabbitMQ writes it. Of a journal that is there nothing changes."""
+    journal_max_bytes: Annotated[int, msgspec.Meta(ge=_JOURNAL_LEAST_BYTES)] = JOURNAL_MAX_BYTES
 
     def __post_init__(self) -> None:
         """A lease must not run out before its holder has tried twice to renew it."""

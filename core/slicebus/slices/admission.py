@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[Cluster, ...]
 
 
-class Admit(msgspec.Struct, frozen=True, kw_only=True):
+class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A slice gets quota and a cluster."""
 
     key: SliceKey
@@ -49,7 +49,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A slice waits."""
 
     key: SliceKey

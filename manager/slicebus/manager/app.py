@@ -6,11 +6,12 @@ from functools import partial
 
 import structlog
 
+from slicebus.journal.recording import Source
 from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.manager import fleet, jobs
+from slicebus.manager import decisions
 from slicebus.manager.admitter import Admitter
 from slicebus.manager.breaker import Limits
 from slicebus.manager.dead_watch import DeadLetterWatch
@@ -22,6 +23,7 @@ from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
 from slicebus.process.commands import Emit
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
 from slicebus.process.role import Role, run_role
@@ -46,6 +48,7 @@ class Manager(Role[ManagerSettings]):
     async def lead(self, epoch: int) -> None:
         """Manage until cancelled."""
         store = Store()
+        decide = Decider(store, self.recorder(Source("manager", "", epoch)))
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
@@ -84,38 +87,42 @@ class Manager(Role[ManagerSettings]):
         )
         inbox = Inbox(
             bus=self._bus,
-            store=store,
+            decide=decide,
             executor=executor,
             look=queue.add,
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
         )
-        async with asyncio.TaskGroup() as group:
+        async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
+            decide.begin()
             guard.watch()
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
-            group.create_task(Admitter(store, executor).run(), name="admission")
-            reporter = QueueReporter(store, executor, interval_s=self._settings.queue_status_s)
+            group.create_task(Admitter(decide, executor).run(), name="admission")
+            reporter = QueueReporter(decide, executor, interval_s=self._settings.queue_status_s)
             group.create_task(reporter.run(), name="queue-status")
             group.create_task(
-                queue.run(partial(self._look, guard, resyncer, executor), workers=self._settings.workers), name="jobs"
+                queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers), name="jobs"
             )
             group.create_task(guard.run(), name="deletes")
-            group.create_task(self._watch_fleet(store, executor, inbox, resyncer), name="fleet")
+            group.create_task(self._watch_fleet(decide, executor, inbox, resyncer), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
 
-    async def _look(self, guard: Guard, resyncer: Resyncer, executor: Executor, ref: JobRef) -> None:
+    async def _look(
+        self, decide: Decider[Store], guard: Guard, resyncer: Resyncer, executor: Executor, ref: JobRef
+    ) -> None:
         view = guard.view(ref)
         try:
-            await executor.run(jobs.decide(view, now_text()))
+            commands = decide(decisions.look, job=ref, deletes_held=view.deletes_held, now=now_text())
+            await executor.run(commands)
         except PermanentError as error:
             if view.job is not None:
                 told = Emit(regarding=view.job, reason="ReconcileFailed", note=str(error), warning=True)
@@ -123,24 +130,25 @@ class Manager(Role[ManagerSettings]):
             raise
         await resyncer.clear(ref)
 
-    async def _watch_fleet(self, store: Store, executor: Executor, inbox: Inbox, resyncer: Resyncer) -> None:
+    async def _watch_fleet(
+        self, decide: Decider[Store], executor: Executor, inbox: Inbox, resyncer: Resyncer
+    ) -> None:
         """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
         loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
         started_at = loop.time()
         silent: WorkQueue[ClusterName] = WorkQueue("fleet")
 
         async def mark(name: ClusterName) -> None:
-            cluster, heard_at = store.clusters.get(None, name), inbox.heard_at.get(name, started_at)
-            if cluster is not None and loop.time() - heard_at > limit_s:
-                commands = fleet.lost(cluster, silent_s=loop.time() - heard_at, now=now_text())
-                await executor.run(commands)
+            silent_s = loop.time() - inbox.heard_at.get(name, started_at)
+            if silent_s > limit_s:
+                await executor.run(decide(decisions.lose, cluster=name, silent_s=silent_s, now=now_text()))
                 resyncer.forget(name)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(silent.run(mark, workers=1), name="fleet-marks")
             while True:
                 await asyncio.sleep(limit_s / 10)
-                for cluster in store.worker_clusters():
+                for cluster in decide.state.worker_clusters():
                     silent.add(ClusterName(cluster.name))
 
 

@@ -4,7 +4,7 @@ A dead letter that comes back was published by the manager's own user, and names
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -13,30 +13,16 @@ from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.kube.times import now_text
-from slicebus.manager import fleet, intake
+from slicebus.manager import decisions
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
-from slicebus.process.commands import Command
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
-from slicebus.proto.codec import Received, decode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX
-from slicebus.proto.messages import (
-    Applied,
-    ClusterName,
-    Heartbeat,
-    Hello,
-    Inventory,
-    JobRef,
-    Lane,
-    Message,
-    Refused,
-    ScaleRequest,
-    Status,
-)
+from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status
 from slicebus.proto.topology import manager_queue
-from slicebus.slices.jobs import KINDS
 
 _log = structlog.get_logger()
 _SUBJECT, _EPOCH, _SEQUENCE = (f"{PREFIX}{name}" for name in ("subject", "epoch", "sequence"))
@@ -49,7 +35,7 @@ class Inbox:
         self,
         *,
         bus: Bus,
-        store: Store,
+        decide: Decider[Store],
         executor: Executor,
         look: Callable[[JobRef], None],
         resyncer: Resyncer,
@@ -58,14 +44,13 @@ class Inbox:
     ) -> None:
         self._bus = bus
         self._on_dead = on_dead
-        self._store = store
+        self._decide = decide
+        self._store = decide.state
         self._executor = executor
         self._look = look
         self._resyncer = resyncer
         self.heard_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
-        self._newest: dict[tuple[ClusterName, JobRef], tuple[int, int]] = {}
-        """Epoch and sequence of the last status of each job."""
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
         )
@@ -76,10 +61,10 @@ class Inbox:
             await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead, superseded=_is_superseded)
 
     async def _handle(self, delivery: Delivery) -> None:
-        received = decode(as_sent(delivery.message, trusted=self._bus.user))
-        envelope, message = received.envelope, received.message
+        incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
+        envelope, message = incoming.envelope, incoming.message
         try:
-            intake.authorize(envelope, fleet.senders(self._store.clusters.all()))
+            self._decide(decisions.authorize, incoming=incoming)
         except ProtocolError as error:
             if isinstance(message, Heartbeat) and error.reason is DeadReason.UNKNOWN_CLUSTER:
                 _log.info("heartbeat.ignored", cluster=envelope.cluster, detail=error.detail)
@@ -87,51 +72,22 @@ class Inbox:
             raise
         self._received.labels(envelope.cluster, envelope.type).inc()
         self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
-        await self._executor.run(
-            [*self._decide(received), *self._resyncer.answer(envelope, message)], caused_by=envelope
-        )
+        commands = self._decide(decisions.receive, incoming=incoming, now=now_text())
+        if isinstance(message, Status):
+            self._note(envelope, message)
+        answer = self._resyncer.answer(envelope, message)
+        await self._executor.run([*commands, *answer], caused_by=envelope)
         if isinstance(message, Hello):
             self._deliver_again(envelope.cluster)
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
 
-    def _decide(self, received: Received) -> Sequence[Command]:
-        envelope, message, now = received.envelope, received.message, now_text()
-        match message:
-            case Hello() | Heartbeat():
-                return self._decide_cluster(envelope, message, now)
-            case ScaleRequest():
-                return intake.scale_request(self._store.view(_known(message.job)), message, envelope)
-            case Applied():
-                return intake.applied(self._store.view(_known(message.job)), message, envelope)
-            case Refused():
-                return intake.refused(self._store.view(_known(message.job)), message, envelope, now=now)
-            case Status():
-                return self._decide_status(envelope, message, now)
-            case Inventory():
-                return []
-        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
-
-    def _decide_cluster(self, envelope: Envelope, message: Message, now: str) -> Sequence[Command]:
-        cluster = self._store.clusters.get(None, envelope.cluster)
-        if cluster is None:
-            return []
-        if isinstance(message, Hello):
-            return fleet.hello(cluster, message, envelope, now=now)
-        assert isinstance(message, Heartbeat)
-        return fleet.heartbeat(cluster, message, envelope, now=now)
-
-    def _decide_status(self, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
-        """A status that was put back may come after a newer one of its job, and is then no longer true."""
-        view, key = self._store.view(_known(message.job)), (envelope.cluster, message.job)
-        if view.job is None:
-            self._newest.pop(key, None)
-            return []
-        at = envelope.epoch, envelope.sequence
-        if at < self._newest.get(key, at):
-            return []
-        self._newest[key] = at
-        return intake.status(view, message, envelope, now=now)
+    def _note(self, envelope: Envelope, message: Status) -> None:
+        key, at = (envelope.cluster, message.job), (envelope.epoch, envelope.sequence)
+        if self._store.view(message.job).job is None:
+            self._store.newest.pop(key, None)
+        else:
+            self._store.newest[key] = max(at, self._store.newest.get(key, at))
 
     def _deliver_again(self, cluster: ClusterName) -> None:
         """An agent that has just started may not have what was published to the one before it."""
@@ -156,9 +112,3 @@ def _is_superseded(older: Delivery, newer: Delivery) -> bool:
         return False
     numbers = [message.headers.get(_SEQUENCE, "") for message in (first, second)]
     return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])
-
-
-def _known(ref: JobRef) -> JobRef:
-    if ref.kind not in KINDS:
-        raise ProtocolError(DeadReason.REFUSED, f"no job kind {ref.kind!r}")
-    return ref

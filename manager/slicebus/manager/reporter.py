@@ -5,8 +5,9 @@ import asyncio
 import structlog
 
 from slicebus.kube.times import now_text
-from slicebus.manager import queues
+from slicebus.manager import decisions
 from slicebus.manager.store import Store
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, TransientError
 
@@ -16,8 +17,9 @@ _log = structlog.get_logger()
 class QueueReporter:
     """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
 
-    def __init__(self, store: Store, executor: Executor, *, interval_s: float) -> None:
-        self._store = store
+    def __init__(self, decide: Decider[Store], executor: Executor, *, interval_s: float) -> None:
+        store = decide.state
+        self._decide = decide
         self._executor = executor
         self._interval_s = interval_s
         self._changed = asyncio.Event()
@@ -34,14 +36,7 @@ class QueueReporter:
             await asyncio.sleep(self._interval_s)
 
     async def _report(self) -> None:
-        store = self._store
-        commands = queues.statuses(
-            store.readable_cluster_queues(),
-            store.cluster_queues.all(),
-            store.local_queues.all(),
-            list(store.slices.values()),
-            now=now_text(),
-        )
+        commands = self._decide(decisions.report_queues, now=now_text())
         for command in commands:
             try:
                 await self._executor.run([command])

@@ -1,7 +1,9 @@
 """The manager's caches, and the views of them that decisions are made from."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+import msgspec
 import structlog
 
 from slicebus.kube.cache import Cache, Change
@@ -18,8 +20,10 @@ from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.records import job_ref
 from slicebus.manager.views import JobView
-from slicebus.proto.messages import JobRef, Manifest
+from slicebus.process.table import Table
+from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
+from slicebus.slices.admission import Admit
 from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
@@ -32,6 +36,13 @@ def _job_uids(workload: Manifest) -> Iterable[str]:
     return [uid] if uid else []
 
 
+class Uncertain(msgspec.Struct, frozen=True):
+    """An admission that was sent and not answered."""
+
+    decision: Admit
+    resource_version: str
+
+
 class Store:
     """Every object that the manager decides by. One writer, the manager; other writers are seen through the watches."""
 
@@ -42,8 +53,12 @@ class Store:
         self.local_queues = Cache()
         self.flavors = Cache()
         self.clusters = Cache()
-        self.published: dict[JobRef, int] = {}
+        self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
+        self.newest: Table[tuple[ClusterName, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
+        """Epoch and sequence of the last status of each job."""
+        self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
+        """Admissions that may have been written or not."""
         self.slices: dict[SliceKey, Slice] = {}
         """Every Workload as a slice, read once for each of its versions."""
         self.workloads.subscribe(self._read_slice)
@@ -57,6 +72,14 @@ class Store:
         yield LOCALQUEUES, self.local_queues
         yield RESOURCEFLAVORS, self.flavors
         yield WORKERCLUSTERS, self.clusters
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
+        """All of them."""
+        return self.caches()
+
+    def tables(self) -> Mapping[str, Table[Any, Any]]:
+        """What is remembered beside the caches, by name."""
+        return {"published": self.published, "newest": self.newest, "uncertain": self.uncertain}
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not cached."""

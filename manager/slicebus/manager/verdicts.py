@@ -7,6 +7,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, Patch
+from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Decision, Wait, admission_manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import Condition
@@ -18,6 +19,11 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
     if isinstance(decision, Admit):
         return _admit(view, slice, decision, now=now)
     return _wait(view, slice, decision, now=now)
+
+
+def is_shown(workload: Manifest, decision: Decision) -> bool:
+    """Whether the Workload says already what was decided."""
+    return isinstance(decision, Wait) and has_finding(workload, _waiting(decision))
 
 
 def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Command]:
@@ -40,10 +46,9 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
 
 def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Command]:
     workload = view.workload(slice)
-    finding = Finding(Condition.QUOTA_RESERVED, False, decision.reason, decision.message)
-    if has_finding(workload, finding):
+    if is_shown(workload, decision):
         return []
-    conditions = with_findings(workload, finding, now=now)
+    conditions = with_findings(workload, _waiting(decision), now=now)
     since = next(entry["lastTransitionTime"] for entry in conditions if entry["type"] == Condition.QUOTA_RESERVED)
     notice = pending_notice(
         view,
@@ -59,3 +64,7 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
         Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
         *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in told),
     ]
+
+
+def _waiting(decision: Wait) -> Finding:
+    return Finding(Condition.QUOTA_RESERVED, False, decision.reason, decision.message)

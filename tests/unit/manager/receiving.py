@@ -20,6 +20,7 @@ from slicebus.manager.records import job_ref
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
 from slicebus.process.commands import Publish
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
@@ -64,7 +65,7 @@ class Manager:
         )
         self.inbox = Inbox(
             bus=MemoryBus(self.broker, user="manager"),
-            store=self.store,
+            decide=Decider(self.store),
             executor=executor,
             look=self.looked.append,
             resyncer=self.resyncer,

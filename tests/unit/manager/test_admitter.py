@@ -11,6 +11,7 @@ from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager.admitter import Admitter
 from slicebus.manager.store import Store
 from slicebus.process.commands import Command, Patch
+from slicebus.process.decisions import Decider
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
 from slicebus.slices import kueue
 from unit.kube.loop_time import LoopTime
@@ -72,7 +73,7 @@ class World:
 
 @asynccontextmanager
 async def admitting(world: World) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Admitter(world.store, world).run())
+    task = asyncio.create_task(Admitter(Decider(world.store), world).run())
     try:
         yield task
     finally:

@@ -49,6 +49,9 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "workers": "2",
         "prefetch": "3",
         "lease_duration_s": "70",
+        "record_decisions": "true",
+        "journal_max_age": "12h",
+        "journal_max_bytes": "5000000",
     }
     texts = {field: given.get(field, "4.5" if field.endswith("_s") else f"the-{field}") for field in variables}
     settings = role.from_env({variables[field]: text for field, text in texts.items()})
@@ -86,6 +89,9 @@ WRONG: dict[str, list[str]] = {
     "SLICEBUS_CLUSTER_LOST_SECONDS": SECONDS,
     "SLICEBUS_LEASE_SECONDS": [*SECONDS, "8.9"],
     "SLICEBUS_LEASE_RENEW_SECONDS": [*SECONDS, "5.1"],
+    "SLICEBUS_RECORD_DECISIONS": ["maybe", "2"],
+    "SLICEBUS_JOURNAL_MAX_AGE": ["7", "D", "0D", "7d", "-7D", "7D 1h"],
+    "SLICEBUS_JOURNAL_MAX_BYTES": [*COUNT, "999999", "2GB"],
 }
 CASES = [
     pytest.param(role, least, name, value, id=f"{called}-{name}={value[:12]}")

@@ -1,0 +1,163 @@
+"""Every decision of the manager: what it decides from the store and from what the shell has in its hands.
+
+Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from slicebus.manager import fleet, intake, jobs, queues, verdicts
+from slicebus.manager.store import Store, owner_ref
+from slicebus.process.commands import Command
+from slicebus.process.decisions import Incoming
+from slicebus.process.replay import Model
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Heartbeat,
+    Hello,
+    Inventory,
+    JobRef,
+    Message,
+    Refused,
+    ScaleRequest,
+    Status,
+)
+from slicebus.slices import admission
+from slicebus.slices.admission import Admit, Snapshot, Wait
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.placement import Cluster
+from slicebus.slices.quota import LocalQueue, ResourceFlavor
+from slicebus.slices.workload import Slice
+
+
+def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
+    """Everything that is to be done for a job. `deletes_held`: too many of its cluster's jobs would be deleted at once."""
+    return jobs.decide(msgspec.structs.replace(store.view(job), deletes_held=deletes_held), now)
+
+
+def authorize(store: Store, *, incoming: Incoming) -> None:
+    """Whether the sender may speak for its cluster. Raises ProtocolError."""
+    intake.authorize(incoming.envelope, fleet.senders(store.clusters.all()))
+
+
+def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
+    """What to do with a message from an agent. Raises ProtocolError."""
+    envelope, message = incoming.envelope, incoming.message
+    match message:
+        case Hello() | Heartbeat():
+            return _receive_of_cluster(store, envelope, message, now)
+        case ScaleRequest():
+            return intake.scale_request(store.view(_known(message.job)), message, envelope)
+        case Applied():
+            return intake.applied(store.view(_known(message.job)), message, envelope)
+        case Refused():
+            return intake.refused(store.view(_known(message.job)), message, envelope, now=now)
+        case Status():
+            return _receive_status(store, envelope, message, now)
+        case Inventory():
+            return []
+    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
+
+
+def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
+    """What to do with a cluster that has been silent for too long."""
+    found = store.clusters.get(None, cluster)
+    return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
+
+
+def cycle(store: Store) -> list[Admit | Wait]:
+    """Who gets quota now, and why others wait, as far as that is not known already."""
+    decided = admission.cycle(_snapshot(store)) + [uncertain.decision for uncertain in store.uncertain.values()]
+    return [decision for decision in decided if _is_news(store, decision)]
+
+
+def verdict(store: Store, *, decision: Admit | Wait, now: str) -> list[Command]:
+    """What a decision of the cycle means for the objects, as they are when its turn has come."""
+    slice = store.slices.get(decision.key)
+    workload = store.workloads.get(slice.namespace, slice.name) if slice else None
+    ref = owner_ref(workload) if workload else None
+    if slice is None or ref is None:
+        return []
+    return verdicts.commands(store.view(ref), slice, decision, now=now)
+
+
+def report_queues(store: Store, *, now: str) -> list[Command]:
+    """The status of the queues, where it is not what it should be."""
+    return queues.statuses(
+        store.readable_cluster_queues(),
+        store.cluster_queues.all(),
+        store.local_queues.all(),
+        list(store.slices.values()),
+        now=now,
+    )
+
+
+DECISIONS: tuple[Callable[..., Any], ...] = (look, authorize, receive, lose, cycle, verdict, report_queues)
+MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+"""The manager, for a replay."""
+
+
+def _receive_of_cluster(store: Store, envelope: Envelope, message: Message, now: str) -> Sequence[Command]:
+    cluster = store.clusters.get(None, envelope.cluster)
+    if cluster is None:
+        return []
+    if isinstance(message, Hello):
+        return fleet.hello(cluster, message, envelope, now=now)
+    assert isinstance(message, Heartbeat)
+    return fleet.heartbeat(cluster, message, envelope, now=now)
+
+
+def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
+    """A status that was put back may come after a newer one of its job, and is then no longer true."""
+    at = envelope.epoch, envelope.sequence
+    if at < store.newest.get((envelope.cluster, message.job), at):
+        return []
+    return intake.status(store.view(_known(message.job)), message, envelope, now=now)
+
+
+def _known(ref: JobRef) -> JobRef:
+    if ref.kind not in KINDS:
+        raise ProtocolError(DeadReason.REFUSED, f"no job kind {ref.kind!r}")
+    return ref
+
+
+def _is_news(store: Store, decision: Admit | Wait) -> bool:
+    """A slice that waits for the reason that it shows already needs nothing."""
+    slice = store.slices.get(decision.key)
+    workload = store.workloads.get(slice.namespace, slice.name) if slice else None
+    return workload is not None and not verdicts.is_shown(workload, decision)
+
+
+def _snapshot(store: Store) -> Snapshot:
+    local_queues = [LocalQueue.from_manifest(manifest) for manifest in store.local_queues.all()]
+    flavors = [ResourceFlavor.from_manifest(manifest) for manifest in store.flavors.all()]
+    return Snapshot(
+        cluster_queues=store.readable_cluster_queues(),
+        local_queues={(queue.namespace, queue.name): queue for queue in local_queues},
+        flavors={flavor.name: flavor for flavor in flavors},
+        slices=tuple(_assumed(store, slice) for slice in store.slices.values()),
+        clusters=tuple(
+            Cluster(
+                name=cluster.name,
+                accepted=cluster.accepted,
+                cordoned=cluster.cordoned,
+                connected=cluster.connected,
+                weight=cluster.weight,
+            )
+            for cluster in store.worker_clusters()
+        ),
+    )
+
+
+def _assumed(store: Store, slice: Slice) -> Slice:
+    """A slice whose admission was sent and not answered counts as admitted."""
+    uncertain = store.uncertain.get(slice.key)
+    if uncertain is None:
+        return slice
+    decision = uncertain.decision
+    return msgspec.structs.replace(slice, admission=decision.admission, cluster=decision.cluster)
