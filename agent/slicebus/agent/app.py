@@ -17,12 +17,14 @@ from slicebus.agent.store import SELECTORS, Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
+from slicebus.journal.recording import Source
 from slicebus.kube.cache import Cache
 from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
 from slicebus.process.role import Role, run_role
@@ -48,7 +50,9 @@ class Agent(Role[AgentSettings]):
 
     async def lead(self, epoch: int) -> None:
         """Speak for the cluster until cancelled."""
-        store, tombstones = Store(), Tombstones(self._client, self._settings.namespace)
+        store = Store()
+        decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch)))
+        tombstones = Tombstones(self._client, self._settings.namespace, store)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, store)
@@ -63,7 +67,7 @@ class Agent(Role[AgentSettings]):
         watcher = Watcher(
             self._settings,
             client=self._client,
-            store=store,
+            decide=decide,
             executor=executor,
             tombstones=tombstones,
             queue=queue,
@@ -80,18 +84,19 @@ class Agent(Role[AgentSettings]):
         inbox = Inbox(
             self._settings,
             bus=self._bus,
-            store=store,
+            decide=decide,
             executor=executor,
             tombstones=tombstones,
             look=queue.add,
             resync=resync,
         )
         await tombstones.load()
-        async with asyncio.TaskGroup() as group:
+        async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
+            decide.begin()
             await say(await self._hello())
             await inventories.publish()
             store.on_change(queue.add)

@@ -11,7 +11,7 @@ from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
-from slicebus.proto.errors import ConflictError, PermanentError
+from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -19,6 +19,7 @@ from slicebus.proto.messages import (
     Delete,
     JobRef,
     Manifest,
+    Message,
     Pending,
     Refused,
     Relabel,
@@ -37,6 +38,22 @@ class RefusedOrder(PermanentError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def steps(message: Message, cluster: ClusterName) -> list[Step]:
+    """The steps of any order. Raises ProtocolError for a message that is none."""
+    match message:
+        case WorkloadSpec():
+            return workload_spec(message, cluster)
+        case Relabel():
+            return relabel(message, cluster)
+        case Suspend():
+            return suspend(message, cluster)
+        case Delete():
+            return delete(message)
+        case Pending():
+            return pending(message)
+    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
 
 
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:

@@ -1,12 +1,14 @@
 """The agent's caches, and the views of them that decisions are made from."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from slicebus.agent import marks
-from slicebus.agent.views import JobKey, WorkerView
+from slicebus.agent.views import JobKey, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
-from slicebus.proto.messages import Manifest
+from slicebus.process.table import Table
+from slicebus.proto.messages import Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 
@@ -35,14 +37,33 @@ class Store:
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
-        self.published: dict[JobKey, marks.Requested] = {}
+        self.published: Table[JobKey, marks.Requested] = Table(JobKey, marks.Requested)
         """The last request on each job that the broker has confirmed to this process."""
+        self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
+        """The last status of each job that was reported, and when, in the process' own time."""
+        self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
+        """The jobs of the manager that have ended here, by UID."""
+        self.owed: Table[str, bool] = Table(str, bool)
+        """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""
         yield from self._caches.items()
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
+        """Those that decisions are made from. Nodes are only counted for the heartbeat."""
+        return ((resource, cache) for resource, cache in self.caches() if resource != NODES)
+
+    def tables(self) -> Mapping[str, Table[Any, Any]]:
+        """What is remembered beside the caches, by name."""
+        return {
+            "published": self.published,
+            "reported": self.reported,
+            "tombstones": self.tombstones,
+            "owed": self.owed,
+        }
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not watched."""

@@ -6,7 +6,8 @@ than any message may lie in a queue unseen.
 
 import msgspec
 
-from slicebus.agent.views import JobKey
+from slicebus.agent.store import Store
+from slicebus.agent.views import Tombstone
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.clock import now
 from slicebus.kube.resources import CONFIGMAPS
@@ -19,24 +20,14 @@ _MOST = 5000
 """About 150 bytes each; a ConfigMap holds 1 MiB."""
 
 
-class Tombstone(msgspec.Struct, frozen=True):
-    """The end of one job."""
-
-    job: JobRef
-    version: int
-    at_s: int
-    """Unix time."""
-
-
 class Tombstones:
     """The ConfigMap, and what it holds in memory. The agent that has the Lease is its only writer."""
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, store: Store) -> None:
         self._client = client
         self._namespace = namespace
-        self._by_uid: dict[str, Tombstone] = {}
-        self._owed: set[str] = set()
-        """UIDs of those whose end the manager is to be told, again where it has asked again."""
+        self._by_uid = store.tombstones
+        self._owed = store.owed
 
     async def load(self) -> None:
         """Read the ConfigMap; make it where it is missing."""
@@ -54,30 +45,19 @@ class Tombstones:
             except AlreadyExistsError:
                 found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         entries = (found.get("data") or {}).items()
-        self._by_uid = {uid: msgspec.json.decode(text, type=Tombstone) for uid, text in entries}
-        self._owed = set(self._by_uid)
-
-    def of(self, job: JobRef) -> Tombstone | None:
-        """The end of a job, if it has ended here."""
-        return self._by_uid.get(job.uid)
-
-    def named(self, key: JobKey) -> list[Tombstone]:
-        """The ends of all jobs that had a name."""
-        wanted = (key.kind, key.namespace, key.name)
-        return [t for t in self._by_uid.values() if (t.job.kind, t.job.namespace, t.job.name) == wanted]
+        for uid, text in entries:
+            self._by_uid[uid] = msgspec.json.decode(text, type=Tombstone)
+            self._owed[uid] = True
 
     def owe(self, job: JobRef) -> None:
         """The manager is to be told of the end of a job."""
-        self._owed.add(job.uid)
+        self._owed[job.uid] = True
 
-    def is_owed(self, tombstone: Tombstone) -> bool:
-        """Whether the manager is still to be told."""
-        return tombstone.job.uid in self._owed
-
-    def told(self, tombstone: Tombstone) -> None:
+    def told(self, job: JobRef, version: int) -> None:
         """The manager has been told of this end; a later one of the same job is another."""
-        if self._by_uid.get(tombstone.job.uid) == tombstone:
-            self._owed.discard(tombstone.job.uid)
+        tombstone = self._by_uid.get(job.uid)
+        if tombstone is not None and tombstone.version == version:
+            self._owed.pop(job.uid, None)
 
     async def bury(self, job: JobRef, version: int) -> None:
         """Write the end of a job down, and owe the answer. A lower version than is there changes nothing else."""
@@ -93,7 +73,7 @@ class Tombstones:
         for uid in expired:
             # Another delete may have found it expired too, while this one was written.
             self._by_uid.pop(uid, None)
-            self._owed.discard(uid)
+            self._owed.pop(uid, None)
         self._by_uid[job.uid] = tombstone
 
     def _outlived(self, now_s: int) -> list[str]:

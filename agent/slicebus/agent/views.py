@@ -3,7 +3,7 @@
 import msgspec
 
 from slicebus.agent.marks import Requested
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import JobRef, Manifest
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -15,6 +15,15 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """The end of one job of the manager."""
+
+    job: JobRef
+    version: int
+    at_s: int
+    """Unix time."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):

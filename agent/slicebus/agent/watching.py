@@ -9,7 +9,7 @@ from collections import Counter
 from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
-from slicebus.process.commands import Command, Patch, Publish
+from slicebus.process.commands import Command, LookAgain, Patch, Publish
 from slicebus.proto.messages import ClusterName, Counts, JobPhase, JobRef, Manifest, PodSetStatus, ScaleRequest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -117,6 +117,19 @@ def status(view: WorkerView) -> Status | None:
         job_status=view.job.get("status", {}),
         pods=_pods_by_set(view.pods),
     )
+
+
+def report(
+    view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
+) -> list[Command]:
+    """The status for the manager, when it is another than the last: an end at once, the rest not too often."""
+    found = status(view)
+    if found is None or (last is not None and found == last[0]):
+        return []
+    due_s = last[1] + interval_s - now_s if last is not None else 0.0
+    if due_s > 0 and found.phase is JobPhase.RUNNING:
+        return [LookAgain(job=found.job, delay_s=due_s)]
+    return [Publish(cluster=cluster, message=found)]
 
 
 def gone(view: WorkerView) -> Status | None:

@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.tombstones import NAME, Tombstone, Tombstones
-from slicebus.agent.views import JobKey
+from slicebus.agent import decisions
+from slicebus.agent.store import Store
+from slicebus.agent.tombstones import NAME, Tombstones
+from slicebus.agent.views import JobKey, Tombstone
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import JobRef
-from unit.agent.objects import KEY, REF
+from unit.agent.objects import EAST, KEY, REF
 from unit.kube.servers import SYSTEM
 
 DAY_S = 24 * 3600
@@ -23,8 +25,22 @@ def a_ref(uid: str, name: str = "train") -> JobRef:
     return JobRef("batch/v1", "Job", "team", name, uid)
 
 
-async def loaded(api: KubeClient) -> Tombstones:
-    tombstones = Tombstones(api, SYSTEM)
+class Loaded(Tombstones):
+    """Tombstones as they are after a start, with what they leave in the store."""
+
+    def __init__(self, api: KubeClient) -> None:
+        self.store = Store()
+        super().__init__(api, SYSTEM, self.store)
+
+    def of(self, job: JobRef) -> Tombstone | None:
+        return self.store.tombstones.get(job.uid)
+
+    def is_owed(self, job: JobRef) -> bool:
+        return job.uid in self.store.owed
+
+
+async def loaded(api: KubeClient) -> Loaded:
+    tombstones = Loaded(api)
     await tombstones.load()
     return tombstones
 
@@ -37,7 +53,6 @@ async def test_the_first_start_makes_the_config_map(api: KubeClient) -> None:
     tombstones = await loaded(api)
     assert await stored(api) == {}
     assert tombstones.of(REF) is None
-    assert tombstones.named(KEY) == []
 
 
 async def test_an_end_is_known_after_a_restart(api: KubeClient) -> None:
@@ -60,11 +75,18 @@ async def test_the_version_only_grows(api: KubeClient, first: int, second: int, 
 
 async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
     tombstones = await loaded(api)
-    for uid, name in (("u1", "train"), ("u2", "train"), ("u3", "other")):
-        await tombstones.bury(a_ref(uid, name), 2)
-    assert sorted(t.job.uid for t in tombstones.named(KEY)) == ["u1", "u2"]
-    assert [t.job.uid for t in tombstones.named(JobKey("Job", "team", "other"))] == ["u3"]
-    assert tombstones.named(JobKey("RayJob", "team", "train")) == []
+    refs = [a_ref(uid, name) for uid, name in (("u1", "train"), ("u2", "train"), ("u3", "other"))]
+    for ref in refs:
+        await tombstones.bury(ref, 2)
+        tombstones.owe(ref)
+
+    def owed(key: JobKey) -> list[str]:
+        answers = decisions.ends(tombstones.store, key=key, cluster=EAST)
+        return sorted(answer.message.job.uid for answer in answers)
+
+    assert owed(KEY) == ["u1", "u2"]
+    assert owed(JobKey("Job", "team", "other")) == ["u3"]
+    assert owed(JobKey("RayJob", "team", "train")) == []
 
 
 async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,14 +140,12 @@ async def test_the_oldest_go_where_there_are_too_many(api: KubeClient, monkeypat
 async def test_the_manager_is_owed_an_answer_until_it_was_told(api: KubeClient) -> None:
     tombstones = await loaded(api)
     await tombstones.bury(REF, 3)
-    [first] = tombstones.named(KEY)
-    assert tombstones.is_owed(first)
-    tombstones.told(first)
-    assert not tombstones.is_owed(first)
+    assert tombstones.is_owed(REF)
+    tombstones.told(REF, 3)
+    assert not tombstones.is_owed(REF)
     await tombstones.bury(REF, 3)
-    assert tombstones.is_owed(first), "it has asked again"
+    assert tombstones.is_owed(REF), "it has asked again"
     await tombstones.bury(REF, 4)
-    tombstones.told(first)
-    [second] = tombstones.named(KEY)
-    assert tombstones.is_owed(second), "what it was told is not the newest"
-    assert (await loaded(api)).is_owed(second), "nobody knows after a restart"
+    tombstones.told(REF, 3)
+    assert tombstones.is_owed(REF), "what it was told is not the newest"
+    assert (await loaded(api)).is_owed(REF), "nobody knows after a restart"

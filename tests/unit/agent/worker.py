@@ -17,6 +17,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, WORKLOADS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
@@ -33,7 +34,8 @@ class Worker:
     def __init__(self, client: KubeClient) -> None:
         self.client = client
         self.store = Store()
-        self.tombstones = Tombstones(client, SYSTEM)
+        self.decide = Decider(self.store)
+        self.tombstones = Tombstones(client, SYSTEM, self.store)
         self.queue: WorkQueue[JobKey] = WorkQueue("jobs")
         self.said: list[Message] = []
         self.refuses: SlicebusError | None = None
@@ -47,7 +49,7 @@ class Worker:
         self.watcher = Watcher(
             SETTINGS,
             client=client,
-            store=self.store,
+            decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,
             queue=self.queue,
@@ -59,7 +61,7 @@ class Worker:
         self.inbox = Inbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
-            store=self.store,
+            decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,
             look=self.looked.append,
@@ -104,7 +106,7 @@ class Worker:
         self.said.append(command.message)
 
     def _look_again(self, job: JobRef, delay_s: float) -> None:
-        raise AssertionError("an agent has the watch")
+        self.queue.add_after(JobKey(job.kind, job.namespace, job.name), delay_s)
 
 
 @pytest.fixture

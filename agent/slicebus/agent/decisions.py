@@ -1,0 +1,113 @@
+"""Every decision of the agent: what it decides from the store and from what the shell has in its hands.
+
+Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from slicebus.agent import marks, orders, watching
+from slicebus.agent.store import Store
+from slicebus.agent.views import JobKey
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.process.commands import Command, Publish
+from slicebus.process.decisions import Incoming
+from slicebus.process.replay import Model
+from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
+from slicebus.proto.messages import Applied, ClusterName, JobRef, Manifest, Resync
+
+# --- messages from the manager --------------------------------------------------------------------------------------
+
+
+def accept(store: Store, *, incoming: Incoming, cluster: ClusterName, manager_user: str | None) -> None:
+    """Whether a message may be acted on here. Raises ProtocolError."""
+    envelope, message = incoming.envelope, incoming.message
+    if envelope.cluster != cluster:
+        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
+    if manager_user is not None and envelope.user_id != manager_user:
+        detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
+        raise ProtocolError(DeadReason.WRONG_USER, detail)
+    job = getattr(message, "job", None)
+    if not isinstance(message, Resync) and not isinstance(job, JobRef):
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+    if isinstance(job, JobRef) and job.kind not in JOB_RESOURCES:
+        raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")
+
+
+def has_ended(store: Store, *, incoming: Incoming) -> bool:
+    """Whether the job has a tombstone that is newer than the message. The answer comes when it is really gone."""
+    job, version = getattr(incoming.message, "job", None), getattr(incoming.message, "spec_version", None)
+    tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
+    return tombstone is not None and version is not None and tombstone.version >= version
+
+
+def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
+    """One step of an order. Raises ConflictError and RefusedOrder."""
+    job = getattr(incoming.message, "job", None)
+    assert isinstance(job, JobRef)
+    taken = orders.steps(incoming.message, cluster)[number]
+    return taken(store.view(JobKey(job.kind, job.namespace, job.name)))
+
+
+# --- a look at a job ------------------------------------------------------------------------------------------------
+
+
+def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
+    """The answers to deletes of jobs that had the name and are really gone, where another one has it now."""
+    return _ends(store, key, cluster, present=store.view(key).job)
+
+
+def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
+    """A job is not there: the answers to its deletes, or the report that somebody else has deleted it.
+
+    `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
+    that is the job after all.
+    """
+    view = store.view(key)
+    there = found or view.job
+    if there is not None and (marks.is_ours(there) or there["metadata"]["uid"] in watching.linked(view)):
+        raise ConflictError(f"{key} is there, the watch has not brought it yet")
+    commands = _ends(store, key, cluster, present=None)
+    gone = watching.gone(view)
+    tombstone = store.tombstones.get(gone.job.uid) if gone else None
+    if gone is not None and (tombstone is None or tombstone.version < gone.spec_version):
+        commands.append(Publish(cluster=cluster, message=gone))
+    return commands
+
+
+def link(store: Store, *, key: JobKey) -> list[Command]:
+    """Workload copies learn the UID of their job."""
+    return watching.link(store.view(key))
+
+
+def request(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
+    """The scale-request for a size that has not been asked for yet."""
+    return watching.request(store.view(key), cluster)
+
+
+def ungate(store: Store, *, key: JobKey) -> list[Command]:
+    """One patch for each pod that may start now."""
+    return watching.ungate(store.view(key))
+
+
+def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, interval_s: float) -> list[Command]:
+    """The status, when it has changed and is due. Times are the process' own."""
+    return watching.report(store.view(key), cluster, last=store.reported.get(key), now_s=now_s, interval_s=interval_s)
+
+
+DECISIONS: tuple[Callable[..., Any], ...] = (accept, has_ended, step, ends, absent, link, request, ungate, report)
+MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+"""The agent, for a replay."""
+
+
+def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest | None) -> list[Command]:
+    return [
+        Publish(
+            cluster=cluster,
+            message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
+        )
+        for tombstone in store.tombstones.values()
+        if JobKey(tombstone.job.kind, tombstone.job.namespace, tombstone.job.name) == key
+        and tombstone.job.uid in store.owed
+        and not (present and marks.is_of(present, tombstone.job))
+    ]
