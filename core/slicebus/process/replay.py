@@ -4,6 +4,7 @@ The state is built by the caches and tables that the roles use themselves, so th
 code. A source is replayed from the first snapshot that there is of it; after a gap, from the next one.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, get_type_hints
@@ -33,8 +34,9 @@ from slicebus.journal.recording import (
 from slicebus.journal.redaction import redacted
 from slicebus.kube.cache import Cache
 from slicebus.process.decisions import Incoming, State, encode, encode_outcome, failure_of, problem_of, resource_name
+from slicebus.process.table import Table
 from slicebus.proto import codec
-from slicebus.proto.errors import ProtocolError, SlicebusError
+from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
 from slicebus.proto.topology import DECISIONS_TYPE
 
 Decision = Callable[..., Any]
@@ -97,6 +99,7 @@ class Replay:
         self._model = model
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
         self._caches: dict[str, Cache] = {}
+        self._tables: Mapping[str, Table[Any, Any]] = {}
         self._incoming: dict[int, Incoming] = {}
         self._snapshot: list[Put | Noted] = []
         self._waiting: list[tuple[Position, Record]] = []
@@ -142,6 +145,7 @@ class Replay:
             return
         self.state = self._model.state()
         self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
+        self._tables = self.state.tables()
         self.phase = Phase.KNOWN
         for change in self._snapshot:
             self._apply(change)
@@ -150,20 +154,20 @@ class Replay:
             yield from self._feed(position, record)
 
     def _apply(self, record: Record) -> None:
+        """Change the state. What this version does not decide by is left out: its decisions show what comes of that."""
         match record:
-            case Put(of=of, object=manifest):
-                metadata = manifest["metadata"]
-                cache = self._caches[of]
+            case Put(of=of, object=manifest) if of in self._caches:
+                metadata, cache = manifest["metadata"], self._caches[of]
                 cache.put(changed_object(record, cache.get(metadata.get("namespace"), metadata["name"])))
-            case Gone(of=of, namespace=namespace, name=name):
+            case Gone(of=of, namespace=namespace, name=name) if of in self._caches:
                 present = self._caches[of].get(namespace, name)
                 if present is not None:
                     self._caches[of].remove(present)
-            case Noted(table=name, key=key, value=value):
-                table = self.state.tables()[name]
+            case Noted(table=name, key=key, value=value) if name in self._tables:
+                table = self._tables[name]
                 table[_read(key, table.key_type)] = _read(value, table.value_type)
-            case Forgot(table=name, key=key):
-                table = self.state.tables()[name]
+            case Forgot(table=name, key=key) if name in self._tables:
+                table = self._tables[name]
                 table.pop(_read(key, table.key_type), None)
 
     def _receive(self, position: Position, record: Received) -> Made | None:
@@ -218,7 +222,9 @@ class Replay:
         """Reads the arguments of a decision: every parameter but the first, which is the state."""
         decoder = self._decoders.get(what)
         if decoder is None:
-            _, *parameters = ((name, hint) for name, hint in get_type_hints(decision).items() if name != "return")
+            hints = get_type_hints(decision)
+            _, *names = inspect.signature(decision).parameters
+            parameters = [(name, hints.get(name, Any)) for name in names]
             decoder = msgspec.json.Decoder(msgspec.defstruct(what, parameters), dec_hook=self._look_up)
             self._decoders[what] = decoder
         return decoder
@@ -266,4 +272,8 @@ def _same(recorded: bytes, made: bytes) -> bool:
 
 
 def _read(raw: Raw, type: Any) -> Any:
-    return msgspec.json.decode(raw, type=type)
+    """A key or a value of a table. Raises InvalidError for one that this version cannot read."""
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except msgspec.ValidationError as error:
+        raise InvalidError(f"recorded by a version whose tables were others: {error}") from error
