@@ -33,6 +33,7 @@ from slicebus.manager.records import Dispatch
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store as ManagerStore
 from slicebus.process.commands import Publish
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
 from slicebus.proto.codec import decode, encode
@@ -150,7 +151,7 @@ class Sides:
         guard = Guard(limits, store=self.manager, executor=executor, look=self._look, registry=registry)
         self.resyncer = Resyncer(
             client=self.client,
-            store=self.manager,
+            decide=Decider(self.manager),
             executor=executor,
             guard=guard,
             look=self._look,

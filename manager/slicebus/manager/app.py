@@ -79,7 +79,7 @@ class Manager(Role[ManagerSettings]):
         guard = Guard(limits, store=store, executor=executor, look=queue.add, registry=self._registry)
         resyncer = Resyncer(
             client=self._client,
-            store=store,
+            decide=decide,
             executor=executor,
             guard=guard,
             look=queue.add,
@@ -108,7 +108,8 @@ class Manager(Role[ManagerSettings]):
             reporter = QueueReporter(decide, executor, interval_s=self._settings.queue_status_s)
             group.create_task(reporter.run(), name="queue-status")
             group.create_task(
-                queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers), name="jobs"
+                queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers),
+                name="jobs",
             )
             group.create_task(guard.run(), name="deletes")
             group.create_task(self._watch_fleet(decide, executor, inbox, resyncer), name="fleet")
@@ -130,9 +131,7 @@ class Manager(Role[ManagerSettings]):
             raise
         await resyncer.clear(ref)
 
-    async def _watch_fleet(
-        self, decide: Decider[Store], executor: Executor, inbox: Inbox, resyncer: Resyncer
-    ) -> None:
+    async def _watch_fleet(self, decide: Decider[Store], executor: Executor, inbox: Inbox, resyncer: Resyncer) -> None:
         """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
         loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
         started_at = loop.time()

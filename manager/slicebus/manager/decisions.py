@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from slicebus.manager import fleet, intake, jobs, queues, verdicts
+from slicebus.manager import dispatch, fleet, intake, jobs, queues, verdicts
+from slicebus.manager.inventories import Difference, difference
 from slicebus.manager.store import Store, owner_ref
 from slicebus.process.commands import Command
 from slicebus.process.decisions import Incoming
@@ -21,6 +22,7 @@ from slicebus.proto.messages import (
     Heartbeat,
     Hello,
     Inventory,
+    InventoryItem,
     JobRef,
     Message,
     Refused,
@@ -36,7 +38,7 @@ from slicebus.slices.workload import Slice
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
-    """Everything that is to be done for a job. `deletes_held`: too many of its cluster's jobs would be deleted at once."""
+    """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
     return jobs.decide(msgspec.structs.replace(store.view(job), deletes_held=deletes_held), now)
 
 
@@ -62,6 +64,16 @@ def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
         case Inventory():
             return []
     raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
+
+
+def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Difference:
+    """What a worker's inventory says of a job of its cluster."""
+    return difference(store.view(job), item)
+
+
+def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
+    """Whatever the worker shall hold, dispatched anew."""
+    return dispatch.renew(store.view(job), above=above)
 
 
 def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
@@ -97,7 +109,17 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
     )
 
 
-DECISIONS: tuple[Callable[..., Any], ...] = (look, authorize, receive, lose, cycle, verdict, report_queues)
+DECISIONS: tuple[Callable[..., Any], ...] = (
+    look,
+    authorize,
+    receive,
+    compare,
+    renew,
+    lose,
+    cycle,
+    verdict,
+    report_queues,
+)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The manager, for a replay."""
 

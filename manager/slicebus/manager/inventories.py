@@ -4,7 +4,7 @@ An inventory is judged when it is complete, and job by job: the same everywhere 
 has said of a job after it began the inventory is newer than that, and the inventory no longer counts for the job.
 """
 
-from enum import Enum, auto
+from enum import StrEnum, auto
 from typing import NewType
 
 import msgspec
@@ -24,7 +24,7 @@ Said = NewType("Said", tuple[int, int])
 """Epoch and sequence of a message: the order of what one cluster says."""
 
 
-class Difference(Enum):
+class Difference(StrEnum):
     """What an inventory says of one job that the manager knows."""
 
     NONE = auto()

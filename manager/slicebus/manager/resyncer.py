@@ -12,11 +12,12 @@ from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager import dispatch
+from slicebus.manager import decisions
 from slicebus.manager.guard import Guard
-from slicebus.manager.inventories import Assembly, Difference, Listed, Said, difference, is_elsewhere, said
+from slicebus.manager.inventories import Assembly, Difference, Listed, Said, is_elsewhere, said
 from slicebus.manager.store import Store
 from slicebus.process.commands import Command, Publish
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
@@ -49,14 +50,15 @@ class Resyncer:
         self,
         *,
         client: KubeClient,
-        store: Store,
+        decide: Decider[Store],
         executor: Executor,
         guard: Guard,
         look: Callable[[JobRef], None],
         registry: CollectorRegistry,
     ) -> None:
         self._client = client
-        self._store = store
+        self._decide = decide
+        self._store = decide.state
         self._executor = executor
         self._guard = guard
         self._look = look
@@ -123,8 +125,8 @@ class Resyncer:
             item = items.pop(ref, None)
             if self._is_heard_since(listed, ref):
                 continue
-            verdict = difference(view, item)
-            found[verdict.name.lower()] += 1
+            verdict = self._decide(decisions.compare, job=ref, item=item)
+            found[verdict] += 1
             match verdict:
                 case Difference.AGAIN:
                     self._store.published.pop(ref, None)
@@ -144,7 +146,7 @@ class Resyncer:
     async def _renew(self, ref: JobRef, item: InventoryItem | None) -> None:
         try:
             above = item.spec_version if item else 0
-            await self._executor.run(dispatch.renew(self._store.view(ref), above=above))
+            await self._executor.run(self._decide(decisions.renew, job=ref, above=above))
         except ConflictError as error:
             # It has just changed, so the inventory may no longer be right; the next one tells.
             _log.info("renewal.conflict", job=ref.key, error=str(error))
@@ -173,7 +175,7 @@ class Resyncer:
     def _report(self, listed: Listed, found: Tally[str]) -> None:
         cluster, heard = listed.cluster, self._heard.get(listed.cluster, {})
         self._heard[cluster] = {ref: at for ref, at in heard.items() if at > listed.since}
-        same = found.pop(Difference.NONE.name.lower(), 0)
+        same = found.pop(Difference.NONE, 0)
         for name, count in found.items():
             self._differences.labels(cluster, name).inc(count)
         differing = {name: count for name, count in found.items() if count}

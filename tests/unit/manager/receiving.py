@@ -55,9 +55,10 @@ class Manager:
         self.registry = CollectorRegistry()
         limits = Limits(share=0.2, count=2, window_s=60.0)
         self.guard = Guard(limits, store=self.store, executor=executor, look=self.looked.append, registry=self.registry)
+        decide = Decider(self.store)
         self.resyncer = Resyncer(
             client=client,
-            store=self.store,
+            decide=decide,
             executor=executor,
             guard=self.guard,
             look=self.looked.append,
@@ -65,7 +66,7 @@ class Manager:
         )
         self.inbox = Inbox(
             bus=MemoryBus(self.broker, user="manager"),
-            decide=Decider(self.store),
+            decide=decide,
             executor=executor,
             look=self.looked.append,
             resyncer=self.resyncer,
