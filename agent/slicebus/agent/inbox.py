@@ -61,7 +61,8 @@ class Inbox:
             return
         job = getattr(message, "job", None)
         assert isinstance(job, JobRef)
-        await self._carry_out(incoming, job)
+        async with self._store.turn(JobKey(job.kind, job.namespace, job.name)):
+            await self._carry_out(incoming, job)
 
     async def _carry_out(self, incoming: Incoming, job: JobRef) -> None:
         key, message, cluster = JobKey(job.kind, job.namespace, job.name), incoming.message, self._settings.cluster

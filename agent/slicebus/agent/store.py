@@ -1,7 +1,9 @@
 """The agent's caches, and the views of them that decisions are made from."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from slicebus.agent import marks
 from slicebus.agent.views import JobKey, Tombstone, WorkerView
@@ -37,6 +39,7 @@ class Store:
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+        self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
         self.published: Table[JobKey, marks.Requested] = Table(JobKey, marks.Requested)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
@@ -47,6 +50,10 @@ class Store:
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
+
+    def turn(self, key: JobKey) -> asyncio.Lock:
+        """Held by whoever acts on a job: what was decided for it is carried out before anything else is decided."""
+        return self._turns.setdefault(key, asyncio.Lock())
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""

@@ -65,6 +65,10 @@ class Watcher:
 
     async def look(self, key: JobKey) -> None:
         """Everything that one job needs now."""
+        async with self._store.turn(key):
+            await self._look(key)
+
+    async def _look(self, key: JobKey) -> None:
         decide, cluster = self._decide, self._settings.cluster
         job = self._store.view(key).job
         if job is None or not marks.is_ours(job):
