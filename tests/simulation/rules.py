@@ -1,0 +1,173 @@
+"""The design's rules, checked on every change of every API server, before anybody can act on it."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from slicebus.agent import marks
+from slicebus.kube.embedded.api import Api
+from slicebus.kube.embedded.store import Change
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, WORKLOADS
+from slicebus.slices import kueue
+from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.quota import ClusterQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.ungate import is_gated, pod_set_of
+from slicebus.slices.workload import Slice, SliceKey
+
+Manifest = dict[str, Any]
+_QUOTAS_SEEN = 2
+_OVER = ("Succeeded", "Failed")
+_JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
+
+
+class Violation(AssertionError):
+    """A rule of the design was broken. The text says which, and by what."""
+
+
+class Rules:
+    """Follows every change and raises Violation for one that breaks a rule."""
+
+    def __init__(self, apis: Mapping[str, Api]) -> None:
+        self._apis = apis
+        self._seen = {name: api.store.version for name, api in apis.items()}
+        self._slices: dict[SliceKey, Slice] = {}
+        self._admitted: dict[str, dict[str, int]] = {}
+        """The most pods of each pod set that a slice was ever admitted with, by its name."""
+        self._quotas: dict[str, deque[Usage]] = {}
+        """The last quotas of each queue: a manager may not have seen the newest yet."""
+        self.checked = 0
+        self.broken: Violation | None = None
+        """The first one: whoever made the change may be dying of something else."""
+
+    def look(self) -> None:
+        """Check everything that has changed since the last time."""
+        for name, api in self._apis.items():
+            for change in api.store.since(self._seen[name]):
+                self._seen[name] = change.version
+                self.checked += 1
+                try:
+                    self._check(name, change)
+                except Violation as violation:
+                    self.broken = self.broken or violation
+                    raise
+
+    def _check(self, cluster: str, change: Change) -> None:
+        kind = change.key[:2]
+        if cluster == "manager":
+            if kind == (WORKLOADS.group, WORKLOADS.plural):
+                self._check_slice(change)
+            elif kind == (CLUSTERQUEUES.group, CLUSTERQUEUES.plural) and change.type != "DELETED":
+                quotas = self._quotas.setdefault(change.key[3], deque(maxlen=_QUOTAS_SEEN))
+                nominal = ClusterQueue.from_manifest(change.object).nominal
+                if not quotas or quotas[-1] != nominal:
+                    quotas.append(nominal)
+        elif kind == (PODS.group, PODS.plural):
+            self._check_pod(cluster, change)
+        elif kind in _JOB_KINDS:
+            self._check_worker_job(cluster, change)
+
+    def _check_slice(self, change: Change) -> None:
+        key = SliceKey(f"{change.key[2]}/{change.key[3]}")
+        old = self._slices.pop(key, None)
+        if change.type == "DELETED":
+            return
+        slice = self._slices[key] = Slice.from_manifest(change.object)
+        if slice.admission is not None:
+            most = self._admitted.setdefault(slice.name, {})
+            for name, count in slice.admission.counts.items():
+                most[name] = max(most.get(name, 0), count)
+        self._check_chain(slice, old)
+        if slice.admission is not None and (old is None or old.admission is None):
+            self._check_quota(slice)
+
+    def _check_chain(self, slice: Slice, old: Slice | None) -> None:
+        """Rule 2: at most one admitted and one pending, and the old one ends only when the new one has its quota."""
+        chain = [other for other in self._slices.values() if other.chain_id == slice.chain_id and not other.finished]
+        pending = [other for other in chain if other.admission is None and not other.deleting]
+        if len(pending) > 1:
+            raise Violation(f"rule 2: {slice.chain} has two pending slices: {_names(pending)}")
+        holding = [other for other in chain if other.admission is not None]
+        if len(holding) > 2 or (len(holding) == 2 and not _replace_each_other(*holding)):
+            raise Violation(f"rule 2: {slice.chain} has several admitted slices: {_names(holding)}")
+        ended_now = slice.finished and old is not None and not old.finished
+        reason = slice.conditions.get(Condition.FINISHED, {}).get("reason")
+        if ended_now and reason == FinishedReason.SLICE_REPLACED and slice.admission is not None:
+            successors = [other for other in chain if other.replaces == slice.key and other.admission is not None]
+            if not successors:
+                raise Violation(f"rule 2: {slice.name} was replaced before its successor had its quota")
+
+    def _check_quota(self, admitted: Slice) -> None:
+        """Rule 1: an admission never takes the use past the quota, counting a chain once."""
+        assert admitted.admission is not None
+        queue = admitted.admission.cluster_queue
+        used: Usage = total_by_queue(usage_by_chain(self._slices.values())).get(queue, {})
+        for key, value in used.items():
+            most = max((nominal.get(key, 0) for nominal in self._quotas.get(queue, ())), default=0)
+            if admitted.usage().get(key) and value > most:
+                raise Violation(f"rule 1: {admitted.name} takes {key} to {value} of {most}")
+
+    def _check_pod(self, cluster: str, change: Change) -> None:
+        """Rule 1: ungated pods never pass the granted counts, at the moment when a gate goes."""
+        if change.old is None or not is_gated(change.old) or is_gated(change.object) or change.type == "DELETED":
+            return
+        job = self._job_of(cluster, change.object)
+        if job is None:
+            raise Violation(f"rule 1: {cluster} ungated {change.key[3]}, whose job is gone")
+        pod_set = pod_set_of(change.object)
+        started = sum(
+            1
+            for pod in self._pods(cluster)
+            if pod_set_of(pod) == pod_set
+            and not is_gated(pod)
+            and pod.get("status", {}).get("phase") not in _OVER
+            and self._job_of(cluster, pod) is job
+        )
+        granted = marks.granted(job).get(pod_set, 0)
+        if started > granted:
+            raise Violation(f"rule 1: {cluster} runs {started} pods of {change.key[3]}'s set, {granted} are granted")
+
+    def _check_worker_job(self, cluster: str, change: Change) -> None:
+        job = change.object
+        if change.type == "DELETED" or not marks.is_ours(job):
+            return
+        granted, slice = marks.granted(job), marks.slice_of(job)
+        before = marks.granted(change.old) if change.old else {}
+        for name, count in granted.items():
+            if count > before.get(name, 0) and count > self._admitted.get(slice, {}).get(name, 0):
+                raise Violation(f"rule 1: {cluster} grants {count} {name} to {slice}, which was never admitted so")
+        if change.type == "ADDED":
+            self._check_only_copy(cluster, job)
+
+    def _check_only_copy(self, cluster: str, job: Manifest) -> None:
+        """Nothing runs twice: a job of the manager is on one cluster at a time."""
+        uid = marks.annotation(job, kueue.MANAGER_UID_ANNOTATION)
+        for name, api in self._apis.items():
+            for key, other in api.store.objects.items():
+                if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not marks.is_ours(other):
+                    continue
+                if marks.annotation(other, kueue.MANAGER_UID_ANNOTATION) == uid:
+                    raise Violation(f"nothing runs twice: {job['metadata']['name']} is on {name} and on {cluster}")
+
+    def _pods(self, cluster: str) -> list[Manifest]:
+        objects = self._apis[cluster].store.objects
+        return [manifest for key, manifest in objects.items() if key[:2] == (PODS.group, PODS.plural)]
+
+    def _job_of(self, cluster: str, pod: Manifest) -> Manifest | None:
+        """The job of ours that a pod belongs to, through as many owners as there are."""
+        store = self._apis[cluster].store
+        found: Manifest | None = pod
+        while found is not None:
+            owners = found["metadata"].get("ownerReferences") or ()
+            key = next((store.key_of_uid(owner["uid"]) for owner in owners if owner.get("controller")), None)
+            found = store.objects.get(key) if key else None
+            if found is not None and marks.is_ours(found):
+                return found
+        return None
+
+
+def _replace_each_other(one: Slice, other: Slice) -> bool:
+    return one.replaces == other.key or other.replaces == one.key
+
+
+def _names(slices: list[Slice]) -> str:
+    return ", ".join(slice.name for slice in slices)
