@@ -1,7 +1,7 @@
 """What is different on a worker after an outage, or behind the agent's back, is found and made good; not more."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -280,15 +280,16 @@ async def test_what_is_held_is_held_by_the_next_manager(world: World, urls: dict
         assert await messages(agent.bus, Delete) == []
 
 
-# --- one object that is stuck ---------------------------------------------------------------------------------------
+# --- what is stuck ----------------------------------------------------------------------------------------------------
 
 
 class Stuck:
-    """A way to an API server on which writes to one object never come to an end."""
+    """A way to an API server on which some writes wait until they may go on."""
 
-    def __init__(self, transport: Transport, name: str) -> None:
-        self._transport = transport
-        self._name = name
+    def __init__(self, client: KubeClient, holds: Callable[[Request], bool]) -> None:
+        self._transport: Transport = client._transport
+        self._holds = holds
+        self.free = asyncio.Event()
         self.waiting = 0
 
     @property
@@ -296,10 +297,9 @@ class Stuck:
         return self._transport.host
 
     async def request(self, request: Request) -> Answer:
-        named = request.path.endswith(f"/{self._name}") or f'"name":"{self._name}"'.encode() in (request.body or b"")
-        if request.method != "GET" and named:
+        if request.method != "GET" and self._holds(request):
             self.waiting += 1
-            await asyncio.Event().wait()
+            await self.free.wait()
         return await self._transport.request(request)
 
     def stream(self, request: Request) -> Any:
@@ -311,11 +311,9 @@ class Stuck:
 
 async def test_an_object_that_is_stuck_delays_no_other(world: World, urls: dict[str, str]) -> None:
     direct = world.workers[EAST]
-    stuck = Stuck(direct._transport, "stuck")
-    async with (
-        roles.manager(world, urls),
-        roles.agent(world, urls, "east", client=KubeClient(stuck), workers=2, prefetch=4),
-    ):
+    stuck = Stuck(direct, lambda request: "stuck" in request.path or b'"name":"stuck"' in (request.body or b""))
+    client = KubeClient(stuck)
+    async with roles.manager(world, urls), roles.agent(world, urls, "east", client=client, workers=2, prefetch=4):
         await set_quota(world, 20)
         await world.manager.create(JOBS, elastic("Job", "stuck"))
 
@@ -331,3 +329,35 @@ async def test_an_object_that_is_stuck_delays_no_other(world: World, urls: dict[
             await story.scale(2)
             await story.expect_pods(running=2)
         assert "stuck" not in await names_on(direct)
+        stuck.free.set()
+        await Story(world, "Job", "stuck").expect_pods(running=1)
+
+
+async def test_no_spec_is_behind_a_status(world: World, urls: dict[str, str]) -> None:
+    """Not one status gets through, and they pile up; specs and resizes do."""
+    stuck = Stuck(world.manager, lambda request: request.path.endswith("/status") and "/jobs/" in request.path)
+    names = [f"job-{number}" for number in range(40)]
+    async with roles.manager(world, urls, client=KubeClient(stuck), prefetch=20), roles.agent(world, urls, "east"):
+        await set_quota(world, 100)
+        for name in names:
+            await world.manager.create(JOBS, elastic("Job", name))
+
+        async def full() -> bool:
+            return stuck.waiting >= 10
+
+        await eventually(
+            full, "as many statuses hang as may be under way: one of each job in hand, the newest behind it"
+        )
+        last = Story(world, "Job", names[-1])
+        await last.expect_pods(running=1)
+        await last.scale(3)
+        await last.expect_pods(running=3)
+        assert not (await world.manager.get(JOBS, names[-1], NAMESPACE)).get("status", {}).get("ready")
+        stuck.free.set()
+
+        async def mirrored() -> bool:
+            jobs = (await world.manager.list(JOBS, namespace=NAMESPACE)).items
+            ready = {job["metadata"]["name"]: job.get("status", {}).get("ready") for job in jobs}
+            return ready == dict.fromkeys(names, 1) | {names[-1]: 3}
+
+        await eventually(mirrored, "every status is there, the newest of each job")

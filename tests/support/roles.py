@@ -35,11 +35,13 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def manager(world: World, urls: Mapping[str, str], **how: Any) -> AsyncIterator[Running]:
-    """The manager, until the context is left."""
+async def manager(
+    world: World, urls: Mapping[str, str], *, client: KubeClient | None = None, **how: Any
+) -> AsyncIterator[Running]:
+    """The manager, until the context is left; `client` stands between it and its API server."""
     bus, registry = await connect(urls["manager"], name="manager"), CollectorRegistry()
     given = {"amqp_url": urls["manager"], "namespace": objects.SYSTEM_NAMESPACE, "identity": "manager-1"}
-    role = Manager(ManagerSettings(**given | LEASE | how), world.manager, bus, registry)
+    role = Manager(ManagerSettings(**given | LEASE | how), client or world.manager, bus, registry)
     try:
         async with running(role.run(), started=[role.leading]):
             yield Running(bus, registry)
