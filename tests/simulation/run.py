@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -20,6 +21,7 @@ import structlog
 from simulation.faults import Faults
 from simulation.fleet import Fleet
 from simulation.loop import run
+from simulation.mutations import MUTATIONS, mutated
 from simulation.rules import Violation
 from simulation.users import Day
 
@@ -43,8 +45,8 @@ class Outcome(msgspec.Struct, frozen=True):
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
 
-def play(seed: int) -> Outcome:
-    """Play one seed to its end."""
+def play(seed: int, mutation: str | None = None) -> Outcome:
+    """Play one seed to its end, on the product as it is or without one of its safeguards."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     fleets: list[Fleet] = []
 
@@ -54,7 +56,8 @@ def play(seed: int) -> Outcome:
 
     problem = ""
     try:
-        run(main())
+        with mutated(mutation):
+            run(main())
     except Violation as violation:
         problem = str(violation)
     except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
@@ -69,15 +72,12 @@ def play(seed: int) -> Outcome:
     )
 
 
-def outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: Iterable[int], jobs: int, mutation: str | None) -> Iterator[Outcome]:
     """Outcomes of seeds, in their order."""
-    if jobs == 1:
-        yield from map(play, seeds)
-        return
     with ProcessPoolExecutor(jobs) as pool:
         remaining = iter(seeds)
         while batch := list(itertools.islice(remaining, 4 * jobs)):
-            yield from pool.map(play, batch)
+            yield from pool.map(partial(play, mutation=mutation), batch)
 
 
 def main() -> int:
@@ -86,18 +86,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play this one, and show what happened")
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
     if options.seed is not None:
-        outcome = play(options.seed)
+        outcome = play(options.seed, options.mutation)
         report(outcome, outcome.trace)
         return bool(outcome.problem)
     began, checked, virtual_s = perf_counter(), 0, 0.0
     count = options.count
     seeds = itertools.count(options.first) if count is None else range(options.first, options.first + count)
-    for number, outcome in enumerate(outcomes(seeds, options.jobs), start=1):
+    for number, outcome in enumerate(outcomes(seeds, options.jobs, options.mutation), start=1):
         checked, virtual_s = checked + outcome.checked, virtual_s + outcome.virtual_s
         if outcome.problem:
             report(outcome, outcome.trace[-_SHOWN:])

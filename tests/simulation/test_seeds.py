@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simulation.mutations import MUTATIONS
+
 SEEDS = 60
 
 
@@ -27,6 +29,13 @@ def test_no_seed_breaks_a_rule() -> None:
     done = simulate("--count", str(SEEDS), "--jobs", "2")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert f"{SEEDS} seeds" in done.stdout
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
+    done = simulate("--count", "12", "--jobs", "2", "--mutation", mutation)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rule 1" in done.stdout or "converged" in done.stdout
 
 
 def test_a_seed_goes_the_same_way_every_time() -> None:

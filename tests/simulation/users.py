@@ -16,6 +16,8 @@ from slicebus.proto.messages import ClusterName
 from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
+from slicebus.slices.quantities import add, times
+from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
 
@@ -155,6 +157,7 @@ class Agreement:
                 chain = oldest_first(slice for slice in workloads if slice.job_uid == job["metadata"]["uid"])
                 known.add(job["metadata"]["uid"])
                 await self._check_job(kind, job, [slice for slice in chain if not slice.finished])
+        self._check_waiting(workloads, (await self._manager.list(CLUSTERQUEUES)).items)
         orphans = [slice.name for slice in workloads if slice.job_uid not in known]
         if orphans:
             raise Violation(f"converged: slices without a job are left: {orphans}")
@@ -171,6 +174,22 @@ class Agreement:
                 raise Violation(f"converged: {slice.name} waits and does not say why")
         if holders:
             await self._check_copy(name, kind, job, holders[0], waiting)
+
+    def _check_waiting(self, workloads: list[Slice], queues: list[Manifest]) -> None:
+        """What waits does not fit: everything used, and of a chain only what it wants more than it has."""
+        used = total_by_queue(usage_by_chain(workloads)).get(objects.CLUSTER_QUEUE, {})
+        nominal = ClusterQueue.from_manifest(queues[0]).nominal
+        free = {resource: value - used.get((flavor, resource), 0) for (flavor, resource), value in nominal.items()}
+        for slice in filter(is_pending, workloads):
+            held: dict[str, int] = {}
+            for other in workloads:
+                if other.job_uid == slice.job_uid:
+                    held = add(held, {resource: value for (_, resource), value in other.usage().items()})
+            wanted: dict[str, int] = {}
+            for pod_set in slice.pod_sets:
+                wanted = add(wanted, times(pod_set.requests, pod_set.count))
+            if all(value - held.get(resource, 0) <= free.get(resource, 0) for resource, value in wanted.items()):
+                raise Violation(f"converged: {slice.name} waits although it fits: {wanted} into {free}, has {held}")
 
     async def _check_copy(self, name: str, kind: str, job: Manifest, holder: Slice, waiting: list[Slice]) -> None:
         client = self._workers[ClusterName(holder.cluster or "")]
