@@ -7,11 +7,14 @@ from slicebus.journal.summary import summary
 from slicebus.proto.messages import Direction
 
 _ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
+_DECISIONS = ("·", "magenta")
 _UNREADABLE = ("!", "red")
 
 
 def arrow(entry: Entry) -> tuple[str, str]:
     """A mark for the direction, and its style."""
+    if entry.is_decisions:
+        return _DECISIONS
     return _ARROWS.get(entry.direction, _UNREADABLE) if entry.direction else _UNREADABLE
 
 

@@ -10,12 +10,16 @@ from slicebus.bus.contract import Record
 from slicebus.proto.codec import Received, decode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Direction
+from slicebus.proto.topology import DECISIONS_TYPE
 
 _PREFIX = "cloudEvents_"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One recorded message. A message that nobody could read is an entry too: `problem` says why."""
+    """One recorded message. A message that nobody could read is an entry too: `problem` says why.
+
+    So are recorded decisions, which are read by `recording.decode_batch`: they are no message, and no problem.
+    """
 
     offset: int
     recorded: datetime | None
@@ -26,10 +30,17 @@ class Entry(msgspec.Struct, frozen=True):
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Never raises."""
+        if record.message.type == DECISIONS_TYPE:
+            return cls(record.offset, record.timestamp, record, None)
         try:
             return cls(record.offset, record.timestamp, record, decode(record.message))
         except ProtocolError as error:
             return cls(record.offset, record.timestamp, record, None, f"{error.reason}: {error.detail}")
+
+    @property
+    def is_decisions(self) -> bool:
+        """Whether it is a batch of recorded decisions."""
+        return self.record.message.type == DECISIONS_TYPE
 
     @property
     def cluster(self) -> str:
@@ -76,16 +87,23 @@ def matching(
     type: str | None = None,
     correlation: str | None = None,
     until: datetime | None = None,
+    decisions: bool = False,
 ) -> Filter:
-    """Whether an entry is asked for. `job` is `Kind/namespace/name`, `namespace/name` or `name`."""
+    """Whether an entry is asked for. `job` is `Kind/namespace/name`, `namespace/name` or `name`.
+
+    Recorded decisions are about many jobs: only the time counts, and whether they are asked for at all.
+    """
 
     def matches(entry: Entry) -> bool:
+        if until is not None and entry.published is not None and entry.published > until:
+            return False
+        if entry.is_decisions:
+            return decisions
         return (
             cluster in (None, entry.cluster)
             and (job is None or entry.subject == job or entry.subject.endswith(f"/{job}"))
             and type in (None, entry.type)
             and correlation in (None, entry.correlation_id)
-            and (until is None or entry.recorded is None or entry.recorded <= until)
         )
 
     return matches

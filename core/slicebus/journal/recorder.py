@@ -7,8 +7,9 @@ Error handling: a batch that cannot be published is tried again with a growing p
 buffer is full meanwhile, all of it is dropped and counted, and nothing is kept until a publish succeeds: what follows a
 gap is of no use before the next snapshot. Then a `Gap` and a snapshot are recorded.
 
-A snapshot is also taken at the start, when the changes since the last one have outgrown it, and every hour: so a
-recording can be used from somewhere in its middle on, as the stream's retention cuts off its beginning.
+A snapshot is also taken at the start, when the changes since the last one have outgrown it, and now and then, of a
+small state more often: so a recording can be used from somewhere in its middle on, as the stream's retention cuts off
+its beginning. Snapshots are so at most half of what is recorded, or `_SNAPSHOT_BYTES_S`.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from slicebus.journal.recording import (
     encode_record,
     encode_snapshot_part,
 )
+from slicebus.kube.clock import now
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.topology import DECISIONS
 
@@ -42,7 +44,9 @@ _PAUSE_FIRST_S = 0.5
 _PAUSE_MOST_S = 30.0
 _LAST_WORDS_S = 2.0
 _SNAPSHOT_LEAST_BYTES = 4 * 1024 * 1024
-_SNAPSHOT_S = 3600.0
+_SNAPSHOT_FIRST_S = 600.0
+_SNAPSHOT_MOST_S = 3600.0
+_SNAPSHOT_BYTES_S = 2000.0
 
 Content = Callable[[], Iterator[Put | Noted]]
 """The whole state at the time of the call, whatever changes while it is iterated over."""
@@ -135,7 +139,7 @@ class Recorder:
     async def _publish(self) -> None:
         if self._unconfirmed is None:
             self._unconfirmed = self._take()
-        message = encode_batch(self._source, self._number, self._unconfirmed, user=self._bus.user)
+        message = encode_batch(self._source, self._number, self._unconfirmed, user=self._bus.user, at=now())
         await self._bus.publish(DECISIONS, message)
         self._unconfirmed = None
         self._number += 1
@@ -171,7 +175,8 @@ class Recorder:
     def _snapshot_is_due(self) -> bool:
         if self._since_snapshot > max(_SNAPSHOT_LEAST_BYTES, self._snapshot_bytes):
             return True
-        return asyncio.get_running_loop().time() > self._snapshot_at + _SNAPSHOT_S
+        pause_s = min(max(_SNAPSHOT_FIRST_S, self._snapshot_bytes / _SNAPSHOT_BYTES_S), _SNAPSHOT_MOST_S)
+        return asyncio.get_running_loop().time() > self._snapshot_at + pause_s
 
     def _begin_snapshot(self) -> None:
         """Its first part is recorded at once: that is the moment in the recording that it shows."""

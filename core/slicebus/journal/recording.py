@@ -8,6 +8,7 @@ Each batch has a number, from 0 on within one epoch of one role. A number that i
 record; what comes after it can be used from the next snapshot on.
 """
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +16,8 @@ from msgspec import Raw
 
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.topology import MANAGER_KEY, decisions_key
+from slicebus.proto.headers import PREFIX
+from slicebus.proto.topology import DECISIONS_TYPE, MANAGER_KEY, decisions_key
 
 FORMAT = "slicebus.decisions/1"
 RoleName = Literal["manager", "agent"]
@@ -208,11 +210,12 @@ def encode_snapshot_part(part: int, content: list[bytes], *, last: bool) -> byte
     return b"".join((head[:-1], b',"content":[', b",".join(content), b"]}"))
 
 
-def encode_batch(source: Source, number: int, records: list[bytes], *, user: str) -> WireMessage:
-    """The message of a batch."""
+def encode_batch(source: Source, number: int, records: list[bytes], *, user: str, at: datetime) -> WireMessage:
+    """The message of a batch that is published at that time."""
     head = _encoder.encode({"format": FORMAT, "source": source, "number": number})
     body = b"".join((head[:-1], b',"records":[', b",".join(records), b"]}"))
-    return WireMessage(routing_key=source.routing_key, body=body, headers={}, user_id=user, type="decisions")
+    headers = {f"{PREFIX}time": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
+    return WireMessage(routing_key=source.routing_key, body=body, headers=headers, user_id=user, type=DECISIONS_TYPE)
 
 
 def decode_batch(message: WireMessage) -> Batch:

@@ -1,6 +1,8 @@
 """One line on what a message says, for people."""
 
 from slicebus.journal.entry import Entry
+from slicebus.journal.recording import Decided, decode_batch
+from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import (
     Applied,
     Counts,
@@ -22,12 +24,23 @@ from slicebus.proto.messages import (
 
 def summary(entry: Entry) -> str:
     """What the entry says; for one that cannot be read, why."""
+    if entry.is_decisions:
+        return _of_batch(entry)
     return _of(entry.received.message) if entry.received else entry.problem
 
 
 def counts_text(counts: Counts) -> str:
     """`head=1 small-group=5`."""
     return " ".join(f"{name}={count}" for name, count in counts.items()) or "nothing"
+
+
+def _of_batch(entry: Entry) -> str:
+    try:
+        batch = decode_batch(entry.record.message)
+    except InvalidError as error:
+        return str(error)
+    decided = sum(isinstance(record, Decided) for record in batch.records)
+    return f"{batch.source}, batch {batch.number}: {len(batch.records)} records, {decided} decisions"
 
 
 def _of(message: Message) -> str:

@@ -242,13 +242,15 @@ async def test_changes_that_outgrow_the_state_have_it_shown_again(
     assert shown == [1, 7, 13, 19, 25]
 
 
-async def test_the_state_is_shown_every_hour(recording: Recording) -> None:
+@pytest.mark.parametrize(("size", "expected"), [(1_000, 12), (4_000_000, 4), (15_000_000, 2)])
+async def test_the_state_is_shown_now_and_then(recording: Recording, size: int, expected: int) -> None:
+    recording.state = [note(number, size=100_000) for number in range(size // 100_000)]
     async with recording.going():
-        for number in range(3):
-            await asyncio.sleep(1900)
+        for number in range(120):
+            await asyncio.sleep(60)
             recording.recorder.add(note(number))
         await asyncio.sleep(1)
-    assert sum(isinstance(record, Snapshot) for record in recording.bus.records) == 2
+    assert sum(isinstance(record, Snapshot) and record.last for record in recording.bus.records) == expected
 
 
 async def test_an_entry_that_cannot_be_written_is_left_out(recording: Recording) -> None:

@@ -31,6 +31,7 @@ from slicebus.journal.recording import (
 )
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
+from unit.journal.records import BEGAN
 
 Manifest = dict[str, Any]
 EAST = Source("agent", "east", 3)
@@ -56,7 +57,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 def test_a_record_comes_back(record: Record) -> None:
-    message = encode_batch(EAST, 5, [encode_record(record)], user="east")
+    message = encode_batch(EAST, 5, [encode_record(record)], user="east", at=BEGAN)
     batch = decode_batch(message)
     assert (batch.source, batch.number) == (EAST, 5)
     assert plain(batch.records) == [plain(record)]
@@ -64,8 +65,8 @@ def test_a_record_comes_back(record: Record) -> None:
 
 
 def test_a_batch_goes_by_its_own_key_and_under_its_own_user() -> None:
-    assert encode_batch(EAST, 0, [], user="u").routing_key == "east.decisions"
-    message = encode_batch(Source("manager", "", 1), 0, [], user="u")
+    assert encode_batch(EAST, 0, [], user="u", at=BEGAN).routing_key == "east.decisions"
+    message = encode_batch(Source("manager", "", 1), 0, [], user="u", at=BEGAN)
     assert (message.routing_key, message.user_id, message.type) == ("manager.decisions", "u", "decisions")
     assert decode_batch(message) == Batch(
         format="slicebus.decisions/1", source=Source("manager", "", 1), number=0, records=()
@@ -75,7 +76,7 @@ def test_a_batch_goes_by_its_own_key_and_under_its_own_user() -> None:
 def test_a_part_of_a_snapshot_is_a_record() -> None:
     content = [RECORDS["put"], RECORDS["noted"]]
     part = encode_snapshot_part(2, list(map(encode_record, content)), last=False)
-    [read] = decode_batch(encode_batch(EAST, 0, [part], user="east")).records
+    [read] = decode_batch(encode_batch(EAST, 0, [part], user="east", at=BEGAN)).records
     assert isinstance(read, Snapshot)
     assert (read.part, read.last, plain(read.content)) == (2, False, plain(content))
 

@@ -166,7 +166,7 @@ def test_without_a_recorder_it_is_only_decided() -> None:
 
 
 def batch(number: int, *records: Any, source: Any = SOURCE) -> Record:
-    message = encode_batch(source, number, list(map(encode_record, records)), user="manager")
+    message = encode_batch(source, number, list(map(encode_record, records)), user="manager", at=BEGAN)
     return Record(offset=100 + number, message=message, timestamp=None)
 
 

@@ -15,8 +15,9 @@ from slicebus.cli.entries import arrow
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds
 from slicebus.journal.summary import summary
+from slicebus.proto.topology import DECISIONS_TYPE
 
-_QUIET_TYPES = ("heartbeat",)
+_QUIET_TYPES = ("heartbeat", DECISIONS_TYPE)
 _STATE_STYLES = {"Admitted": "green", "Pending": "yellow"}
 _PODS_SHOWN = 24
 
