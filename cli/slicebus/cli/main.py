@@ -11,6 +11,7 @@ from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
 from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
+from slicebus.cli.replay import replay
 from slicebus.proto.errors import SlicebusError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.command()(replay)
 app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")
 app.add_typer(dead, name="dead")

@@ -85,7 +85,7 @@ async def records(
 ) -> AsyncGenerator[Record, None]:
     """Every record. A file is read from its beginning. Raises ConfigurationError and InvalidError."""
     if source != STREAM:
-        for record in _of_file(source):
+        for record in records_of_file(source):
             yield record
         return
     if not amqp_url:
@@ -99,7 +99,8 @@ async def records(
         await bus.aclose()
 
 
-def _of_file(name: str) -> Iterator[Record]:
+def records_of_file(name: str) -> Iterator[Record]:
+    """Every record of an export, which may be compressed. Raises ConfigurationError and InvalidError."""
     try:
         with _opened(name) as file:
             for number, line in enumerate(file, start=1):

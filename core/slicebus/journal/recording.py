@@ -218,6 +218,11 @@ def encode_batch(source: Source, number: int, records: list[bytes], *, user: str
     return WireMessage(routing_key=source.routing_key, body=body, headers=headers, user_id=user, type=DECISIONS_TYPE)
 
 
+def with_records(message: WireMessage, batch: Batch, records: tuple[Record, ...]) -> WireMessage:
+    """The message of a batch, with other records."""
+    return msgspec.structs.replace(message, body=_encoder.encode(msgspec.structs.replace(batch, records=records)))
+
+
 def decode_batch(message: WireMessage) -> Batch:
     """The batch of a message. Raises InvalidError."""
     try:

@@ -7,7 +7,7 @@ code. A source is replayed from the first snapshot that there is of it; after a 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import msgspec
 import orjson
@@ -40,6 +40,7 @@ from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
 from slicebus.proto.topology import DECISIONS_TYPE
 
 Decision = Callable[..., Any]
+_LAST = 2**62
 _MESSAGES_KEPT = 4096
 """Messages that a later decision may refer to: more than can be under way at once."""
 
@@ -58,6 +59,12 @@ class Position(msgspec.Struct, frozen=True, order=True):
     offset: int
     index: int
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`17.3`, or `17` for the last record there. Raises ValueError."""
+        offset, dot, index = text.partition(".")
+        return cls(int(offset), int(index) if dot else _LAST)
+
     def __str__(self) -> str:
         return f"{self.offset}.{self.index}"
 
@@ -73,8 +80,10 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     recorded: bytes
     """What came of it then, as JSON."""
     made: bytes
-    """What comes of it now."""
+    """What comes of it now; empty where this version has no such decision."""
     same: bool
+    problem: str = ""
+    """Why it could not be made by this version."""
 
 
 class Phase(Enum):
@@ -105,15 +114,18 @@ class Replay:
         self._waiting: list[tuple[Position, Record]] = []
         self._next = 0
 
-    def batch(self, offset: int, batch: Batch) -> Iterator[Made]:
-        """Take in a batch; gives its decisions as they are made."""
+    def batch(self, offset: int, batch: Batch, *, until: Position | None = None) -> Iterator[Made]:
+        """Take in a batch, not further than `until`; gives its decisions as they are made."""
         if batch.number < self._next:
             return  # Published twice.
         if batch.number > self._next:
             self.phase = Phase.UNKNOWN
         self._next = batch.number + 1
         for index, record in enumerate(batch.records):
-            yield from self._feed(Position(offset, index), record)
+            position = Position(offset, index)
+            if until is not None and position > until:
+                return
+            yield from self._feed(position, record)
 
     def _feed(self, position: Position, record: Record) -> Iterator[Made]:
         match record:
@@ -186,14 +198,19 @@ class Replay:
 
     def _decide(self, position: Position, record: Decided) -> Made | None:
         recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
+        problem, made = "", b""
         try:
             made = self._make(record.what, record.given)
         except _UnknownMessage:
             self.passed_over += 1
             return None
-        return self._made(position, record.at, record.what, bytes(record.given), recorded, made)
+        except InvalidError as error:
+            problem = str(error)
+        return self._made(position, record.at, record.what, bytes(record.given), recorded, made, problem=problem)
 
-    def _made(self, position: Position, at: float, what: str, given: bytes, recorded: bytes, made: bytes) -> Made:
+    def _made(
+        self, position: Position, at: float, what: str, given: bytes, recorded: bytes, made: bytes, *, problem: str = ""
+    ) -> Made:
         return Made(
             source=self.source,
             position=position,
@@ -202,17 +219,19 @@ class Replay:
             given=given,
             recorded=recorded,
             made=made,
-            same=_same(recorded, made),
+            same=not problem and _same(recorded, made),
+            problem=problem,
         )
 
     def _make(self, what: str, given: Raw) -> bytes:
+        """What comes of a decision. Raises InvalidError when this version cannot make it."""
         decision = self._model.decisions.get(what)
         if decision is None:
-            return encode(f"this version has no decision {what}")
+            raise InvalidError(f"this version has no decision {what}")
         try:
             arguments = self._decoder(what, decision).decode(given)
         except msgspec.ValidationError as error:
-            return encode(f"this version's {what} takes other arguments: {error}")
+            raise InvalidError(f"this version's {what} takes other arguments: {error}") from error
         try:
             return encode_outcome(decision(self.state, **msgspec.structs.asdict(arguments)))
         except Exception as error:  # noqa: BLE001 an incident may be just this
@@ -243,7 +262,7 @@ class Replayer:
         self._models = models
         self.sources: dict[Source, Replay] = {}
 
-    def feed(self, record: StreamRecord) -> Iterator[Made]:
+    def feed(self, record: StreamRecord, *, until: Position | None = None) -> Iterator[Made]:
         """Take in one record of the journal; gives the decisions of a batch as they are made. Raises InvalidError."""
         if record.message.type != DECISIONS_TYPE:
             return
@@ -251,7 +270,7 @@ class Replayer:
         source = batch.source
         if source not in self.sources:
             self.sources[source] = Replay(source, self._models[source.role])
-        yield from self.sources[source].batch(record.offset, batch)
+        yield from self.sources[source].batch(record.offset, batch, until=until)
 
     @property
     def passed_over(self) -> int:

@@ -81,7 +81,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (names, seen, node_of, reason, act)
 
 def model(**other: Callable[..., Any]) -> Model:
     """The role as it is replayed, with other decisions under these names."""
-    return Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS} | other)
+    decisions = {decision.__name__: decision for decision in DECISIONS} | other
+    return Model(state=Store, decisions={name: decision for name, decision in decisions.items() if decision})
 
 
 def a_pod(name: str = "a", version: int = 1, **parts: Any) -> Manifest:

@@ -21,7 +21,7 @@ from slicebus.journal.recording import (
     encode_record,
 )
 from slicebus.process.decisions import Decider
-from slicebus.process.replay import Phase
+from slicebus.process.replay import Phase, Position, Replayer
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConflictError, InvalidError, ProtocolError
@@ -29,7 +29,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Resync
 from unit.journal.records import BEGAN
 from unit.kube.loop_time import LoopTime
-from unit.process.roles import JOB, SOURCE, Role, Store, a_pod, act, names, node_of, reason, replay, seen
+from unit.process.roles import JOB, SOURCE, Role, Store, a_pod, act, model, names, node_of, reason, replay, seen
 
 
 def a_message(text: str = "x", **changes: Any) -> WireMessage:
@@ -100,33 +100,36 @@ async def test_commands_name_the_objects_that_they_were_decided_on(role: Role) -
     ]
 
 
-DIFFERENT: dict[str, tuple[dict[str, Any], Any]] = {
-    "another outcome": ({"names": lambda store: ["other"]}, ["other"]),
-    "another error": ({"names": lambda store: store.pods["x"]}, {"error": "TypeError"}),
-    "a decision that is gone": ({"names": None}, "this version has no decision names"),
+def no_name(store: Store) -> list[str]:
+    raise ConflictError("none")
+
+
+def other_names(store: Store) -> list[str]:
+    return ["other"]
+
+
+DIFFERENT: dict[str, tuple[Any, Any, str]] = {
+    "another outcome": (other_names, ["other"], ""),
+    "another error": (no_name, {"error": "ConflictError", "text": "none"}, ""),
+    "a decision that is gone": (None, None, "this version has no decision names"),
+    "other arguments": (
+        lambda store, *, of: of,
+        None,
+        "this version's names takes other arguments: Object missing required field `of`",
+    ),
 }
 
 
-def other_arguments(store: Store, *, of: str) -> list[str]:
-    return [of]
-
-
-@pytest.mark.parametrize(("other", "expected"), DIFFERENT.values(), ids=DIFFERENT.keys())
-async def test_other_code_is_found(role: Role, other: dict[str, Any], expected: Any) -> None:
+@pytest.mark.parametrize(("other", "expected", "problem"), DIFFERENT.values(), ids=DIFFERENT.keys())
+async def test_other_code_is_found(role: Role, other: Any, expected: Any, problem: str) -> None:
     await some_work(role)
-    _, made = replay(role.records, **other)
+    _, made = replay(role.records, names=other)
     different = [each for each in made if not each.same]
     assert [each.what for each in different] == ["names", "names"]
-    now = orjson.loads(different[0].made)
-    assert now == expected or now["error"] == expected["error"]
+    assert different[0].problem == problem
+    assert (orjson.loads(different[0].made) if different[0].made else None) == expected
     assert orjson.loads(different[0].recorded) == ["before"]
     assert str(different[0].position) == "0.2"
-
-
-async def test_a_decision_that_takes_other_arguments_now_is_found(role: Role) -> None:
-    await some_work(role)
-    _, made = replay(role.records, names=other_arguments)
-    assert b"takes other arguments" in next(each.made for each in made if not each.same)
 
 
 async def test_an_export_without_secrets_is_decided_the_same(role: Role) -> None:
@@ -218,6 +221,21 @@ WHOLE: dict[str, tuple[list[Record], int, int]] = {
         1,
     ),
 }
+
+
+async def test_a_replay_ends_where_it_is_told_to(role: Role) -> None:
+    await some_work(role)
+    replayer = Replayer({"manager": model()})
+    made = [each for record in role.records for each in replayer.feed(record, until=Position.parse("0.6"))]
+    assert [each.what for each in made] == ["names", "act"]
+    [source] = replayer.sources.values()
+    assert names(source.state) == ["before", "a"]
+
+
+def test_positions() -> None:
+    assert Position.parse("17.3") == Position(17, 3)
+    assert Position(17, 2**20) <= Position.parse("17") < Position(18, 0)
+    assert sorted([Position(2, 0), Position(1, 9)]) == [Position(1, 9), Position(2, 0)]
 
 
 @pytest.mark.parametrize(("records", "made_again", "passed_over"), WHOLE.values(), ids=WHOLE.keys())

@@ -1,0 +1,136 @@
+"""`slicebus replay`: this version's decisions from recorded inputs, beside the recorded ones."""
+
+import asyncio
+import sys
+from collections import Counter
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+from rich.console import Console
+
+from slicebus.cli.recorded import STREAM, Since, Source, Span, entries, records
+from slicebus.process.logs import configure_logging
+from slicebus.proto.errors import ConfigurationError, InvalidError
+
+if TYPE_CHECKING:
+    from slicebus.journal.recording import Source as Leader
+    from slicebus.process.replay import Made, Position, Replayer
+
+
+def replay(
+    source: Source,
+    amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
+    since: Since = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="OFFSET", help="Stop after this offset of the journal; 17.3 is a record of it."),
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Show each decision and wait for a key.")] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show at the end what manager and agents believe, and where they differ.")
+    ] = False,
+    accept: Annotated[
+        bool,
+        typer.Option("--accept", help="Write what this version decides into the file, as what is right from now on."),
+    ] = False,
+) -> None:
+    """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
+    configure_logging(format="console", level="CRITICAL")
+    from slicebus.cli.replaying import MODELS
+    from slicebus.process.replay import Replayer
+
+    if accept:
+        _accept(source)
+    run = _Run(Replayer(MODELS), until=_position(until), step=step)
+    asyncio.run(run.read(source, Span.of(since), amqp_url))
+    run.tell(state=state)
+    if run.different is not None:
+        raise typer.Exit(1)
+    if not run.made and until is None:
+        raise InvalidError(f"{source}: no decision in it can be made again")
+
+
+class _Run:
+    """One replay, on its way through a recording."""
+
+    def __init__(self, replayer: "Replayer", *, until: "Position | None", step: bool) -> None:
+        self.made: Counter[Leader] = Counter()
+        self.different: Made | None = None
+        self._replayer = replayer
+        self._until = until
+        self._step = step
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
+        """Feed the recording, until it ends or something differs."""
+        found = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
+        async with aclosing(found):
+            async for entry in found:
+                if self._until is not None and entry.offset > self._until.offset:
+                    return
+                for made in self._replayer.feed(entry.record, until=self._until):
+                    self.made[made.source] += 1
+                    if self._step:
+                        self._show(made)
+                    if not made.same:
+                        self.different = made
+                        return
+
+    def tell(self, *, state: bool) -> None:
+        """What came of it."""
+        from slicebus.cli.replaying import by_source, in_full, passed_over
+        from slicebus.cli.replaying import state as shown
+
+        if self.different is not None:
+            self._console.print(in_full(self.different))
+            self._console.print(f"decision {self.made.total()} differs")
+        else:
+            self._console.print(f"{self.made.total()} decisions made again, none differs")
+            if self.made:
+                self._console.print(by_source(self.made), style="dim")
+        for text in passed_over(self._replayer):
+            self._console.print(text, style="yellow")
+        if state:
+            self._console.print(shown(self._replayer))
+
+    def _show(self, made: "Made") -> None:
+        from slicebus.cli.replaying import in_full
+
+        self._console.print(in_full(made))
+        if sys.stdin.isatty():
+            click.pause("")
+
+
+def _accept(source: str) -> None:
+    """Write the decisions of this version over the recorded ones."""
+    from slicebus.cli.accepting import accepted, write
+    from slicebus.cli.replaying import MODELS
+    from slicebus.process.replay import Replayer
+
+    if source in (STREAM, "-"):
+        raise ConfigurationError("--accept changes a file, and nothing else")
+    replayer, written, different = Replayer(MODELS), [], 0
+
+    async def read() -> None:
+        nonlocal different
+        async with aclosing(records(source, amqp_url=None)) as found:
+            async for record in found:
+                made = list(replayer.feed(record))
+                different += sum(not each.same for each in made)
+                written.append(accepted(record, made))
+
+    asyncio.run(read())
+    write(Path(source), written)
+    typer.echo(f"{different} decisions accepted")
+
+
+def _position(text: str | None) -> "Position | None":
+    from slicebus.process.replay import Position
+
+    try:
+        return Position.parse(text) if text is not None else None
+    except ValueError as error:
+        raise ConfigurationError(f"--until {text}: use an offset such as 17, or 17.3") from error

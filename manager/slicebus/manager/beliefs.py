@@ -1,0 +1,33 @@
+"""What the manager believes of each job."""
+
+from slicebus.manager import dispatch
+from slicebus.manager.records import applied_version, wish_of
+from slicebus.manager.store import Store
+from slicebus.process.beliefs import Belief, Beliefs
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+
+
+def beliefs(store: Store) -> Beliefs:
+    """Every job that it has or had something to do with, until nothing of it is left."""
+    found = {}
+    for ref in sorted(set(store.refs())):
+        view, outbox = store.view(ref), dispatch.outbox_of(store.view(ref))
+        holder, absent = view.holder, outbox is not None and outbox.record.hash == kueue.ABSENT
+        waiting = [slice for slice in view.slices if not slice.finished and slice.admission is None]
+        notes = [
+            f"{slice.name} waits: {slice.conditions.get(Condition.QUOTA_RESERVED, {}).get('message', '')}"
+            for slice in waiting
+        ]
+        if outbox is not None and applied_version(outbox.carrier) < outbox.record.version:
+            notes.append(f"version {outbox.record.version} is not reported yet")
+        found[ref.key] = Belief(
+            cluster=view.cluster or "",
+            slice=holder.name if holder and not absent else "",
+            version=outbox.record.version if outbox else 0,
+            granted=holder.granted if holder and not absent else {},
+            wanted=wish_of(view.job, KINDS[ref.kind]).counts if view.job else {},
+            note="; ".join(notes),
+        )
+    return found

@@ -1,0 +1,110 @@
+"""A fleet's decisions, made again from its journal alone: by the same code the same, by other code not."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slicebus.cli.demo.world import World
+from slicebus.cli.replaying import MODELS
+from slicebus.journal.export import from_line
+from slicebus.process.replay import Replayer
+from support.installation import run_cli
+from support.recordings import exported
+from support.story import NAMESPACE, Story, set_quota
+
+KINDS = ("Job", "RayCluster", "RayJob")
+
+
+async def replay(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`slicebus replay`, as a user runs it."""
+    return await asyncio.to_thread(run_cli, "replay", str(file), *options, env={})
+
+
+async def live(world: World, kind: str) -> Story:
+    """A whole life: start, growth, a wish past the quota, shrinking, the end."""
+    story = Story(world, kind, f"life-{kind.lower()}")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(4)
+    await story.expect_pods(running=4)
+    await story.scale(9)
+    await story.expect_unfinished(4, 9)
+    await story.scale(3)
+    await story.expect_unfinished(3)
+    await story.expect_pods(running=3)
+    await world.manager.delete(story.resource, story.name, NAMESPACE)
+    await story.expect_nothing_left()
+    return story
+
+
+async def test_a_fleets_life_is_decided_the_same(
+    world: World, urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await set_quota(world, 8)
+    for kind in KINDS:
+        await live(world, kind)
+    file = await exported(urls["manager"], tmp_path / "life.jsonl")
+
+    same = await replay(file, "--state")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "none differs" in same.stdout
+    assert "passed over" not in same.stdout
+    assert all(source in same.stdout for source in ("manager, epoch", "agent east, epoch"))
+    assert "all jobs are seen alike" in same.stdout
+
+    verdict = MODELS["manager"].decisions["verdict"]
+
+    def other(store: Any, *, decision: Any, now: str) -> Any:
+        return verdict(store, decision=decision, now=now)[:-1]
+
+    monkeypatch.setitem(MODELS["manager"].decisions, "verdict", other)
+    replayer = Replayer(MODELS)
+    made = [each for line in file.read_bytes().splitlines() for each in replayer.feed(from_line(line))]
+    assert {each.what for each in made if not each.same} == {"verdict"}
+
+
+async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: dict[str, str], tmp_path: Path) -> None:
+    await set_quota(world, 8)
+    story = Story(world, "Job", "grown")
+    await story.submit()
+    await story.expect_pods(running=1)
+    file = await exported(urls["manager"], tmp_path / "grown.jsonl")
+    text = file.read_text()
+    assert "runs on cluster" in text
+    file.write_text(text.replace("runs on cluster", "ran on cluster"))
+
+    different = await replay(file)
+    assert different.returncode == 1, different.stdout + different.stderr
+    assert "--- recorded" in different.stdout
+    assert "+++ this version" in different.stdout
+    [recorded, *_] = [line for line in different.stdout.splitlines() if "ran on cluster" in line and line[0] == "-"]
+    [made, *_] = [line for line in different.stdout.splitlines() if "runs on cluster" in line and line[0] == "+"]
+    assert recorded[1:].replace("ran", "runs") == made[1:]
+
+    accepted = await replay(file, "--accept")
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+    assert "1 decisions accepted" in accepted.stdout
+    assert (await replay(file)).returncode == 0
+
+
+async def test_what_each_side_believed_in_the_middle(world: World, urls: dict[str, str], tmp_path: Path) -> None:
+    await set_quota(world, 3)
+    story = Story(world, "Job", "middle")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(5)
+    await story.expect_pods(running=1, gated=4)
+    await story.expect_event("Pending", on=await story.worker())
+    file = await exported(urls["manager"], tmp_path / "middle.jsonl")
+
+    shown = await replay(file, "--state")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "insufficient quota" in shown.stdout
+    assert "1 pods ready, 4 gated" in shown.stdout
+    assert "all jobs are seen alike" in shown.stdout
+    before = await replay(file, "--state", "--until", "0")
+    assert before.returncode == 0, before.stdout + before.stderr
+    assert "Job/team-a/middle" not in before.stdout
