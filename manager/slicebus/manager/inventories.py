@@ -104,7 +104,8 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
         return not_held
     if not reported:
         return Difference.AGAIN
-    return Difference.STATUS if item.status_hash not in ("", _status_hash(view)) else Difference.NONE
+    mirrored = _status_hash(view)
+    return Difference.STATUS if mirrored and item.status_hash not in ("", mirrored) else Difference.NONE
 
 
 def is_elsewhere(view: JobView, cluster: ClusterName) -> bool:

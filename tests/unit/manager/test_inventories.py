@@ -52,6 +52,11 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "ending": (ENDING, an_item(), "AGAIN"),
     "ended, the answer is missing": (ENDING, None, "AGAIN"),
     "another status": (dispatched(), an_item(status="other"), "STATUS"),
+    "another status, of a job whose delete is held": (
+        a_view(None, a_workload(admitted=1, dispatched=3, applied=3)),
+        an_item(status="other"),
+        "NONE",
+    ),
     "a status that nobody can tell": (dispatched(), an_item(status=""), "NONE"),
 }
 
