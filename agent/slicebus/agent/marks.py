@@ -20,6 +20,8 @@ class Requested(msgspec.Struct, frozen=True):
     wanted: Counts
     confirmed: bool = True
     """Whether the broker has it."""
+    instead_of: Counts | None = None
+    """What was granted when the wish was written down. What it lowers is no longer granted from then on."""
 
     def to_annotation(self) -> str:
         """JSON."""
@@ -28,7 +30,7 @@ class Requested(msgspec.Struct, frozen=True):
     @classmethod
     def from_message(cls, request: ScaleRequest) -> Self:
         """The record of a request that the broker has."""
-        return cls(request.worker_uid, request.worker_generation, request.wanted)
+        return cls(request.worker_uid, request.worker_generation, request.wanted, instead_of=request.granted)
 
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:

@@ -48,7 +48,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     if wanted != (known.wanted if known else granted):
         if _has_still_to_go(view, wanted):
             return []
-        wish = marks.Requested(uid, carrier["metadata"]["generation"], wanted, confirmed=False)
+        generation = carrier["metadata"]["generation"]
+        wish = marks.Requested(uid, generation, wanted, confirmed=False, instead_of=granted)
         left = {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
         return [_note(view, job, {kueue.REQUESTED_ANNOTATION: wish.to_annotation()} | _lowered(granted, left))]
     if known is None or known.confirmed:
@@ -58,7 +59,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         workload=marks.slice_of(job),
         worker_uid=uid,
         worker_generation=known.worker_generation,
-        granted=granted,
+        granted=granted if known.instead_of is None else known.instead_of,
         wanted=wanted,
         why=kind.scaler(carrier),
     )

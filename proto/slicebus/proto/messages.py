@@ -113,7 +113,7 @@ class ScaleRequest(Message, frozen=True, kw_only=True):
     worker_generation: Count
     """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
     granted: Counts
-    """What the worker's pods may use now."""
+    """What the worker's pods could use when the wish came up."""
     wanted: Counts
     why: str = ""
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""

@@ -102,7 +102,7 @@ def test_after_a_conflict_only_the_note_is_made_again() -> None:
     view = a_view(a_job(5))
     [first] = watching.request(view, EAST)
     view = noted(view, first)
-    sent = structs.replace(view, published=Requested("worker-uid", 1, {"main": 5}))
+    sent = structs.replace(view, published=Requested("worker-uid", 1, {"main": 5}, instead_of={"main": 1}))
     [note] = watching.request(sent, EAST)
     assert isinstance(note, Patch)
 

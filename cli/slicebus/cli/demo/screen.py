@@ -16,7 +16,7 @@ _REFRESH_PER_S = 8
 _LINES_BESIDE_HOPS = 26
 """What the panels above the messages need, so that the view fits into the terminal."""
 _FEWEST_HOPS = 5
-_QUIET_TYPES = ("heartbeat", "status")
+_QUIET_TYPES = ("heartbeat", "status", "decisions")
 
 
 class Screen:
