@@ -141,15 +141,23 @@ class RabbitBus:
             await subscription.close()
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
-        """Records from an offset on. Without `follow` it ends when nothing comes for a moment."""
-        position: StreamOffset = offset
-        while True:
-            async with self._channel("read") as channel:
-                async for record in self._read(channel, stream, position, follow=follow):
-                    position = record.offset + 1
-                    yield record
-            if not follow or self._closed:
-                return
+        """Records from an offset on. Without `follow` it ends where the stream goes on meanwhile, or falls silent."""
+        if follow:
+            position: StreamOffset = offset
+            while not self._closed:
+                async with self._channel("read") as channel:
+                    async for record in self._read(channel, stream, position):
+                        position = record.offset + 1
+                        yield record
+            return
+        async with self._channel("read") as channel, self._channel("read") as ahead:
+            end = await _end_of(ahead, stream)
+            async for record in self._read(channel, stream, offset, until_silent=True):
+                if end.done() and record.offset >= end.result():
+                    return
+                yield record
+            if channel.is_closed:
+                raise UnavailableError(f"the connection was lost while {stream} was read")
 
     async def depth(self, queue: str) -> QueueDepth:
         """What lies in a queue, as the broker tells when asked for it."""
@@ -231,7 +239,7 @@ class RabbitBus:
         await channel.declare_queue(queue.name, durable=True, arguments=dict(queue.arguments))
 
     async def _read(
-        self, channel: AbstractChannel, stream: str, offset: StreamOffset, *, follow: bool
+        self, channel: AbstractChannel, stream: str, offset: StreamOffset, *, until_silent: bool = False
     ) -> AsyncIterator[Record]:
         await channel.set_qos(prefetch_count=_STREAM_PREFETCH)
         queue = await channel.get_queue(stream, ensure=True)
@@ -245,11 +253,11 @@ class RabbitBus:
                 async with asyncio.timeout(_STREAM_IDLE_S):
                     message = await incoming.get()
             except TimeoutError:
-                if not follow or channel.is_closed:
+                if until_silent or channel.is_closed:
                     return
                 continue
             await message.ack()
-            number = int(message.headers["x-stream-offset"])  # type: ignore[arg-type]
+            number = _stream_offset(message)
             # The broker starts at the beginning of the chunk that has the offset.
             if number >= first:
                 yield Record(offset=number, message=from_incoming(message), timestamp=message.timestamp)
@@ -300,6 +308,24 @@ class RabbitBus:
                 await asyncio.sleep(self._settings.reconnect_most_s)
                 continue
             _log.info("bus.reconnected", name=self._name)
+
+
+async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
+    """The offset at which the stream goes on from now; set as soon as it does."""
+    end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def goes_on(message: AbstractIncomingMessage) -> None:
+        if not end.done():
+            end.set_result(_stream_offset(message))
+
+    await channel.set_qos(prefetch_count=1)
+    queue = await channel.get_queue(stream, ensure=True)
+    await queue.consume(goes_on, arguments={"x-stream-offset": "next"})
+    return end
+
+
+def _stream_offset(message: AbstractIncomingMessage) -> int:
+    return int(message.headers["x-stream-offset"])  # type: ignore[arg-type]
 
 
 class RabbitSubscription:

@@ -232,6 +232,22 @@ async def test_following_the_journal_goes_on_with_what_comes(bus: Bus) -> None:
     await records.aclose()  # type: ignore[attr-defined]
 
 
+async def test_a_journal_that_goes_on_is_read_to_where_it_was(bus: Bus) -> None:
+    async def go_on() -> None:
+        while True:
+            await bus.publish(UP, message(body=b"meanwhile"))
+
+    await bus.publish(UP, message(body=b"before"))
+    async with asyncio.timeout(20):
+        publishing = asyncio.create_task(go_on())
+        try:
+            bodies = [record.message.body for record in await read(bus, "first")]
+        finally:
+            publishing.cancel()
+            await asyncio.gather(publishing, return_exceptions=True)
+    assert bodies[0] == b"before"
+
+
 async def test_declaring_again_changes_nothing(connect_as: Connect, bus: Bus) -> None:
     await bus.publish(UP, message(body=b"kept"))
     other = await connect_as("east")
