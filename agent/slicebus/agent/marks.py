@@ -7,9 +7,20 @@ baseline that the manager's spec had. On a Workload copy: the version, and which
 from typing import Self
 
 import msgspec
+from msgspec import UnsetType
 
-from slicebus.proto.messages import Counts, JobRef, Manifest, ScaleRequest
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
+
+_MOST_UNANSWERED = 16
+
+
+class Unanswered(msgspec.Struct, frozen=True, array_like=True):
+    """A wish that no order of the manager has answered yet."""
+
+    worker_uid: str
+    worker_generation: int
+    wanted: Counts
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -20,17 +31,54 @@ class Requested(msgspec.Struct, frozen=True):
     wanted: Counts
     confirmed: bool = True
     """Whether the broker has it."""
-    instead_of: Counts | None = None
+    instead_of: Counts = {}
     """What was granted when the wish was written down. What it lowers is no longer granted from then on."""
+    unanswered: tuple[Unanswered, ...] = ()
+    """This wish and those before it, oldest first, as far as the manager may not have known them when it made the last
+    order: it may give away what they gave up, so no order that does not answer them grants more than they asked for."""
 
     def to_annotation(self) -> str:
         """JSON."""
         return msgspec.json.encode(self).decode()
 
+    @property
+    def key(self) -> RequestKey:
+        """Which request it is."""
+        return RequestKey(self.worker_uid, self.worker_generation)
+
     @classmethod
-    def from_message(cls, request: ScaleRequest) -> Self:
-        """The record of a request that the broker has."""
-        return cls(request.worker_uid, request.worker_generation, request.wanted, instead_of=request.granted)
+    def after(cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts) -> Self:
+        """A new wish, after the last one of this job."""
+        before = last.unanswered if last else ()
+        if len(before) == _MOST_UNANSWERED:
+            merged = msgspec.structs.replace(before[1], wanted=lowered(before[0].wanted, before[1].wanted))
+            before = (merged, *before[2:])
+        wish = Unanswered(key.worker_uid, key.worker_generation, wanted)
+        return cls(
+            key.worker_uid,
+            key.worker_generation,
+            wanted,
+            confirmed=False,
+            instead_of=granted,
+            unanswered=(*before, wish),
+        )
+
+    def answered(self, by: RequestKey | UnsetType) -> Self:
+        """What is left to be answered after an order that knew of that request, and of all before it."""
+        if isinstance(by, UnsetType):
+            return msgspec.structs.replace(self, unanswered=())
+        known = (
+            number
+            for number, wish in enumerate(self.unanswered, start=1)
+            if wish.worker_uid == by.worker_uid and wish.worker_generation <= by.worker_generation
+        )
+        return msgspec.structs.replace(self, unanswered=self.unanswered[max(known, default=0) :])
+
+    def allows(self, granted: Counts) -> Counts:
+        """What of a grant the wishes that are not answered leave."""
+        for wish in self.unanswered:
+            granted = lowered(granted, wish.wanted)
+        return granted
 
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:
@@ -77,6 +125,11 @@ def granted(job: Manifest) -> Counts:
 def baseline(job: Manifest) -> Counts | None:
     """The counts that the manager's spec had when it was last taken over."""
     return _counts(job, kueue.BASELINE_ANNOTATION)
+
+
+def lowered(granted: Counts, wanted: Counts) -> Counts:
+    """What of a grant is still wanted."""
+    return {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
 
 
 def encode_counts(counts: Counts) -> str:

@@ -206,7 +206,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
     baseline = {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}
-    at = marks.job_marks(order.job, workload=name, version=order.spec_version, grant=order.granted)
+    at = _marks(order, job, workload=name)
     at["annotations"] |= baseline
     if job is None:
         copy = kind.worker_copy(order.manifest, _places(order))
@@ -216,6 +216,17 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if marks.baseline(job) != counts:
         return [Patch(resource=resource, target=job, body={"metadata": {"annotations": baseline}})]
     return []
+
+
+def _marks(order: WorkloadSpec | Relabel, job: Manifest | None, *, workload: str) -> Manifest:
+    """The metadata of a job after an order. Of what is granted it gets what no later wish has given up."""
+    requested = marks.Requested.from_job(job) if job else None
+    left = requested.answered(order.answers) if requested else None
+    granted = left.allows(order.granted) if left else order.granted
+    at = marks.job_marks(order.job, workload=workload, version=order.spec_version, grant=granted)
+    if left != requested and left is not None:
+        at["annotations"][kueue.REQUESTED_ANNOTATION] = left.to_annotation()
+    return at
 
 
 def _resumed(job: Manifest, body: Manifest) -> Manifest:
@@ -241,7 +252,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or marks.spec_version(job) >= order.spec_version:
         return []
-    at = marks.job_marks(order.job, workload=order.to_workload, version=order.spec_version, grant=order.granted)
+    at = _marks(order, job, workload=order.to_workload)
     return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=_resumed(job, {"metadata": at}))]
 
 

@@ -1,6 +1,5 @@
 """Publishes to the manager, one envelope a message."""
 
-from slicebus.agent.marks import Requested
 from slicebus.agent.store import Store
 from slicebus.agent.views import JobKey
 from slicebus.bus.contract import Bus
@@ -8,7 +7,7 @@ from slicebus.process.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ScaleRequest
+from slicebus.proto.messages import RequestKey, ScaleRequest
 from slicebus.proto.topology import exchange_of
 
 
@@ -27,4 +26,4 @@ class Publisher:
         await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         if isinstance(message, ScaleRequest):
             key = JobKey(message.job.kind, message.job.namespace, message.job.name)
-            self._store.published[key] = Requested.from_message(message)
+            self._store.published[key] = RequestKey(message.worker_uid, message.worker_generation)

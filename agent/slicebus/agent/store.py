@@ -10,7 +10,7 @@ from slicebus.agent.views import JobKey, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
 from slicebus.process.table import Table
-from slicebus.proto.messages import Manifest, Status
+from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 
@@ -40,7 +40,7 @@ class Store:
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
         self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
-        self.published: Table[JobKey, marks.Requested] = Table(JobKey, marks.Requested)
+        self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
         """The last status of each job that was reported, and when, in the process' own time."""

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from slicebus.agent.marks import Requested
-from slicebus.proto.messages import JobRef, Manifest
+from slicebus.proto.messages import JobRef, Manifest, RequestKey
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -37,5 +36,5 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent made for the job."""
     pods: tuple[Manifest, ...] = ()
-    published: Requested | None = None
+    published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""

@@ -6,11 +6,23 @@ nor makes it twice.
 
 from collections import Counter
 
+import msgspec
+
 from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, LookAgain, Patch, Publish
-from slicebus.proto.messages import ClusterName, Counts, JobPhase, JobRef, Manifest, PodSetStatus, ScaleRequest, Status
+from slicebus.proto.messages import (
+    ClusterName,
+    Counts,
+    JobPhase,
+    JobRef,
+    Manifest,
+    PodSetStatus,
+    RequestKey,
+    ScaleRequest,
+    Status,
+)
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import is_gated, pod_set_of, to_ungate
@@ -44,33 +56,32 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
     wanted, granted = kind.counts(job, carrier), marks.granted(job)
     last = marks.Requested.from_job(job)
-    known = last if last and last.worker_uid == uid else None
-    if wanted != (known.wanted if known else granted):
+    is_lost = last is not None and not last.confirmed and last.worker_uid != uid
+    if wanted != (last.wanted if last else granted) or is_lost:
         if _has_still_to_go(view, wanted):
             return []
-        generation = carrier["metadata"]["generation"]
-        wish = marks.Requested(uid, generation, wanted, confirmed=False, instead_of=granted)
-        left = {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
-        return [_note(view, job, {kueue.REQUESTED_ANNOTATION: wish.to_annotation()} | _lowered(granted, left))]
-    if known is None or known.confirmed:
+        key = RequestKey(uid, carrier["metadata"]["generation"])
+        wish = marks.Requested.after(last, key, wanted=wanted, granted=granted)
+        note = {
+            kueue.REQUESTED_ANNOTATION: wish.to_annotation(),
+            kueue.GRANTED_ANNOTATION: marks.encode_counts(marks.lowered(granted, wanted)),
+        }
+        return [_note(view, job, note)]
+    if last is None or last.confirmed:
         return []
     message = ScaleRequest(
         job=marks.reference(job),
         workload=marks.slice_of(job),
         worker_uid=uid,
-        worker_generation=known.worker_generation,
-        granted=granted if known.instead_of is None else known.instead_of,
+        worker_generation=last.worker_generation,
+        granted=last.instead_of,
         wanted=wanted,
         why=kind.scaler(carrier),
     )
-    sent = marks.Requested.from_message(message)
+    confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
-    publish = [Publish(cluster=cluster, message=message)] if view.published != sent else []
-    return [*publish, _note(view, job, {kueue.REQUESTED_ANNOTATION: sent.to_annotation()})]
-
-
-def _lowered(granted: Counts, left: Counts) -> dict[str, str]:
-    return {kueue.GRANTED_ANNOTATION: marks.encode_counts(left)} if left != granted else {}
+    publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
+    return [*publish, _note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
 
 
 def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Command:

@@ -9,10 +9,19 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, without_server_fields
-from slicebus.manager.records import LOST, Dispatch, applied_version, wish_of
+from slicebus.manager.records import LOST, NO_REQUEST, Dispatch, Requested, applied_version, wish_of
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch, Publish
-from slicebus.proto.messages import ClusterName, Delete, Manifest, PodSetFlavor, Relabel, WorkloadSpec
+from slicebus.proto.messages import (
+    ClusterName,
+    Counts,
+    Delete,
+    Manifest,
+    PodSetFlavor,
+    Relabel,
+    RequestKey,
+    WorkloadSpec,
+)
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
@@ -32,10 +41,17 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         return []
     kind = KINDS[view.ref.kind]
     content = spec_hash(view.cluster, slice.name, slice.granted, kind.counts(view.job, view.job))
-    version, writes = _next(view, content, view.workload(slice))
-    if not writes and not _is_due(view, version, view.workload(slice)):
+    requested = Requested.from_job(view.job)
+    record, writes = _next(
+        view,
+        content,
+        view.workload(slice),
+        answers=requested.key if requested else NO_REQUEST,
+        must_answer=requested is not None and _holds_back(requested, slice.granted),
+    )
+    if not writes and not _is_due(view, record.version, view.workload(slice)):
         return []
-    return [*writes, *_spec_messages(view, slice, version, view.cluster)]
+    return [*writes, *_spec_messages(view, slice, record, view.cluster)]
 
 
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
@@ -45,10 +61,10 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
         return []
     if view.deletes_held and not is_told_absent(view):
         return []
-    version, writes = _next(view, kueue.ABSENT, outbox.carrier)
-    if not writes and not _is_due(view, version, outbox.carrier):
+    record, writes = _next(view, kueue.ABSENT, outbox.carrier)
+    if not writes and not _is_due(view, record.version, outbox.carrier):
         return []
-    message = Delete(job=view.ref, spec_version=version, reason=reason)
+    message = Delete(job=view.ref, spec_version=record.version, reason=reason)
     return [*writes, Publish(cluster=view.cluster, message=message)]
 
 
@@ -106,40 +122,50 @@ def outbox_of(view: JobView) -> Outbox | None:
     return max(records, key=lambda outbox: outbox.record.version, default=None)
 
 
-def _next(view: JobView, content: str, workload: Manifest) -> tuple[int, list[Command]]:
-    """The version of this content, and the write that records it; no write when it is the newest already."""
+def _next(
+    view: JobView, content: str, workload: Manifest, *, answers: RequestKey = NO_REQUEST, must_answer: bool = False
+) -> tuple[Dispatch, list[Command]]:
+    """The dispatch of this content, and the write that records it; no write when it is the newest already."""
     outbox = outbox_of(view)
-    if outbox and outbox.record.hash == content and outbox.carrier is workload:
-        return outbox.record.version, []
-    record = Dispatch(version=outbox.record.version + 1 if outbox else 1, hash=content)
+    known = outbox and outbox.record.hash == content and outbox.carrier is workload
+    if outbox and known and (outbox.record.answers == answers or not must_answer):
+        return outbox.record, []
+    record = Dispatch(version=outbox.record.version + 1 if outbox else 1, hash=content, answers=answers)
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    return record.version, [Patch(resource=WORKLOADS, target=workload, body=body)]
+    return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
+
+
+def _holds_back(requested: Requested, granted: Counts) -> bool:
+    """Whether the worker lets fewer pods run than it may, until it knows that its request was taken note of."""
+    return any(requested.granted.get(name, 0) < count for name, count in granted.items())
 
 
 def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
     return applied_version(workload) < version and view.published < version
 
 
-def _spec_messages(view: JobView, slice: Slice, version: int, cluster: ClusterName) -> list[Command]:
+def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
     """The spec, and the relabel where the worker's job may still name the slice before."""
     assert view.job is not None
     workload, wish = view.workload(slice), wish_of(view.job, KINDS[view.ref.kind])
     spec = WorkloadSpec(
         job=view.ref,
-        spec_version=version,
+        spec_version=record.version,
         workload=without_server_fields(workload),
         manifest={k: v for k, v in without_server_fields(view.job).items() if k != "status"},
         granted=slice.granted,
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
+        answers=record.answers,
     )
     messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=wish.correlation)]
     if slice.replaces and applied_version(workload) == 0:
         relabel = Relabel(
             job=view.ref,
-            spec_version=version,
+            spec_version=record.version,
             from_workload=slice.replaces.partition("/")[2],
             to_workload=slice.name,
             granted=slice.granted,
+            answers=record.answers,
         )
         messages.append(Publish(cluster=cluster, message=relabel, correlation=wish.correlation))
     return messages

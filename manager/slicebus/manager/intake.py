@@ -76,6 +76,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         cluster=envelope.cluster,
         epoch=envelope.epoch,
         sequence=envelope.sequence,
+        granted=request.granted,
     )
     body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]

@@ -6,6 +6,8 @@ job changes. A job that needs nothing gives no commands.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager import dispatch
 from slicebus.manager.manifests import (
@@ -86,16 +88,25 @@ def decide(view: JobView, now: str) -> list[Command]:
 
 def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
-    wish = wish_of(job, KINDS[view.ref.kind])
+    wish = _kept(wish_of(job, KINDS[view.ref.kind]), view)
     planned = plan(view.slices, wish.counts)
     commands: list[Command] = []
     for command in planned:
         commands += _carry_out(view, job, command, wish=wish, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
-    if view.holder is not None:
+    changed = {command.slice.key for command in planned if isinstance(command, SetCounts)}
+    if view.holder is not None and view.holder.key not in changed:
         commands += dispatch.hold(view, view.holder)
     return commands + _release([slice for slice in view.slices if slice.finished], view)
+
+
+def _kept(wish: Wish, view: JobView) -> Wish:
+    """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less."""
+    held = view.holder.counts if view.holder else {}
+    if wish.correlation is not None or held.keys() != wish.counts.keys():
+        return wish
+    return msgspec.structs.replace(wish, counts={name: max(n, held[name]) for name, n in wish.counts.items()})
 
 
 def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wish, now: str) -> list[Command]:

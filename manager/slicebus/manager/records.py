@@ -5,12 +5,14 @@ from typing import Self
 import msgspec
 
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import Counts, JobRef, Manifest, ScaleRequest
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, ScaleRequest
 from slicebus.slices import kueue
 from slicebus.slices.jobs import JobKind
 
 LOST = "lost"
 """The hash of a dispatch that the worker does not hold as it has reported: what shall be there is dispatched anew."""
+
+NO_REQUEST = RequestKey()
 
 
 def job_ref(job: Manifest) -> JobRef:
@@ -45,6 +47,13 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int = 0
     """With the epoch, the order of one cluster's requests about different worker objects: a RayJob that starts anew has
     another RayCluster, whose generations begin at 1."""
+    granted: Counts = {}
+    """What the worker's pods could use when the wish came up: less than was granted where an earlier wish was less."""
+
+    @property
+    def key(self) -> RequestKey:
+        """Which request it is."""
+        return RequestKey(self.worker_uid, self.worker_generation)
 
     def to_annotation(self) -> str:
         """JSON."""
@@ -73,6 +82,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     name_seed: str
     """What makes the name of a slice for this wish differ from those before it."""
     correlation: MessageId | None
+    """Of the worker's request; None where the manager's own spec says the size."""
 
 
 def wish_of(job: Manifest, kind: JobKind) -> Wish:
@@ -91,6 +101,8 @@ class Dispatch(msgspec.Struct, frozen=True):
 
     version: int
     hash: str
+    answers: RequestKey = NO_REQUEST
+    """The newest request that was known when it was written."""
 
     def to_annotation(self) -> str:
         """JSON."""

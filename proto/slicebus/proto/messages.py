@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NewType
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 CLUSTER_NAME = DNS_LABEL
@@ -117,6 +117,13 @@ class ScaleRequest(Message, frozen=True, kw_only=True):
     wanted: Counts
     why: str = ""
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
+
+
+class RequestKey(msgspec.Struct, frozen=True):
+    """Which scale request. Empty and 0 for none."""
+
+    worker_uid: str = ""
+    worker_generation: Count = 0
 
 
 class PodSetStatus(msgspec.Struct, frozen=True):
@@ -240,6 +247,9 @@ class WorkloadSpec(Message, frozen=True, kw_only=True):
     granted: Counts
     flavors: dict[str, PodSetFlavor] = {}
     """By pod set."""
+    answers: RequestKey | UnsetType = UNSET
+    """The newest request that the manager knew. A later one that asked for less still holds the worker back. Not set
+    by a manager that does not say: it is taken to know all."""
 
 
 class Relabel(Message, frozen=True, kw_only=True):
@@ -253,6 +263,8 @@ class Relabel(Message, frozen=True, kw_only=True):
     from_workload: str
     to_workload: str
     granted: Counts
+    answers: RequestKey | UnsetType = UNSET
+    """As in a `workload-spec`."""
 
 
 class Suspend(Message, frozen=True, kw_only=True):

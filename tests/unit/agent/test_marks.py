@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from slicebus.agent import marks
-from slicebus.proto.messages import JobRef
+from slicebus.proto.messages import JobRef, RequestKey
 from slicebus.slices import kueue
 from unit.agent.objects import REF, a_job, encoded
 
@@ -78,3 +79,46 @@ def test_a_request_is_read_as_it_was_written() -> None:
 
 def test_counts_are_written_the_same_whatever_their_order() -> None:
     assert marks.encode_counts({"b": 2, "a": 1}) == marks.encode_counts({"a": 1, "b": 2}) == '{"a":1,"b":2}'
+
+
+def wishes(*sizes: int, uid: str = "a") -> marks.Requested:
+    """One wish after the other; each has its place in the row as its generation."""
+    wish = None
+    for generation, size in enumerate(sizes, start=1):
+        wish = marks.Requested.after(wish, RequestKey(uid, generation), wanted={"main": size}, granted={"main": 9})
+    assert wish is not None
+    return wish
+
+
+ANSWERS: dict[str, tuple[marks.Requested, Any, int]] = {
+    "none of them": (wishes(5, 2, 6), RequestKey(), 2),
+    "the one that wanted more": (wishes(5, 2, 6), RequestKey("a", 1), 2),
+    "the one that wanted less": (wishes(5, 2, 6), RequestKey("a", 2), 6),
+    "the last": (wishes(5, 2, 6), RequestKey("a", 3), 9),
+    "a later one than this agent knows": (wishes(5, 2, 6), RequestKey("a", 7), 9),
+    "one of another worker object": (wishes(5, 2, 6), RequestKey("b", 3), 2),
+    "whatever there was": (wishes(5, 2, 6), UNSET, 9),
+    "all that were of the object before": (
+        marks.Requested.after(wishes(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
+        RequestKey("b", 1),
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize(("wish", "answers", "left"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_grant_is_as_low_as_the_wishes_that_it_does_not_answer(
+    wish: marks.Requested, answers: Any, left: int
+) -> None:
+    assert wish.answered(answers).allows({"main": 9}) == {"main": left}
+
+
+def test_a_pod_set_that_a_wish_no_longer_has_is_not_granted() -> None:
+    assert wishes(5).allows({"main": 9, "gone": 4}) == {"main": 5, "gone": 0}
+
+
+def test_a_long_row_of_wishes_is_kept_short_and_forgets_no_low_one() -> None:
+    wish = wishes(2, *range(20, 60))
+    assert len(wish.unanswered) == 16
+    assert wish.answered(RequestKey("a", 20)).allows({"main": 9}) == {"main": 2}
+    assert wish.answered(RequestKey("a", 41)).allows({"main": 9}) == {"main": 9}

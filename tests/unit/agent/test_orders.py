@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.agent import marks, orders
@@ -9,9 +10,9 @@ from slicebus.agent.orders import RefusedOrder, Step
 from slicebus.agent.views import WorkerView
 from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
-from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, Suspend
+from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
 from slicebus.slices import kueue
-from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_spec, a_view, short, shorts
+from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_spec, a_view, encoded, short, shorts
 
 Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
@@ -218,6 +219,32 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
     take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[2]
     assert shorts(take_counts(a_view(job or None))) == expected
+
+
+WISH = marks.Requested.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
+WISHING = a_view(a_job(1, requested=WISH))
+AFTER_A_WISH = {
+    "the order was made before it": (RequestKey("worker-uid", 3), 1, WISH),
+    "the order answers it": (WISH.key, 3, msgspec.structs.replace(WISH, unanswered=())),
+}
+
+
+@pytest.mark.parametrize(("answers", "granted", "left"), AFTER_A_WISH.values(), ids=AFTER_A_WISH.keys())
+def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
+    answers: RequestKey, granted: int, left: marks.Requested
+) -> None:
+    spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
+    relabel = Relabel(
+        job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
+    )
+    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+        [patch] = step(WISHING)
+        assert isinstance(patch, Patch)
+        assert isinstance(patch.body, dict)
+        after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(WISH)}}}
+        after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
+        assert marks.granted(after) == {"main": granted}
+        assert marks.Requested.from_job(after) == left
 
 
 def test_a_suspended_job_has_asked_for_nothing() -> None:

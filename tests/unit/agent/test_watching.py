@@ -9,7 +9,7 @@ from slicebus.agent import marks, watching
 from slicebus.agent.marks import Requested
 from slicebus.agent.views import WorkerView
 from slicebus.process.commands import Command, Patch, Publish
-from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, ScaleRequest
+from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
 from slicebus.slices import kueue
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view, shorts
 
@@ -34,8 +34,12 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "back to the granted size while it waits": (a_view(a_job(1, requested=asked(5))), 1),
     "back to the granted size, asked already": (a_view(a_job(1, requested=asked(1))), None),
     "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
-    "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), 5),
-    "at the granted size, asked by one that is no more": (a_view(a_job(1, requested=asked(5, uid="gone"))), None),
+    "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
+    "wished by one that is no more, and not asked": (
+        a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), confirmed=False))),
+        5,
+    ),
+    "at the granted size, asked for more by one that is no more": (a_view(a_job(1, requested=asked(5, uid="gone"))), 1),
     "suspended": (a_view(a_job(5, suspended=True)), None),
     "going": (a_view(a_job(5, deleting=True)), None),
     "succeeded": (a_view(a_job(5, over="Complete")), None),
@@ -102,7 +106,7 @@ def test_after_a_conflict_only_the_note_is_made_again() -> None:
     view = a_view(a_job(5))
     [first] = watching.request(view, EAST)
     view = noted(view, first)
-    sent = structs.replace(view, published=Requested("worker-uid", 1, {"main": 5}, instead_of={"main": 1}))
+    sent = structs.replace(view, published=RequestKey("worker-uid", 1))
     [note] = watching.request(sent, EAST)
     assert isinstance(note, Patch)
 

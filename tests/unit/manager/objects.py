@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from slicebus.manager.records import Dispatch, Requested, job_ref
+from slicebus.manager.records import NO_REQUEST, Dispatch, Requested, job_ref
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import ClusterName, Counts, JobRef
+from slicebus.proto.messages import ClusterName, Counts, JobRef, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.workload import Slice, oldest_first
 
@@ -68,7 +68,7 @@ def requested(counts: Counts, *, baseline: int = 1, generation: int = 2, uid: st
         worker_generation=generation,
         baseline={"main": baseline},
         correlation=MessageId("chain-1"),
-        **changes,
+        **({"granted": {"main": baseline}} | changes),
     )
 
 
@@ -86,6 +86,7 @@ def a_workload(
     dispatched: int = 0,
     hash: str = CONTENT,
     applied: int = 0,
+    answers: RequestKey = NO_REQUEST,
     replaces: str | None = None,
     conditions: tuple[Manifest, ...] = (),
     deleting: bool = False,
@@ -94,7 +95,7 @@ def a_workload(
 ) -> Manifest:
     """A slice of the job; `admitted` is the count that it was given quota for."""
     annotations = {
-        **({kueue.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash).to_annotation()} if dispatched else {}),
+        **({kueue.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}),
         **({kueue.APPLIED_ANNOTATION: str(applied)} if applied else {}),
         **({kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}),
         kueue.SLICE_NAME_ANNOTATION: "w1",

@@ -169,6 +169,7 @@ def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleReques
             cluster="east",
             epoch=1,
             sequence=1,
+            granted={"main": 1},
         )
 
 

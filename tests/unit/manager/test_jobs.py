@@ -147,6 +147,9 @@ def test_every_job_with_every_chain(job: str, chain: str) -> None:
 
 
 S1 = holding(applied=1)
+ASKED = requested({"main": 5}).key
+HELD_BACK = requested({"main": 5}, baseline=5, granted={"main": 2})
+"""The worker had asked for 2 before, and lets no more run until it knows that its last request counts."""
 RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     "the worker wants more": (
         asking(1, 5),
@@ -188,7 +191,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         asking(1, 5),
         [
             holding(applied=1, conditions=FINISHED),
-            holding("w2", 5, version=2, applied=2, replaces="w1"),
+            holding("w2", 5, version=2, applied=2, answers=ASKED, replaces="w1"),
         ],
         [("w1", "release")],
     ),
@@ -196,7 +199,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         asking(1, 5),
         [
             holding(applied=1, conditions=FINISHED, held=False),
-            holding("w2", 5, version=3, applied=2, replaces="w1"),
+            holding("w2", 5, version=3, applied=2, answers=ASKED, replaces="w1"),
         ],
         [("workload-spec to east", 3)],
     ),
@@ -205,6 +208,26 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [holding(count=5, job_count=5, applied=1)],
         [("w1", "counts", {"main": 3})],
     ),
+    "an edit here is less: the worker shrinks first, and asks for it": (
+        a_job(3, generation=2),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "an edit here is less of a slice that waits": (
+        a_job(3, generation=2),
+        [a_workload(count=5)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "the worker took back that it wants less": (
+        a_job(5, annotations={kueue.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "the worker took back that it wants less, and knows that this is known": (
+        a_job(5, annotations={kueue.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        [holding(count=5, job_count=5, version=2, applied=2, answers=HELD_BACK.key)],
+        [],
+    ),
     "it has shrunk, the worker has to hear it": (
         asking(5, 3),
         [a_workload(count=3, admitted=5, dispatched=1, applied=1)],
@@ -212,7 +235,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     ),
     "an edit here is newer than the worker's wish": (
         a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
-        [holding(count=2, job_count=2, applied=1)],
+        [holding(count=2, job_count=2, applied=1, answers=ASKED)],
         [],
     ),
     "a wish that nobody can read": (a_job(annotations={kueue.REQUESTED_ANNOTATION: "{"}), [S1], []),
