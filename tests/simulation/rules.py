@@ -29,7 +29,9 @@ class Rules:
 
     def __init__(self, apis: Mapping[str, Api]) -> None:
         self._apis = apis
-        self._seen = {name: api.store.version for name, api in apis.items()}
+        self._unseen: deque[tuple[str, Change]] = deque()
+        for name, api in apis.items():
+            api.store.subscribe(lambda change, name=name: self._unseen.append((name, change)))
         self._slices: dict[SliceKey, Slice] = {}
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
@@ -41,15 +43,13 @@ class Rules:
 
     def look(self) -> None:
         """Check everything that has changed since the last time."""
-        for name, api in self._apis.items():
-            for change in api.store.since(self._seen[name]):
-                self._seen[name] = change.version
-                self.checked += 1
-                try:
-                    self._check(name, change)
-                except Violation as violation:
-                    self.broken = self.broken or violation
-                    raise
+        while self._unseen:
+            self.checked += 1
+            try:
+                self._check(*self._unseen.popleft())
+            except Violation as violation:
+                self.broken = self.broken or violation
+                raise
 
     def _check(self, cluster: str, change: Change) -> None:
         kind = change.key[:2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.kube.contract import HISTORY, WIDGETS, Api, widget_definition
+from integration.kube.contract import WIDGETS, Api, widget_definition
 from slicebus.kube.client import KubeClient
 from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES
@@ -33,7 +33,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
             yield await prepared(Api(client, kubeconfig, namespace))
             await client.delete(NAMESPACES, namespace)
         return
-    async with EmbeddedApiServer(history=HISTORY) as server, KubeClient.from_url(server.url) as client:
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
         server.write_kubeconfig(tmp_path / "kubeconfig")
         yield await prepared(Api(client, tmp_path / "kubeconfig", namespace))
 

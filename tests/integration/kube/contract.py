@@ -13,8 +13,6 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 
-HISTORY = 60
-"""Changes that the embedded server of a test remembers."""
 STRANGER = "00000000-0000-0000-0000-000000000000"
 """A UID that no object has."""
 WIDGETS = Resource("contract.slicebus.dev", "v1", "widgets", "Widget")

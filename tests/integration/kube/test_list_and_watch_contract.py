@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from integration.kube.contract import HISTORY, WIDGETS, Api, Manifest
+from integration.kube.contract import WIDGETS, Api, Manifest
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.embedded import EmbeddedApiServer
-from slicebus.kube.resources import CONFIGMAPS, PODS, Resource
+from slicebus.kube.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from slicebus.proto.errors import ExpiredError, InvalidError, SlicebusError
 
 
@@ -203,12 +203,22 @@ async def test_a_watch_ends_in_time_and_with_a_bookmark(api: Api) -> None:
 
 
 async def test_a_watch_from_before_the_history_has_expired(api: Api) -> None:
-    """The embedded server forgets after so many changes; the real one watched no widgets before they were defined."""
+    """A server watched no widgets before they were defined."""
     await api.config_map()
-    for number in range(HISTORY):
-        await change(api, k=str(number))
     with pytest.raises(ExpiredError, match="too old resource version"):
         await api.events(1, since={"metadata": {"resourceVersion": "1"}}, resource=WIDGETS)
+
+
+async def test_each_resource_has_a_history_of_its_own() -> None:
+    """Only the embedded server: how much the real one remembers is its own affair."""
+    async with EmbeddedApiServer(history=2) as server, KubeClient.from_url(server.url) as client:
+        began = (await client.list(SECRETS)).resource_version
+        for name in "abc":
+            await client.create(CONFIGMAPS, {"metadata": {"name": name, "namespace": "default"}})
+        await client.create(SECRETS, {"metadata": {"name": "d", "namespace": "default"}})
+        assert (await anext(client.watch(SECRETS, resource_version=began))).object["metadata"]["name"] == "d"
+        with pytest.raises(ExpiredError, match="too old resource version"):
+            await anext(client.watch(CONFIGMAPS, resource_version=began))
 
 
 async def test_a_continuation_from_before_the_history_has_expired() -> None:

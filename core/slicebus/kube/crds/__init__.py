@@ -1,12 +1,21 @@
 """The CustomResourceDefinitions that slicebus brings: a subset of Kueue's, and its own. The charts ship the same."""
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import orjson
 import yaml
 
 
 def custom_resource_definitions(package: str = __name__) -> list[dict[str, Any]]:
     """Every CustomResourceDefinition that lies in a package, as manifests; by default those of slicebus."""
+    read: list[dict[str, Any]] = orjson.loads(_read(package))
+    return read
+
+
+@cache
+def _read(package: str) -> bytes:
+    """The manifests as JSON: parsing that again is a hundred times as fast as YAML."""
     found = [entry for entry in files(package).iterdir() if entry.name.endswith(".yaml")]
-    return [yaml.safe_load(entry.read_text()) for entry in sorted(found, key=lambda entry: entry.name)]
+    return orjson.dumps([yaml.safe_load(entry.read_text()) for entry in sorted(found, key=lambda entry: entry.name)])

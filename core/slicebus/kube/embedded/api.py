@@ -61,7 +61,7 @@ class Api:
         asked = query.get("resourceVersion") or ""
         initial = query.get("sendInitialEvents") in _YES or asked in ("", "0")
         version = self.store.version if initial else listing.version_of(asked)
-        self.store.since(version)
+        self.store.since(target.served, version)
         matches = listing.matcher(target.served, target.namespace, query)
         return self._lines(request, target, version, matches, initial=initial)
 

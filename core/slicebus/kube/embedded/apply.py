@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-from slicebus.kube.embedded.fields import Path, dropped, from_wire, is_key, leaves, merged, to_text, to_wire
+from slicebus.kube.embedded.fields import (
+    Path,
+    differences,
+    dropped,
+    from_wire,
+    is_key,
+    leaves,
+    merged,
+    to_text,
+    to_wire,
+)
 from slicebus.kube.embedded.kinds import Served, list_keys
 from slicebus.kube.embedded.status import Refusal
 from slicebus.kube.times import now_text
@@ -55,14 +65,12 @@ class Writer(msgspec.Struct, frozen=True):
 
 def recorded(served: Served, old: Manifest | None, new: Manifest, writer: Writer) -> list[Manifest]:
     """The owners after a plain write: the writer owns what is new or other, and nobody what is gone."""
-    keys = list_keys(served)
-    before = dict(leaves(old or {}, keys))
-    after = {path: value for path, value in leaves(new, keys) if not _unowned(path)}
-    changed = {path for path, value in after.items() if path not in before or before[path] != value}
+    gone, changed = differences(old or {}, new, list_keys(served))
+    changed = {path for path in changed if not _unowned(path)}
     entries = _entries(old)
-    owners = {
-        owner: ((paths & after.keys()) - (changed if owner != writer else set())) for owner, paths in _owners(entries)
-    }
+    if not gone and not changed:
+        return entries
+    owners = {owner: paths - gone - (changed if owner != writer else set()) for owner, paths in _owners(entries)}
     owners[writer] = owners.get(writer, set()) | changed
     return _written(served, entries, owners)
 

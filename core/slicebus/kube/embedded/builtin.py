@@ -1,6 +1,5 @@
 """The built-in kinds: what the server fills in, and what it refuses."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,9 +41,9 @@ def _complete_job(job: Manifest) -> Manifest:
         "controller-uid": uid,
         "job-name": name,
     }
-    template = copy.deepcopy(spec.get("template") or {})
+    template = spec.get("template") or {}
     metadata = template.get("metadata") or {}
-    template["metadata"] = metadata | {"labels": (metadata.get("labels") or {}) | own}
+    template = template | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | own}}
     selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     return job | {"spec": defaults | spec | {"template": template, "selector": selector}}
 

@@ -28,6 +28,32 @@ def leaves(value: Any, keys: ListKeys, path: Path = ()) -> Iterator[tuple[Path, 
             yield from leaves(inner, keys, (*path, step))
 
 
+def differences(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> tuple[set[Path], set[Path]]:
+    """The fields that are gone, and those that are new or other. Parts that are equal are not walked through."""
+    if old == new:
+        return set(), set()
+    before, after = dict(steps(old, keys, path)), dict(steps(new, keys, path))
+    if not before or not after:
+        had, has = dict(leaves(old, keys, path)), dict(leaves(new, keys, path))
+        other = {field for field, value in has.items() if field not in had or had[field] != value}
+        return had.keys() - has.keys(), other
+    gone = {field for step in before.keys() - after.keys() for field in _fields(before[step], keys, (*path, step))}
+    other = {field for step in after.keys() - before.keys() for field in _fields(after[step], keys, (*path, step))}
+    for step in before.keys() & after.keys():
+        gone_below, other_below = differences(before[step], after[step], keys, (*path, step))
+        gone |= gone_below
+        other |= other_below
+    return gone, other
+
+
+def _fields(value: Any, keys: ListKeys, path: Path) -> Iterator[Path]:
+    """Every field from a step on; an entry of a set is one."""
+    if path[-1].startswith(_VALUE):
+        yield path
+    else:
+        yield from (field for field, _ in leaves(value, keys, path))
+
+
 def steps(value: Any, keys: ListKeys, path: Path) -> Iterator[tuple[str, Any]]:
     """What is directly below a path; nothing below a field that is replaced whole."""
     if isinstance(value, dict):

@@ -1,6 +1,5 @@
 """The verbs on objects: create, update, delete."""
 
-import copy
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -78,9 +77,12 @@ class Objects:
     def update(
         self, served: Served, namespace: str, name: str, change: Callable[[Manifest], Manifest], write: Write
     ) -> Manifest:
-        """An object in another state. A resourceVersion or UID in it has to be the present one."""
+        """An object in another state, which `change` makes without touching the old one.
+
+        A resourceVersion or UID in it has to be the present one.
+        """
         key, old = key_of(served, namespace, name), self._store.get(served, namespace, name)
-        changed = change(copy.deepcopy(old))
+        changed = change(old)
         self._check_identity(served, old, changed, write)
         merged = _merged(served, old, changed, subresource=write.writer.subresource)
         new = self._completed(served, old, merged, write)

@@ -1,12 +1,14 @@
 """The server's state: objects, their versions, and the history that watches replay.
 
-Every change has its own resourceVersion, a number that counts all changes of the server. A watch that asks for changes
-since a version that has left the history gets 410, and so does a list that goes on from there.
+Every change has its own resourceVersion, a number that counts all changes of the server. Each resource has a history of
+its own, as a real server's watch caches are. A watch that asks for changes since a version that has left the history
+gets 410, and so does a list that goes on from there.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -19,11 +21,13 @@ from slicebus.kube.resources import CRDS
 Manifest = dict[str, Any]
 Key = tuple[str, str, str, str]
 """Group, plural, namespace, name: all served versions of a resource share their objects."""
+Kind = tuple[str, str]
+"""Group and plural."""
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One entry of the history."""
+    """One entry of a history."""
 
     version: int
     type: ChangeType
@@ -38,10 +42,13 @@ class Store:
     def __init__(self, *, history: int = 10_000) -> None:
         self.version = 1
         self.objects: dict[Key, Manifest] = {}
-        self.grew = asyncio.Event()
         self._uids: dict[str, Key] = {}
         self._owned: dict[str, set[Key]] = {}
-        self._history: deque[Change] = deque(maxlen=history)
+        self._history: defaultdict[Kind, deque[Change]] = defaultdict(lambda: deque(maxlen=history))
+        self._forgotten: dict[Kind, int] = {}
+        """The last version that has left each history."""
+        self._grew: defaultdict[Kind, asyncio.Event] = defaultdict(asyncio.Event)
+        self._callbacks: list[Callable[[Change], None]] = []
         self._served: dict[tuple[str, str, str], Served] = {}
         for served in BUILTIN:
             self._serve(served)
@@ -66,9 +73,9 @@ class Store:
 
     def of(self, served: Served, namespace: str | None, *, version: int | None = None) -> Iterator[Manifest]:
         """Objects of a resource in a namespace, or in all of them, by namespace and name; now or as of a version."""
-        objects = self.objects if version in (None, self.version) else self._as_of(version)
-        group, plural = served.resource.group, served.resource.plural
-        for key in sorted(key for key in objects if key[:2] == (group, plural)):
+        objects = self.objects if version in (None, self.version) else self._as_of(served, version)
+        kind = kind_of(served)
+        for key in sorted(key for key in objects if key[:2] == kind):
             if namespace in (None, key[2]):
                 yield objects[key]
 
@@ -97,17 +104,32 @@ class Store:
         self._record("DELETED", key, last, old)
         return last
 
-    def since(self, version: int) -> list[Change]:
-        """Changes after a version. Raises Refusal 410 when the history no longer reaches back to it."""
-        oldest = self._history[0].version if self._history else self.version + 1
-        if version + 1 < oldest and version < self.version:
-            raise Refusal(410, f"too old resource version: {version} ({oldest})")
-        return [change for change in self._history if change.version > version]
+    def since(self, served: Served, version: int) -> list[Change]:
+        """Changes of a resource after a version. Raises Refusal 410 when its history no longer reaches back to it."""
+        kind = kind_of(served)
+        forgotten = self._forgotten[kind]
+        if version < forgotten:
+            raise Refusal(410, f"too old resource version: {version} ({forgotten})")
+        newest_first = takewhile(lambda change: change.version > version, reversed(self._history[kind]))
+        return list(newest_first)[::-1]
 
-    def _as_of(self, version: int) -> dict[Key, Manifest]:
-        """The objects as they were: what came since is undone, the newest first."""
+    def forget(self) -> None:
+        """Empty every history, as a server does that starts again."""
+        self._history.clear()
+        self._forgotten = {kind_of(served): self.version for served in self.all_served()}
+
+    def subscribe(self, callback: Callable[[Change], None]) -> None:
+        """Call back on every change from now on, at once and in order."""
+        self._callbacks.append(callback)
+
+    def grew(self, served: Served) -> asyncio.Event:
+        """Set by the next change of a resource."""
+        return self._grew[kind_of(served)]
+
+    def _as_of(self, served: Served, version: int) -> dict[Key, Manifest]:
+        """The objects of a resource as they were: what came since is undone, the newest first."""
         objects = dict(self.objects)
-        for change in reversed(self.since(version)):
+        for change in reversed(self.since(served, version)):
             if change.old is None:
                 del objects[change.key]
             else:
@@ -136,20 +158,33 @@ class Store:
     def _serve(self, served: Served) -> None:
         resource = served.resource
         self._served[resource.group, resource.version, resource.plural] = served
+        # Nobody has watched it before.
+        self._forgotten.setdefault(kind_of(served), self.version)
 
     def _stamped(self, manifest: Manifest) -> Manifest:
         self.version += 1
         return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": str(self.version)}}
 
     def _record(self, type: ChangeType, key: Key, manifest: Manifest, old: Manifest | None) -> None:
-        self._history.append(Change(self.version, type, key, manifest, old))
-        self.grew.set()
-        self.grew = asyncio.Event()
+        change, kind = Change(self.version, type, key, manifest, old), key[:2]
+        history = self._history[kind]
+        if len(history) == history.maxlen:
+            self._forgotten[kind] = history[0].version
+        history.append(change)
+        if (waited_for := self._grew.pop(kind, None)) is not None:
+            waited_for.set()
+        for callback in self._callbacks:
+            callback(change)
 
 
 def owner_uids(manifest: Manifest) -> set[str]:
     """The UIDs of an object's owners."""
     return {owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ()}
+
+
+def kind_of(served: Served) -> Kind:
+    """What the keys of a resource's objects begin with."""
+    return served.resource.group, served.resource.plural
 
 
 def key_of(served: Served, namespace: str, name: str) -> Key:

@@ -30,10 +30,10 @@ async def events(
     loop = asyncio.get_running_loop()
     ends_at, bookmark_at = loop.time() + timeout_s, loop.time() + _BOOKMARK_S
     while loop.time() < ends_at:
-        grew = store.grew
-        for change in store.since(version):
+        grew = store.grew(served)
+        for change in store.since(served, version):
             version = change.version
-            event = _event(change, served, matches)
+            event = _event(change, matches)
             if event is not None:
                 yield event
         if bookmarks and loop.time() >= bookmark_at:
@@ -45,8 +45,9 @@ async def events(
             async with asyncio.timeout(max(wait_s, 0)):
                 await grew.wait()
         except TimeoutError:
-            # Nothing changed: what this watch has seen is the newest there is.
-            version = max(version, store.version)
+            if not grew.is_set():
+                # Nothing changed: what this watch has seen is the newest there is.
+                version = max(version, store.version)
     if bookmarks:
         yield {"type": "BOOKMARK", "object": bookmark(served, version)}
 
@@ -59,9 +60,7 @@ def bookmark(served: Served, version: int, *, initial: bool = False) -> Manifest
     return {"apiVersion": served.resource.api_version, "kind": served.resource.kind, "metadata": metadata}
 
 
-def _event(change: Change, served: Served, matches: Matcher) -> Manifest | None:
-    if change.key[:2] != (served.resource.group, served.resource.plural):
-        return None
+def _event(change: Change, matches: Matcher) -> Manifest | None:
     was = change.old is not None and matches(change.old)
     if change.type == "DELETED":
         return {"type": "DELETED", "object": change.object} if was else None

@@ -1,0 +1,59 @@
+"""Watches of the embedded server against the store alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from slicebus.kube.embedded import watches
+from slicebus.kube.embedded.kinds import Served
+from slicebus.kube.embedded.store import Store, key_of
+from slicebus.kube.resources import CONFIGMAPS, SECRETS, Resource
+from unit.kube.loop_time import LoopTime, settle
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(history=4)
+
+
+def served(store: Store, resource: Resource) -> Served:
+    return store.served(resource.group, resource.version, resource.plural)
+
+
+def put(store: Store, resource: Resource, name: str) -> None:
+    store.put(key_of(served(store, resource), "default", name), {"metadata": {"name": name, "uid": name}})
+
+
+def watch(store: Store, resource: Resource, *, timeout_s: float) -> AsyncIterator[Manifest]:
+    return watches.events(
+        store,
+        served(store, resource),
+        version=store.version,
+        matches=lambda _: True,
+        bookmarks=True,
+        timeout_s=timeout_s,
+    )
+
+
+async def test_other_resources_do_not_age_a_watch(store: Store) -> None:
+    watching = watch(store, SECRETS, timeout_s=5.0)
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    for name in "abcdef":
+        put(store, CONFIGMAPS, name)
+    put(store, SECRETS, "g")
+    assert (await first)["object"]["metadata"]["name"] == "g"
+
+
+async def test_a_change_at_the_moment_of_a_bookmark_is_not_skipped(store: Store, loop_time: LoopTime) -> None:
+    watching = watch(store, SECRETS, timeout_s=45.0)
+    first = asyncio.ensure_future(anext(watching))
+    await settle()
+    # Both fall due at once. Timers run before whatever they wake: the change comes between the time-out and the watch.
+    asyncio.get_running_loop().call_later(30.5, put, store, SECRETS, "a")
+    await loop_time.advance(31.0)
+    assert (await first)["type"] == "ADDED"
