@@ -12,6 +12,7 @@ from slicebus.cli.doctor import doctor
 from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
 from slicebus.cli.replay import replay
+from slicebus.cli.trace import trace
 from slicebus.proto.errors import SlicebusError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.command()(trace)
 app.command()(replay)
 app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import accumulate
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from slicebus.journal.timeline import Hop, Size, Story
+from slicebus.journal.timeline import STEP, Hop, Size, Story
+from slicebus.proto.messages import Direction
 
 WIDTH, HEIGHT = 1000.0, 90.0
 """Of a chart, in its own units: the browser scales it."""
@@ -61,6 +63,7 @@ def page(*, title: str, note: str, stories: Sequence[Story], sizes: dict[str, li
         width=WIDTH,
         height=HEIGHT,
         milliseconds=milliseconds,
+        arrow=_arrow,
     )
 
 
@@ -115,13 +118,20 @@ def _steps(
 
 def _row(story: Story) -> Row:
     whole = max(story.took.total_seconds(), 1e-6)
-    starts = [hop.since_start.total_seconds() / whole * 100 for hop in story.hops]
+    # Where clocks differ, a hop may seem to lie before the one that it came after.
+    starts = list(accumulate((hop.since_start.total_seconds() / whole * 100 for hop in story.hops), max))
     ends = [*starts[1:], 100.0]
     bars = (
         Bar(hop=hop, left=round(start, 2), width=round(end - start, 2))
         for hop, start, end in zip(story.hops, starts, ends, strict=True)
     )
     return Row(story=story, bars=tuple(bars))
+
+
+def _arrow(hop: Hop) -> str:
+    if hop.direction is None:
+        return "·" if hop.type == STEP else "!"
+    return "↑" if hop.direction is Direction.UP else "↓"
 
 
 @cache

@@ -1,17 +1,22 @@
 """The recorded messages as stories: what set a change off, each hop with its time, and how it came out.
 
-A story is the messages of one correlation: a scale request and everything that answers it, or an order of the manager
-and its answer. The status that first shows the new size belongs to it too; agents publish that on their own account.
-Times are the publishers' clocks, so hops between machines are as exact as their clocks agree.
+A story is a chain: a scale request and everything that answers it, or an order of the manager and its answer. The
+status that first shows the new size belongs to it too; agents publish that on their own account. Where decisions were
+recorded, their steps are hops between the messages.
+
+Times are the publishers' clocks, so hops between machines are as exact as their clocks agree; causes come
+before what they cause all the same.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
+from slicebus.journal.chains import Chain, Chains
 from slicebus.journal.entry import Entry
+from slicebus.journal.steps import Step, Steps, Taken
 from slicebus.journal.summary import counts_text, summary
 from slicebus.proto.messages import (
     Applied,
@@ -19,14 +24,19 @@ from slicebus.proto.messages import (
     Counts,
     Delete,
     Direction,
-    JobRef,
     Message,
     Pending,
     Refused,
     ScaleRequest,
     Status,
+    Suspend,
     WorkloadSpec,
 )
+
+_CLOCKS_AGREE = timedelta(milliseconds=100)
+"""Two that publish at the same time are not in order by so little."""
+STEP = "step"
+"""The type of a hop that is no message."""
 
 
 class Outcome(StrEnum):
@@ -38,18 +48,26 @@ class Outcome(StrEnum):
     """The last word is that the request waits or was refused."""
     REFUSED = "refused"
     """The worker could not apply the order."""
+    DEAD = "dead letter"
+    """A message of it could not be used, and nothing came after it."""
+    OVERTAKEN = "overtaken"
+    """It had not ended when the next one of the job began."""
     UNDER_WAY = "under way"
 
 
-class Hop(msgspec.Struct, frozen=True):
-    """One message of a story."""
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a story, or one step between them."""
 
     offset: int
-    """In the journal."""
+    """In the journal; -1 for a step."""
     at: datetime
-    since_start: timedelta
-    direction: Direction
+    since_start: timedelta = timedelta()
+    direction: Direction | None
+    """None for a step, and for what cannot be read."""
+    by: str
+    """Who published or decided: `manager`, or the agent's cluster."""
     type: str
+    """Of the message; `STEP`."""
     text: str
 
 
@@ -57,25 +75,49 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """One change of one job, from what set it off to its end."""
 
     correlation_id: str
+    """Empty where no message was sent."""
     job: str
     """`Kind/namespace/name`."""
     cluster: ClusterName
+    """Empty before the job has one."""
     title: str
     """In a few words: `resize main 1 -> 5`, `start with main=1`, `delete`."""
     hops: tuple[Hop, ...]
     outcome: Outcome
     waited_for: str = ""
     """Why it waits, or did for some time."""
+    dead: str = ""
+    """Why a message of it was dead-lettered."""
 
     @property
     def began(self) -> datetime:
-        """The first message's time."""
+        """The first hop's time."""
         return self.hops[0].at
 
     @property
     def took(self) -> timedelta:
         """Until the last hop."""
-        return self.hops[-1].since_start
+        return max(hop.since_start for hop in self.hops)
+
+    @property
+    def note(self) -> str:
+        """What is to be said of the outcome."""
+        match self.outcome:
+            case Outcome.DEAD:
+                return self.dead
+            case Outcome.DONE | Outcome.OVERTAKEN:
+                return f"waited: {self.waited_for}" if self.waited_for else ""
+            case Outcome.REFUSED:
+                return next((hop.text for hop in reversed(self.hops) if hop.type == Refused.type), "")
+        return self.waited_for
+
+    @property
+    def clocks_apart(self) -> timedelta:
+        """By how much, at least, the clocks of its machines differ; 0 where nothing shows that they do."""
+        latest, apart = self.hops[0].since_start, timedelta()
+        for hop in self.hops:
+            apart, latest = max(apart, latest - hop.since_start), max(latest, hop.since_start)
+        return apart if apart > _CLOCKS_AGREE else timedelta()
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -87,17 +129,22 @@ class Size(msgspec.Struct, frozen=True):
     ready: int | None = None
 
 
-def stories(entries: Iterable[Entry]) -> list[Story]:
-    """The stories of a recording, by their start. Messages about no job, and unreadable ones, belong to none."""
-    readable = [entry for entry in entries if entry.received and entry.published and _job(entry.received.message)]
-    chains = _chains(entry for entry in readable if not isinstance(_message(entry), Status))
-    statuses: dict[JobRef, list[Entry]] = {}
-    for entry in readable:
-        message = _message(entry)
-        if isinstance(message, Status):
-            statuses.setdefault(message.job, []).append(entry)
-    told = [_story(chain, statuses) for chain in chains.values()]
-    return sorted(told, key=lambda story: story.began)
+def stories(
+    entries: Iterable[Entry], told: Iterable[Step | Taken] | None = None, *, dead: Mapping[str, str] | None = None
+) -> list[Story]:
+    """The stories of a recording, by their start. Messages about no job belong to none.
+
+    `told` is what the decisions tell, where somebody has read them already; `dead` says of messages, by their ids, why
+    they lie in the dead-letter queue.
+    """
+    entries = list(entries)
+    steps = Steps()
+    chains = Chains(entries, [each for entry in entries for each in steps.feed(entry)] if told is None else told)
+    for chain in chains.all:
+        chain.settled = _settled(chain, chains.statuses.get(chain.job, []))
+    chains.place_steps()
+    written = [_story(chain, chains, dead or {}) for chain in chains.all]
+    return list(_with_overtaken(sorted(written, key=lambda story: story.began)))
 
 
 def sizes(entries: Iterable[Entry]) -> dict[str, list[Size]]:
@@ -110,49 +157,62 @@ def sizes(entries: Iterable[Entry]) -> dict[str, list[Size]]:
     return found
 
 
-def _chains(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Entries by correlation. A request that was published twice is one story."""
-    chains: dict[str, list[Entry]] = {}
-    first: dict[tuple[JobRef, str, int], str] = {}
-    for entry in entries:
-        message, chain = _message(entry), entry.correlation_id
-        if isinstance(message, ScaleRequest):
-            chain = first.setdefault((message.job, message.worker_uid, message.worker_generation), chain)
-        chains.setdefault(chain, []).append(entry)
-    return chains
+def _settled(chain: Chain, statuses: list[Entry]) -> Entry | None:
+    granted = next((m for m in reversed(chain.messages) if isinstance(m, WorkloadSpec)), None)
+    return next((e for e in statuses if _shows(e, granted, chain.entries[0])), None) if granted else None
 
 
-def _story(chain: list[Entry], statuses: dict[JobRef, list[Entry]]) -> Story:
-    messages = [_message(entry) for entry in chain]
-    granted = next((m for m in reversed(messages) if isinstance(m, WorkloadSpec)), None)
-    settled = (
-        next((e for e in statuses.get(granted.job, ()) if _shows(e, granted, chain[0])), None) if granted else None
-    )
-    ordered = sorted([*chain, settled] if settled else chain, key=lambda entry: (entry.published, entry.offset))
-    began = ordered[0].published
-    assert began is not None
+def _story(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Story:
+    hops = tuple(_hops(chain, chains))
+    why = next((dead[id] for e in chain.entries if (id := e.record.message.message_id or "") in dead), "")
+    refused = [step for step in chain.steps if step.dead]
+    if not why and refused and chain.settled is None and hops[-1].text == refused[-1].text:
+        why = refused[-1].dead
+    waits = _waits(chain)
     return Story(
-        correlation_id=chain[0].correlation_id,
-        job=chain[0].subject,
-        cluster=ClusterName(chain[0].cluster),
-        title=_title(messages),
-        hops=tuple(_hops(ordered, began)),
-        outcome=Outcome.DONE if settled else _outcome(messages),
-        waited_for=next((m.message for m in reversed(messages) if isinstance(m, Pending)), ""),
+        correlation_id=chain.correlation_id,
+        job=chain.job,
+        cluster=ClusterName(chain.entries[0].cluster if chain.entries else ""),
+        title=_title(chain),
+        hops=hops,
+        outcome=_outcome(chain, dead=bool(why), waits=waits),
+        waited_for=waits or next((m.message for m in reversed(chain.messages) if isinstance(m, Pending)), ""),
+        dead=why or next((step.dead for step in refused), ""),
     )
 
 
-def _hops(ordered: list[Entry], began: datetime) -> Iterator[Hop]:
-    for entry in ordered:
-        assert entry.published is not None
-        yield Hop(
-            offset=entry.offset,
-            at=entry.published,
-            since_start=entry.published - began,
-            direction=_message(entry).direction,
-            type=entry.type,
-            text=summary(entry),
-        )
+def _hops(chain: Chain, chains: Chains) -> Iterator[Hop]:
+    began: datetime | None = None
+    for each in chains.ordered(chain):
+        hop = _hop_of_step(each) if isinstance(each, Step) else _hop_of_message(each)
+        began = began or hop.at
+        yield msgspec.structs.replace(hop, since_start=hop.at - began)
+
+
+def _hop_of_message(entry: Entry) -> Hop:
+    assert entry.published is not None
+    return Hop(
+        offset=entry.offset,
+        at=entry.published,
+        direction=entry.direction,
+        by="manager" if entry.direction is Direction.DOWN else entry.cluster,
+        type=entry.type,
+        text=summary(entry),
+    )
+
+
+def _hop_of_step(step: Step) -> Hop:
+    by = step.source.cluster or step.source.role
+    return Hop(offset=-1, at=step.at, direction=None, by=by, type=STEP, text=step.text)
+
+
+def _with_overtaken(ordered: list[Story]) -> Iterator[Story]:
+    """What had not ended when the next change of its job began will not end any more."""
+    last = {story.job: number for number, story in enumerate(ordered)}
+    for number, story in enumerate(ordered):
+        if number < last[story.job] and story.outcome in (Outcome.WAITS, Outcome.UNDER_WAY):
+            story = msgspec.structs.replace(story, outcome=Outcome.OVERTAKEN)
+        yield story
 
 
 def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
@@ -165,29 +225,46 @@ def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
     return all(ready.get(name, 0) == count for name, count in granted.granted.items())
 
 
-def _outcome(messages: list[Message]) -> Outcome:
-    match messages[-1]:
-        case Pending():
-            return Outcome.WAITS
-        case Refused():
-            return Outcome.REFUSED
-        case Applied(deleted=True):
-            return Outcome.DONE
-    return Outcome.UNDER_WAY
+def _outcome(chain: Chain, *, dead: bool, waits: str) -> Outcome:
+    if chain.settled is not None:
+        return Outcome.DONE
+    if dead:
+        return Outcome.DEAD
+    if any(isinstance(message, Applied) and message.deleted for message in chain.messages):
+        return Outcome.DONE
+    if chain.messages and isinstance(chain.messages[-1], Refused):
+        return Outcome.REFUSED
+    return Outcome.WAITS if waits else Outcome.UNDER_WAY
 
 
-def _title(messages: list[Message]) -> str:
-    match messages[0]:
+def _waits(chain: Chain) -> str:
+    """Why it waits now, by its last word: of the manager's steps, or of its messages where no steps are recorded."""
+    decided = [step for step in chain.steps if step.waits or step.admitted]
+    if decided:
+        return decided[-1].waits
+    match chain.messages[-1:]:
+        case [Pending(message=message)]:
+            return message
+    return ""
+
+
+def _title(chain: Chain) -> str:
+    if not chain.messages:
+        wanted = next((step.counts for step in chain.steps if step.counts), {})
+        return chain.entries[0].type if chain.entries else f"wants {counts_text(wanted)}"
+    match first := chain.messages[0]:
         case ScaleRequest(granted=granted, wanted=wanted):
             moved = (f"{name} {granted.get(name, 0)} -> {n}" for name, n in wanted.items() if n != granted.get(name, 0))
-            return f"resize {', '.join(moved)}"
+            return f"resize {', '.join(moved) or counts_text(wanted)}"
         case WorkloadSpec(spec_version=1, granted=granted):
             return f"start with {counts_text(granted)}"
         case WorkloadSpec(granted=granted):
             return f"set to {counts_text(granted)}"
         case Delete():
             return "delete"
-    return messages[0].type
+        case Suspend():
+            return "suspend"
+    return first.type
 
 
 def _sizes_of(at: datetime, message: Message) -> Iterator[Size]:
@@ -200,11 +277,6 @@ def _sizes_of(at: datetime, message: Message) -> Iterator[Size]:
             yield Size(at, granted=_total(granted))
         case Status(pods=pods):
             yield Size(at, ready=sum(status.ready for status in pods.values()))
-
-
-def _job(message: Message) -> JobRef | None:
-    job: JobRef | None = getattr(message, "job", None)
-    return job
 
 
 def _message(entry: Entry) -> Message:

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from slicebus.journal.entry import Entry
@@ -167,6 +168,77 @@ def test_what_is_about_no_job_or_unreadable_belongs_to_no_story() -> None:
     recording.entries.append(Entry.from_record(garbage()))
     assert stories(recording.entries) == []
     assert sizes(recording.entries) == {}
+
+
+def test_a_delete_ends_with_whoever_finds_that_the_job_is_gone() -> None:
+    recording = Recording()
+    recording.add(0, Delete(job=JOB, spec_version=4))
+    recording.add(900, Applied(job=JOB, workload="", spec_version=4, deleted=True))
+    story = only(recording.entries)
+    assert ([hop.type for hop in story.hops], story.outcome) == (["delete", "applied"], Outcome.DONE)
+
+
+def test_what_had_not_ended_is_overtaken_by_the_next() -> None:
+    recording = Recording()
+    chain = recording.add(0, request(1, 5))
+    recording.add(9, pending(5), chain=chain)
+    recording.add(20, request(1, 3, generation=3))
+    first, second = stories(recording.entries)
+    assert (first.outcome, first.note) == (Outcome.OVERTAKEN, "waited: 3 more needed")
+    assert second.outcome is Outcome.UNDER_WAY
+
+
+def test_a_message_that_came_back_is_one_hop() -> None:
+    recording = Recording()
+    recording.add(0, request(1, 5))
+    again = msgspec.structs.replace(recording.entries[0], offset=1)
+    assert len(only([*recording.entries, again]).hops) == 1
+
+
+def test_one_chain_of_two_jobs_is_two_stories() -> None:
+    recording = Recording()
+    chain = recording.add(0, spec(1, version=1))
+    other = msgspec.structs.replace(JOB, name="other")
+    recording.add(1, msgspec.structs.replace(spec(1, version=1), job=other), chain=chain)
+    assert [story.job for story in stories(recording.entries)] == [JOB.key, other.key]
+
+
+def test_a_dead_letter_is_told_until_its_story_has_ended() -> None:
+    recording = Recording()
+    chain = recording.add(0, request(1, 5))
+    id = recording.entries[0].record.message.message_id or ""
+    [story] = stories(recording.entries, dead={id: "it is dead"})
+    assert (story.outcome, story.note) == (Outcome.DEAD, "it is dead")
+    [story] = stories(recording.entries, dead={"another": "it is dead"})
+    assert story.outcome is Outcome.UNDER_WAY
+    recording.add(9, spec(5, version=2), chain=chain)
+    recording.add(20, status(5, version=2))
+    [story] = stories(recording.entries, dead={id: "it is dead"})
+    assert story.outcome is Outcome.DONE
+
+
+def test_an_unreadable_message_about_a_job_is_a_hop() -> None:
+    recording = Recording()
+    recording.add(0, request(1, 5))
+    wire = recording.entries[0].record.message
+    spoiled = msgspec.structs.replace(recording.entries[0].record, message=msgspec.structs.replace(wire, body=b"{"))
+    story = only([Entry.from_record(spoiled)])
+    [hop] = story.hops
+    assert (story.title, hop.direction, hop.text[:9]) == ("scale-request", None, "malformed")
+
+
+def test_clocks_that_differ_are_told() -> None:
+    recording = Recording()
+    chain = recording.add(5000, request(1, 5))
+    recording.add(100, spec(5, version=2), chain=chain)
+    recording.add(5200, Applied(job=JOB, workload="w", spec_version=2), chain=chain)
+    story = only(recording.entries)
+    assert [hop.type for hop in story.hops] == ["scale-request", "workload-spec", "applied"]
+    assert story.clocks_apart == timedelta(milliseconds=4900)
+    assert story.took == timedelta(milliseconds=200)
+    html = page(title="t", note="n", stories=[story], sizes={})
+    assert "differ by at least 4.90 s" in html
+    assert "width:-" not in html
 
 
 def test_sizes_tell_what_was_wanted_granted_and_ready_when() -> None:

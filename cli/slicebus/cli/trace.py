@@ -1,0 +1,146 @@
+"""`slicebus trace`: how each change of a job went, hop by hop."""
+
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from slicebus.bus.factory import connect
+from slicebus.bus.letters import DeadLetter, Wanted
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.recorded import STREAM, Cluster, Since, Span, Until, entries, run
+from slicebus.cli.settling import survey
+from slicebus.journal.entry import Entry, matching
+from slicebus.journal.steps import Step, Steps, Taken
+from slicebus.journal.timeline import Story, sizes, stories
+from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
+
+_NEAREST = 3
+
+
+class Found(msgspec.Struct):
+    """What a recording has of the jobs that are asked for."""
+
+    messages: list[Entry] = []
+    told: list[Step | Taken] = []
+    others: set[str] = set()
+    """Jobs that are not asked for."""
+    dead: dict[str, str] = {}
+    """Why a message lies in the dead-letter queue, by its id."""
+
+    @property
+    def jobs(self) -> list[str]:
+        """Those that are asked for, by `Kind/namespace/name`."""
+        subjects = {entry.subject for entry in self.messages}
+        return sorted(subjects | {each.job for each in self.told if isinstance(each, Step)})
+
+    def stories(self) -> list[Story]:
+        """What became of them."""
+        return stories(self.messages, self.told, dead=self.dead)
+
+
+def trace(
+    job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
+    amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
+    source: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="An exported file instead of a broker.")
+    ] = STREAM,
+    cluster: Cluster = None,
+    since: Since = None,
+    until: Until = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else, instead of printing.")
+    ] = None,
+) -> None:
+    """Show how each change of a job went: every message and every step, and when. Exit status 1 for an unknown job."""
+    run(_trace(job, amqp_url, source, cluster, Span.of(since, until), html))
+
+
+async def _trace(
+    job: str, amqp_url: str | None, source: str, cluster: str | None, span: Span, html: Path | None
+) -> None:
+    found = await find(job, source, span, amqp_url=amqp_url)
+    if not found.jobs:
+        _unknown(job, found.others)
+    told = [story for story in found.stories() if cluster in (None, story.cluster)]
+    if html is not None:
+        _write(html, job, source, told, found.messages)
+        return
+    from slicebus.cli.tracing import tell
+
+    tell(told)
+    if not told:
+        typer.echo(f"nothing of it on {cluster}", err=True)
+
+
+async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Found:
+    """Everything about a job, in one pass: of what is not asked for the names are kept. Of a broker the dead letters
+    are looked at too."""
+    found, wanted = Found(), matching(job=job)
+    steps = Steps()
+    within = matching(until=span.until, decisions=True)
+    async with aclosing(entries(source, span, within, amqp_url=amqp_url, decisions=True)) as read:
+        async for entry in read:
+            for each in steps.feed(entry):
+                if span.since is not None and each.at < span.since:
+                    continue
+                if _is_asked_for(each.job, job):
+                    found.told.append(each)
+                elif isinstance(each, Step):
+                    found.others.add(each.job)
+            if entry.subject and wanted(entry):
+                found.messages.append(entry)
+            elif entry.subject:
+                found.others.add(entry.subject)
+    if source == STREAM and amqp_url and found.jobs:
+        found.dead = await _dead(amqp_url, found.jobs)
+    return found
+
+
+def _is_asked_for(key: str, job: str) -> bool:
+    return key == job or key.endswith(f"/{job}")
+
+
+async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
+    """Why messages about these jobs lie in the dead-letter queue now."""
+    subjects = set(jobs)
+    bus = await connect(amqp_url, name="slicebus trace", settings=BusSettings(connect_s=5.0))
+    try:
+        letters = (await survey(bus, Wanted(), lambda: datetime.now(UTC))).letters
+    except (ForbiddenError, NotFoundError) as error:
+        typer.echo(f"dead letters are not looked at: {error}", err=True)
+        return {}
+    finally:
+        await bus.aclose()
+    return {letter.id: _why(letter) for letter in letters if letter.subject in subjects}
+
+
+def _why(letter: DeadLetter) -> str:
+    return f"{letter.type} is dead: {letter.reason}: {letter.detail}"
+
+
+def _unknown(job: str, others: set[str]) -> None:
+    """Say which names there are that look like it, and end with status 1."""
+    by_name = {key: key for key in others} | {key.rpartition("/")[2]: key for key in others}
+    near = difflib.get_close_matches(job, by_name, n=_NEAREST, cutoff=0.5)
+    hint = f"; did you mean {', '.join(sorted({by_name[name] for name in near}))}?" if near else ""
+    typer.secho(f"slicebus: nothing is recorded of a job {job}{hint}", err=True, fg=typer.colors.RED)
+    raise typer.Exit(1)
+
+
+def _write(path: Path, job: str, source: str, told: Sequence[Story], messages: Sequence[Entry]) -> None:
+    from slicebus.journal.page import page
+
+    where = "the journal of a broker" if source == STREAM else Path(source).name
+    note = f"Recorded by slicebus, read from {where} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    try:
+        path.write_text(page(title=f"Trace of {job}", note=note, stories=told, sizes=sizes(messages)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror or error}") from error
+    sys.stderr.write(f"{path}: {len(told)} changes\n")

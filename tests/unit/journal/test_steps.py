@@ -1,0 +1,337 @@
+"""What recorded decisions tell of jobs, and where it belongs in their stories."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from msgspec import Raw
+
+from slicebus.bus.contract import Record as StreamRecord
+from slicebus.cli.recorded import records_of_file
+from slicebus.journal.entry import Entry
+from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
+from slicebus.journal.steps import Step, Steps, Taken
+from slicebus.journal.timeline import STEP, Outcome, stories
+from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
+from slicebus.slices import kueue
+from unit.journal.records import BEGAN, JOB, entry
+
+MANAGER, EAST = Source("manager", "", 1), Source("agent", "east", 1)
+REF = msgspec.to_builtins(JOB)
+KEY = {"kind": JOB.kind, "namespace": JOB.namespace, "name": JOB.name}
+NOW = "2026-01-31T12:00:00Z"
+WORKLOADS = "workloads.kueue.x-k8s.io"
+TARGET = "Workload team/slice-2 u@7"
+
+
+def batch(source: Source, *records: Record, number: int = 0) -> Entry:
+    message = encode_batch(source, number, list(map(encode_record, records)), user="manager", at=BEGAN)
+    return Entry.from_record(StreamRecord(offset=100 + number, message=message, timestamp=None))
+
+
+def decided(*commands: dict[str, Any], at_s: float = 0.0, failed: Failure | None = None, **given: Any) -> Decided:
+    at = (BEGAN + timedelta(seconds=at_s)).timestamp()
+    return Decided(
+        what="any", at=at, given=Raw(orjson.dumps(given)), outcome=Raw(orjson.dumps(commands)), failed=failed
+    )
+
+
+def create(name: str, count: int, *, replaces: str = "", owned: bool = True) -> dict[str, Any]:
+    owner = {"kind": "Job", "name": JOB.name}
+    metadata = {"name": name, "namespace": JOB.namespace, "ownerReferences": [owner] if owned else []}
+    metadata["annotations"] = {kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}
+    manifest = {"kind": "Workload", "metadata": metadata, "spec": {"podSets": [{"name": "main", "count": count}]}}
+    return {"do": "create", "of": WORKLOADS, "manifest": manifest}
+
+
+def conditions(*found: tuple[str, str, str, str]) -> dict[str, Any]:
+    said = [{"type": t, "status": s, "reason": r, "message": m, "lastTransitionTime": NOW} for t, s, r, m in found]
+    return {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": {"conditions": said}}}
+
+
+def on_job(body: dict[str, Any]) -> dict[str, Any]:
+    return {"do": "patch", "of": "jobs.batch", "target": "Job team/train u@7", "body": body}
+
+
+def wish(**mark: Any) -> dict[str, Any]:
+    mark = {"worker_uid": "carrier", "worker_generation": 2} | mark
+    return on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: orjson.dumps(mark).decode()}}})
+
+
+UNGATE = {"do": "patch", "of": "pods", "target": "Pod team/a u@1", "body": [{"op": "remove"}]}
+ADMITTED = {
+    "admission": {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "count": 5}]},
+    "clusterName": "east",
+    "conditions": [],
+}
+TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
+    "a slice": (MANAGER, create("slice-2", 5), "makes slice slice-2: main=5"),
+    "the next": (
+        MANAGER,
+        create("slice-2", 5, replaces="slice-1"),
+        "makes slice slice-2: main=5, to replace slice-1",
+    ),
+    "a copy": (EAST, create("slice-2", 5), "creates the Workload slice-2"),
+    "admission": (
+        MANAGER,
+        {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}},
+        "admits slice slice-2 by ClusterQueue batch on east: main=5",
+    ),
+    "waiting": (
+        MANAGER,
+        conditions(("QuotaReserved", "False", "Pending", "3 more needed")),
+        "slice slice-2 waits: 3 more needed",
+    ),
+    "the end": (
+        MANAGER,
+        conditions(("Finished", "True", "WorkloadSliceReplaced", "by another")),
+        "slice slice-2 finished: WorkloadSliceReplaced",
+    ),
+    "a change in place": (
+        MANAGER,
+        {
+            "do": "patch",
+            "of": WORKLOADS,
+            "target": TARGET,
+            "body": {"spec": {"podSets": [{"name": "main", "count": 3}]}},
+        },
+        "changes slice slice-2 to main=3",
+    ),
+    "a wish": (EAST, wish(wanted={"main": 5}, confirmed=False), "notes the wish main=5"),
+    "a wish at the manager": (MANAGER, wish(counts={"main": 5}), "notes the wish main=5"),
+    "a job": (
+        EAST,
+        {
+            "do": "create",
+            "of": "jobs.batch",
+            "manifest": {"kind": "Job", "metadata": {"name": "train", "annotations": {kueue.PREBUILT_NAME: "slice-1"}}},
+        },
+        "creates the Job, on slice slice-1",
+    ),
+    "another slice": (
+        EAST,
+        on_job({"metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", kueue.GRANTED_ANNOTATION: '{"main":5}'}}}),
+        "puts the job on slice slice-2, granted main=5",
+    ),
+    "suspension": (
+        EAST,
+        on_job(
+            {
+                "metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", kueue.GRANTED_ANNOTATION: "{}"}},
+                "spec": {"suspend": True},
+            }
+        ),
+        "suspends the job, granted nothing",
+    ),
+    "a pod": (EAST, UNGATE, "ungates 1 pod"),
+    "deletion": (EAST, {"do": "remove", "of": "jobs.batch", "target": "Job team/train u@7"}, "deletes the Job train"),
+}
+QUIET: dict[str, tuple[Source, dict[str, Any]]] = {
+    "a message": (MANAGER, {"do": "publish", "to": "east", "type": "delete", "message": {}}),
+    "an Event": (MANAGER, {"do": "emit", "regarding": "Job team/train u@7", "reason": "R", "note": "n"}),
+    "a confirmed wish": (EAST, wish(wanted={"main": 5}, confirmed=True)),
+    "a mirrored condition": (EAST, conditions(("QuotaReserved", "False", "Pending", "no"))),
+    "a condition of no interest": (MANAGER, conditions(("PodsReady", "True", "Started", "yes"))),
+    "a status": (MANAGER, on_job({"status": {"ready": 1}})),
+    "a mark that nobody can read": (EAST, on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: "{"}}})),
+    "another label": (EAST, on_job({"metadata": {"labels": {"a": "b"}}})),
+}
+
+
+def steps_of(*batches: Entry) -> list[Step]:
+    steps = Steps()
+    return [each for found in batches for each in steps.feed(found) if isinstance(each, Step)]
+
+
+@pytest.mark.parametrize(("source", "command", "text"), TOLD.values(), ids=TOLD.keys())
+def test_a_write_is_told(source: Source, command: dict[str, Any], text: str) -> None:
+    [step] = steps_of(batch(source, decided(command, key=KEY, now=NOW, at_s=1.5)))
+    assert (step.text, step.job, step.at) == (text, JOB.key, BEGAN + timedelta(seconds=1.5))
+
+
+@pytest.mark.parametrize(("source", "command"), QUIET.values(), ids=QUIET.keys())
+def test_what_only_keeps_books_is_not(source: Source, command: dict[str, Any]) -> None:
+    assert steps_of(batch(source, decided(command, key=KEY, now=NOW))) == []
+
+
+def test_a_slice_leads_to_its_job() -> None:
+    manifest = create("slice-2", 5)["manifest"]
+    waits = conditions(("QuotaReserved", "False", "Pending", "no quota"))
+    verdict = decided(waits, decision={"key": "team/slice-2"}, now=NOW)
+    unknown = decided(waits, decision={"key": "team/other"}, now=NOW)
+    [step] = steps_of(batch(MANAGER, Put(of=WORKLOADS, object=manifest), unknown, verdict))
+    assert (step.job, step.slice, step.waits) == (JOB.key, "slice-2", "no quota")
+
+
+def test_what_was_said_before_is_not_said_again() -> None:
+    first, other = (conditions(("QuotaReserved", "False", "Pending", text)) for text in ("3 more", "2 more"))
+    found = steps_of(batch(MANAGER, *(decided(each, job=REF, now=NOW) for each in (first, first, other))))
+    assert [step.waits for step in found] == ["3 more", "2 more"]
+    old = decided(first, job=REF, now="2026-01-31T13:00:00Z")
+    assert steps_of(batch(MANAGER, old)) == [], "it was so before the recording"
+    twice = batch(MANAGER, decided(create("slice-2", 5), job=REF, now=NOW))
+    assert len(steps_of(twice, twice)) == 1, "published twice"
+
+
+# --- in stories -----------------------------------------------------------------------------------------------------
+
+REQUEST = ScaleRequest(
+    job=JOB,
+    workload="slice-1",
+    worker_uid="carrier",
+    worker_generation=2,
+    granted={"main": 1},
+    wanted={"main": 5},
+    why="parallelism changed",
+)
+SPEC = WorkloadSpec(
+    job=JOB, spec_version=2, workload={"metadata": {"name": "slice-2"}}, manifest={}, granted={"main": 5}
+)
+
+
+def received(message: Entry, *, at_s: float, number: int = 1, problem: str = "") -> Received:
+    at = (BEGAN + timedelta(seconds=at_s)).timestamp()
+    return Received.of(message.record.message, number=number, at=at, problem=problem)
+
+
+def hops(entries: Sequence[Entry]) -> list[str]:
+    [story] = stories(entries)
+    return [hop.text if hop.type == STEP else hop.type for hop in story.hops]
+
+
+def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
+    """The manager's clock goes before the agent's by so much."""
+    asked = entry(REQUEST, offset=1, at_s=1.0)
+    spec = entry(SPEC, offset=2, at_s=1.3 + manager_s, chain=asked.correlation_id)
+    done = entry(Applied(job=JOB, workload="slice-2", spec_version=2), offset=3, at_s=1.6, chain=asked.correlation_id)
+    manager = batch(
+        MANAGER,
+        received(asked, at_s=1.1 + manager_s),
+        decided(wish(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
+        decided(create("slice-2", 5), job=REF, now=NOW, at_s=1.2 + manager_s),
+    )
+    east = batch(
+        EAST,
+        decided(wish(wanted={"main": 5}, confirmed=False), key=KEY, at_s=0.9),
+        received(spec, at_s=1.4),
+        decided(create("slice-2", 5, owned=False), incoming=1, at_s=1.5),
+        decided(UNGATE, UNGATE, key=KEY, at_s=1.7),
+    )
+    return [asked, spec, done, manager, east]
+
+
+IN_ORDER = [
+    "notes the wish main=5",
+    "scale-request",
+    "notes the wish main=5",
+    "makes slice slice-2: main=5",
+    "workload-spec",
+    "creates the Workload slice-2",
+    "applied",
+    "ungates 2 pods",
+]
+
+
+@pytest.mark.parametrize("manager_s", [0.0, 60.0, -60.0], ids=["one time", "manager before", "manager behind"])
+def test_steps_stand_where_they_were_taken_whatever_the_clocks_say(manager_s: float) -> None:
+    entries = a_resize(manager_s=manager_s)
+    assert hops(entries) == IN_ORDER
+    [story] = stories(entries)
+    assert (story.clocks_apart > timedelta(seconds=59)) is bool(manager_s)
+
+
+def test_a_first_slice_that_waits_is_a_story_without_a_message() -> None:
+    waits = conditions(("QuotaReserved", "False", "Pending", "3 more needed"))
+    records = [decided(command, job=REF, now=NOW, at_s=1) for command in (create("slice-2", 5), waits)]
+    [story] = stories([batch(MANAGER, *records)])
+    assert (story.job, story.title, story.outcome) == (JOB.key, "wants main=5", Outcome.WAITS)
+    assert story.note == "3 more needed"
+    admits = {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}}
+    [story] = stories([batch(MANAGER, *records, decided(admits, job=REF, now=NOW, at_s=2))])
+    assert (story.outcome, story.waited_for) == (Outcome.UNDER_WAY, "")
+
+
+def test_a_slice_that_a_message_names_begins_its_story() -> None:
+    spec = entry(SPEC, offset=1, at_s=2)
+    made = decided(create("slice-2", 5), job=REF, now=NOW, at_s=1)
+    assert hops([batch(MANAGER, made), spec]) == ["makes slice slice-2: main=5", "workload-spec"]
+
+
+def test_what_the_manager_has_decided_counts_before_what_it_has_said() -> None:
+    asked = entry(REQUEST, offset=1)
+    said = Pending(
+        job=JOB,
+        workload="slice-2",
+        worker_uid="carrier",
+        worker_generation=2,
+        wanted={"main": 5},
+        reason="Pending",
+        message="3 more needed",
+        since=NOW,
+    )
+    pending = entry(said, offset=2, at_s=1, chain=asked.correlation_id)
+    [story] = stories([asked, pending])
+    assert story.outcome is Outcome.WAITS
+    admits = {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}}
+    [story] = stories([asked, pending, batch(MANAGER, decided(admits, job=REF, now=NOW, at_s=2))])
+    assert story.outcome is Outcome.UNDER_WAY
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+def test_a_message_that_was_dead_lettered_says_why(decoded: bool) -> None:
+    asked = entry(REQUEST, offset=1)
+    error = Failure(error="ProtocolError", text="fenced-epoch: epoch 1")
+    refused = batch(
+        MANAGER,
+        received(asked, at_s=1, problem="" if decoded else error.text),
+        *([decided(incoming=1, failed=error, at_s=1)] if decoded else []),
+    )
+    [story] = stories([asked, refused])
+    assert (story.outcome, story.note) == (Outcome.DEAD, "fenced-epoch: epoch 1")
+    assert story.hops[-1].text == "dead-letters the scale-request: fenced-epoch: epoch 1"
+    answered = entry(SPEC, offset=3, at_s=3, chain=asked.correlation_id)
+    [story] = stories([asked, refused, answered])
+    assert story.outcome is Outcome.UNDER_WAY, "it was requeued, or sent again"
+
+
+def test_a_conflict_is_no_dead_letter() -> None:
+    asked = entry(REQUEST, offset=1)
+    conflict = Failure(error="ConflictError", text="changed")
+    [story] = stories([asked, batch(MANAGER, received(asked, at_s=1), decided(incoming=1, failed=conflict, at_s=1))])
+    assert story.outcome is Outcome.UNDER_WAY
+
+
+def test_who_took_which_message_when_is_told_too() -> None:
+    asked = entry(REQUEST, offset=1)
+    [taken] = list(Steps().feed(batch(MANAGER, received(asked, at_s=2))))
+    assert taken == Taken(MANAGER, BEGAN + timedelta(seconds=2), JOB.key, asked.record.message.message_id or "")
+    other = Steps(lambda job: False)
+    assert list(other.feed(batch(MANAGER, received(asked, at_s=2)))) == []
+
+
+def test_what_is_no_batch_tells_nothing() -> None:
+    steps = Steps()
+    assert list(steps.feed(entry(REQUEST))) == []
+    broken = batch(MANAGER)
+    wire = msgspec.structs.replace(broken.record.message, body=b"{")
+    assert list(steps.feed(Entry.from_record(msgspec.structs.replace(broken.record, message=wire)))) == []
+
+
+def test_a_recorded_life_has_every_hop() -> None:
+    file = Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz"
+    entries = [Entry.from_record(record) for record in records_of_file(str(file))]
+    assert any(isinstance(e.received.message, Status) for e in entries if e.received)
+    told = stories(entries)
+    [grown] = [story for story in told if story.title == "resize main 1 -> 3"]
+    assert grown.outcome is Outcome.DONE
+    words = [hop.type if hop.type != STEP else f"{hop.by} {hop.text.split()[0]}" for hop in grown.hops]
+    expected = ["east notes", "scale-request", "manager notes", "manager makes", "manager admits", "workload-spec"]
+    expected += ["east puts", "applied", "status"]
+    assert [word for word in words if word in expected] == expected
+    assert "ungates 2 pods" in [hop.text for hop in grown.hops]
+    assert [hop.type for hop in told[-1].hops if hop.type != STEP] == ["delete", "applied"]
+    assert told[-1].outcome is Outcome.DONE
