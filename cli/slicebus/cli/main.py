@@ -11,6 +11,7 @@ from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
 from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
+from slicebus.cli.redrive import command as redrive
 from slicebus.cli.replay import replay
 from slicebus.cli.trace import trace
 from slicebus.proto.errors import SlicebusError
@@ -26,6 +27,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(trace)
 app.command()(replay)
+app.command("redrive")(redrive)
 app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")
 app.add_typer(dead, name="dead")

@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
-from slicebus.bus.letters import Choice, DeadLetter, Wanted, choose, requeue
+from slicebus.bus.letters import Choice, DeadLetter, Requeue, Wanted, choose, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError
 from slicebus.proto.topology import DEAD
@@ -68,25 +68,36 @@ async def settle(bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run:
         yield Outcome(letter, False, "it is no longer there")
 
 
-class Requeuer:
-    """Publishes dead letters to where they came from, as the bus' user: the manager's."""
+class Publisher:
+    """Publishes messages once more, as the bus' user: the manager's."""
 
-    def __init__(self, bus: Bus, *, agents: Mapping[str, str], dry_run: bool) -> None:
+    def __init__(self, bus: Bus, *, dry_run: bool) -> None:
         self._bus = bus
-        self._agents = agents
         self._dry_run = dry_run
         self._there: set[str] = set()
 
-    async def __call__(self, message: WireMessage) -> str:
+    async def __call__(self, back: Requeue) -> str:
         """Return when the broker has confirmed it. Raises NotFoundError when its queue is gone: the journal alone
         would take it, which is a confirm too."""
-        back = requeue(message, manager=self._bus.user, agents=self._agents)
         if back.queue not in self._there:
             await self._bus.depth(back.queue)
             self._there.add(back.queue)
         if not self._dry_run:
             await self._bus.publish(back.exchange, back.message)
         return f"to {back.queue}"
+
+
+class Requeuer:
+    """Publishes dead letters to where they came from."""
+
+    def __init__(self, bus: Bus, *, agents: Mapping[str, str], dry_run: bool) -> None:
+        self._bus = bus
+        self._agents = agents
+        self._publish = Publisher(bus, dry_run=dry_run)
+
+    async def __call__(self, message: WireMessage) -> str:
+        """Return when the broker has confirmed it. Raises InvalidError and NotFoundError."""
+        return await self._publish(requeue(message, manager=self._bus.user, agents=self._agents))
 
 
 async def discard(message: WireMessage) -> str:

@@ -1,4 +1,4 @@
-"""Dead letters as values: what is told of one, which are asked for, and what a requeue publishes. Pure."""
+"""Dead letters as values: what is told of one, which are asked for, and what publishes a message again. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +124,7 @@ def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choi
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """A message that goes back to where it came from."""
+    """A message that goes once more to where it came from."""
 
     exchange: str
     queue: str
@@ -141,7 +141,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     InvalidError, which says why, for one that would not reach that queue, or whose sender nobody has verified.
     """
     letter = DeadLetter.from_message(message)
-    direction, queue = _destination(letter)
+    direction, queue = _destination(letter.cluster, letter.type)
     if letter.queue != queue:
         raise InvalidError(f"it lay in queue {letter.queue!r}, but a {letter.type} of {letter.cluster} goes to {queue}")
     first = sender(message, trusted=manager)
@@ -150,22 +150,40 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     elif USER_HEADER in message.headers and letter.by != manager:
         # Put there by another account of the manager's, or by somebody who would like to be one.
         raise InvalidError(f"it was dead-lettered by {letter.by!r}, not by this user {manager!r}, the manager's")
+    return _from(first, Requeue(exchange_of(direction), queue, message), manager=manager)
+
+
+def again(message: WireMessage, *, manager: str) -> Requeue:
+    """What publishes a recorded message once more, as the manager's user: under its id, with its first sender, whom
+    the broker had verified when it was recorded. Raises InvalidError where nobody would believe it."""
+    cluster, _, type = message.routing_key.partition(".")
+    direction, queue = _destination(cluster, type)
+    first = sender(message, trusted=manager)
+    if direction is Direction.DOWN and first and first != manager:
+        raise InvalidError(f"an order from {first!r}, not from the manager {manager!r}")
+    if direction is Direction.UP and first == manager:
+        raise InvalidError(f"the manager's user {manager!r} sent it, who speaks for no cluster")
+    return _from(first, Requeue(exchange_of(direction), queue, message), manager=manager)
+
+
+def _from(first: str | None, back: Requeue, *, manager: str) -> Requeue:
+    """The message as the manager's user publishes it for its first sender."""
     if not first:
         raise InvalidError("the broker has verified no sender")
-    plain = without_death(message)
+    plain = without_death(back.message)
     headers = {name: value for name, value in plain.headers.items() if name != USER_HEADER}
     if first != manager:
         headers[USER_HEADER] = first
-    return Requeue(exchange_of(direction), queue, msgspec.structs.replace(plain, headers=headers, user_id=manager))
+    return msgspec.structs.replace(back, message=msgspec.structs.replace(plain, headers=headers, user_id=manager))
 
 
-def _destination(letter: DeadLetter) -> tuple[Direction, str]:
-    known = MESSAGES.get(letter.type)
+def _destination(cluster: str, type: str) -> tuple[Direction, str]:
+    known = MESSAGES.get(type)
     if known is None:
-        raise InvalidError(f"no queue takes the type {letter.type!r}")
+        raise InvalidError(f"no queue takes the type {type!r}")
     if known.direction is Direction.UP:
         return known.direction, manager_queue(known.lane)
-    return known.direction, agent_queue(ClusterName(letter.cluster), known.lane)
+    return known.direction, agent_queue(ClusterName(cluster), known.lane)
 
 
 def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, agent: str) -> str:

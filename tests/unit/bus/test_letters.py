@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.dead import TIME_HEADER, USER_HEADER
-from slicebus.bus.letters import DeadLetter, Wanted, choose, requeue
+from slicebus.bus.letters import DeadLetter, Wanted, again, choose, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from unit.bus.letters import DOWN_QUEUE, NOON, UP_QUEUE, dead, given_up, letter, wire
@@ -142,3 +142,41 @@ def test_another_account_of_the_manager_cannot_requeue_its_copies() -> None:
 
 def test_queues_are_those_of_the_topology() -> None:
     assert requeue(dead(), manager="manager", agents={}).queue == UP_QUEUE
+
+
+@pytest.mark.parametrize(
+    ("message", "exchange", "queue", "first"),
+    [
+        pytest.param(wire(), "slicebus.up", UP_QUEUE, "east", id="an agent's"),
+        pytest.param(
+            wire(slicebus_user_id="west"), "slicebus.up", UP_QUEUE, "east", id="the sender wrote another name"
+        ),
+        pytest.param(
+            wire(user="manager", slicebus_user_id="east"), "slicebus.up", UP_QUEUE, "east", id="redriven before"
+        ),
+        pytest.param(ORDER, "slicebus.down", DOWN_QUEUE, None, id="an order"),
+    ],
+)
+def test_a_recorded_message_is_published_again_for_its_sender(
+    message: WireMessage, exchange: str, queue: str, first: str | None
+) -> None:
+    once_more = again(message, manager="manager")
+    assert (once_more.exchange, once_more.queue) == (exchange, queue)
+    assert (once_more.message.user_id, once_more.message.headers.get(USER_HEADER)) == ("manager", first)
+    same = ("routing_key", "body", "message_id", "correlation_id", "type", "content_type", "persistent")
+    assert all(getattr(once_more.message, name) == getattr(message, name) for name in same)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        pytest.param(wire(user=None), "verified no sender", id="no user"),
+        pytest.param(wire("east.workload-spec", user=None), "verified no sender", id="an order of nobody"),
+        pytest.param(wire("east.workload-spec", user="west"), "an order from 'west'", id="an order of an agent"),
+        pytest.param(wire(user="manager"), "speaks for no cluster", id="the manager as an agent"),
+        pytest.param(wire("east.bogus"), "no queue takes", id="a type that no queue takes"),
+    ],
+)
+def test_a_recorded_message_that_nobody_would_believe_is_not(message: WireMessage, why: str) -> None:
+    with pytest.raises(InvalidError, match=why):
+        again(message, manager="manager")

@@ -1,0 +1,148 @@
+"""`slicebus redrive`: recorded messages, published to the live bus once more."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.letters import Requeue
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.letters import printable
+from slicebus.cli.recorded import (
+    STREAM,
+    Cluster,
+    Correlation,
+    Job,
+    Source,
+    Span,
+    Type,
+    Until,
+    entries,
+    run,
+)
+from slicebus.cli.recorded import Since as FromThen
+from slicebus.cli.settling import Publisher
+from slicebus.journal.entry import Entry, Filter, matching
+from slicebus.journal.redrive import Left, Since, redrive
+from slicebus.proto.errors import ConfigurationError, NotFoundError
+
+_OFFSETS = re.compile(r"(\d+)?(-)?(\d+)?")
+
+
+def command(
+    source: Source,
+    amqp_url: Annotated[
+        str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The live broker, as the manager's user.")
+    ],
+    cluster: Cluster = None,
+    job: Job = None,
+    type: Type = None,
+    correlation: Correlation = None,
+    since: FromThen = None,
+    until: Until = None,
+    offsets: Annotated[
+        str | None, typer.Option(metavar="FROM-TO", help="Only these offsets of the journal: 17, 17-40, 17-.")
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Everything: needed where nothing else is said.")] = False,
+    go: Annotated[bool, typer.Option("--go", help="Publish. Without it, only say what would be.")] = False,
+) -> None:
+    """Publish recorded messages again, under their ids and for their senders. Without --go only says what would be.
+
+    Safe to repeat: who has had a message takes it as one that came twice. What is not the newest word on its job, and
+    what only said how things stood, is left. Exit status 1 when something could not be published.
+    """
+    chosen = (cluster, job, type, correlation, since, until, offsets)
+    if not all and not any(chosen):
+        options = "--cluster, --job, --type, --correlation, --since, --until, --offsets"
+        raise typer.BadParameter(f"say which: {options}, or --all")
+    span = Span.of(since, until)
+    by_content = matching(cluster=cluster, job=job, type=type, correlation=correlation, until=span.until)
+    within = offset_range(offsets) if offsets else None
+
+    def wanted(entry: Entry) -> bool:
+        return (within is None or entry.offset in within) and by_content(entry)
+
+    run(_redrive(source, span, wanted, amqp_url, go=go))
+
+
+async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], Since]:
+    """The messages that are asked for, each once, and what the live journal has since the first of them."""
+    since, found = Since(), []
+    if source != STREAM:
+        async with aclosing(entries(source, span, wanted, amqp_url=None)) as read:
+            found = [entry async for entry in read]
+        moments = [entry.published for entry in found if entry.published]
+        if not moments:
+            return found, since
+        span = Span(since=min(moments))
+    async with aclosing(entries(STREAM, Span(since=span.since), lambda entry: True, amqp_url=amqp_url)) as read:
+        async for entry in read:
+            since.see(entry)
+            if source == STREAM and wanted(entry):
+                found.append(entry)
+    return _each_once(found), since
+
+
+def offset_range(text: str) -> range:
+    """`17`, `17-40`, `17-` or `-40`, with both ends. Raises ConfigurationError."""
+    match = _OFFSETS.fullmatch(text)
+    if match is None or not (match[1] or match[3]):
+        raise ConfigurationError(f"--offsets {text}: use 17, 17-40, 17- or -40")
+    first = int(match[1] or 0)
+    last = int(match[3]) if match[3] else first if not match[2] else 2**62
+    return range(first, last + 1)
+
+
+def _each_once(found: Sequence[Entry]) -> list[Entry]:
+    """A message that was redriven before is in the journal twice."""
+    first: dict[str, Entry] = {}
+    for entry in found:
+        first.setdefault(entry.record.message.message_id or f"offset {entry.offset}", entry)
+    return list(first.values())
+
+
+async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go: bool) -> None:
+    async with _bus(amqp_url) as bus:
+        found, since = await select(source, span, wanted, amqp_url=amqp_url)
+        fine = await publish(bus, found, since, go=go)
+    if not found:
+        typer.echo("no such message is recorded", err=True)
+    if not fine:
+        raise typer.Exit(1)
+
+
+async def publish(bus: Bus, found: Sequence[Entry], since: Since, *, go: bool) -> bool:
+    """Publish what may be, in its order, and say so; whether nothing failed."""
+    publisher, fine = Publisher(bus, dry_run=not go), True
+    of_a_moment: Counter[tuple[str, str]] = Counter()
+    for entry in found:
+        decided = redrive(entry, since, manager=bus.user)
+        if isinstance(decided, Left) and decided.of_a_moment:
+            of_a_moment[entry.type, decided.why] += 1
+            continue
+        said, why = "redrive" if go else "would redrive", ""
+        if isinstance(decided, Requeue):
+            try:
+                why = await publisher(decided)
+            except NotFoundError as error:
+                said, why, fine = "failed", str(error), False
+        else:
+            said, why = "left", decided.why
+        typer.echo(printable(f"{said} {entry.offset} {entry.cluster}.{entry.type} {entry.subject}: {why}"))
+    for (type, why), count in sorted(of_a_moment.items()):
+        typer.echo(f"left {count} {type}: of a moment that is past, {why}")
+    return fine
+
+
+@asynccontextmanager
+async def _bus(amqp_url: str) -> AsyncIterator[Bus]:
+    bus = await connect(amqp_url, name="slicebus redrive", settings=BusSettings(connect_s=5.0))
+    try:
+        yield bus
+    finally:
+        await bus.aclose()

@@ -1,0 +1,120 @@
+"""Which recorded messages may be published again, and why others may not. Pure.
+
+A message that says how things stood at a moment would be believed as if that were now; one that was overtaken would do
+nothing at best, and once its tombstone has expired a spec would bring back a job that has ended. So only the newest
+word on each job goes out again: the receiver has it, and takes it as a message that came twice, or it does not, and
+that is what a redrive is for.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from slicebus.bus.letters import Requeue, again
+from slicebus.journal.entry import Entry
+from slicebus.journal.redaction import MARK
+from slicebus.proto.errors import InvalidError
+from slicebus.proto.messages import (
+    Direction,
+    Heartbeat,
+    Hello,
+    Inventory,
+    JobRef,
+    Message,
+    Pending,
+    Resync,
+    ScaleRequest,
+    Status,
+)
+
+_OF_A_MOMENT: dict[type[Message], str] = {
+    Hello: "an agent says it when it starts",
+    Heartbeat: "an agent says it every few seconds",
+    Status: "the manager asks for one that differs",
+    Inventory: "an agent says it when it is asked",
+    Pending: "the manager says it when it changes",
+    Resync: "the manager says it when it starts",
+}
+"""Types that no version orders, and how what they say comes by itself."""
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A message that is not published again."""
+
+    why: str
+    of_a_moment: bool = False
+
+
+class Since:
+    """What the journal of the live broker has since the first message that may be published again."""
+
+    def __init__(self) -> None:
+        self._first: datetime | None = None
+        self._seen: set[str] = set()
+        self._epochs: dict[str, int] = {}
+        self._versions: dict[JobRef, tuple[int, int]] = {}
+        self._requests: dict[JobRef, tuple[datetime, int, str, int]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Take an entry of it."""
+        published, received = entry.published, entry.received
+        if published is not None and self._first is None:
+            self._first = published
+        if received is None or published is None:
+            return
+        envelope, message = received.envelope, received.message
+        self._seen.add(envelope.id)
+        if message.direction is Direction.UP:
+            self._epochs[envelope.cluster] = max(envelope.epoch, self._epochs.get(envelope.cluster, 0))
+        job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
+        if isinstance(message, ScaleRequest):
+            at = published, entry.offset, message.worker_uid, message.worker_generation
+            self._requests[message.job] = max(at, self._requests.get(message.job, at))
+        elif isinstance(job, JobRef) and isinstance(version, int):
+            found = version, entry.offset
+            self._versions[job] = max(found, self._versions.get(job, found))
+
+    def why_not(self, entry: Entry, message: Message) -> str:
+        """Why a message is not the newest word any more; empty where it is."""
+        assert entry.received is not None
+        envelope = entry.received.envelope
+        if not self._covers(entry):
+            return "the broker's journal does not go back so far: what came after it is not known"
+        epoch = self._epochs.get(envelope.cluster, envelope.epoch)
+        if message.direction is Direction.UP and envelope.epoch < epoch:
+            return f"epoch {envelope.epoch} of {envelope.cluster} has ended, {epoch} speaks now"
+        job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
+        if isinstance(message, ScaleRequest):
+            _, offset, *newest = self._requests.get(message.job, (None, -1, *_key(message)))
+            return "" if newest == _key(message) else f"overtaken by another request, offset {offset}"
+        if isinstance(job, JobRef) and isinstance(version, int):
+            newer, offset = self._versions.get(job, (version, -1))
+            if version < newer:
+                return f"version {version} was overtaken by {newer}, offset {offset}"
+        return ""
+
+    def _covers(self, entry: Entry) -> bool:
+        if entry.record.message.message_id in self._seen:
+            return True
+        return self._first is not None and entry.published is not None and entry.published >= self._first
+
+
+def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
+    """What publishes a recorded message again, as the manager's user; or why it is left."""
+    if entry.received is None:
+        return Left(entry.problem or "it is no message")
+    message = entry.received.message
+    if type(message) in _OF_A_MOMENT:
+        return Left(_OF_A_MOMENT[type(message)], of_a_moment=True)
+    if MARK.encode() in entry.record.message.body:
+        return Left("secrets were taken out of it: redrive it from the stream")
+    if why := since.why_not(entry, message):
+        return Left(why)
+    try:
+        return again(entry.record.message, manager=manager)
+    except InvalidError as error:
+        return Left(str(error))
+
+
+def _key(request: ScaleRequest) -> list[str | int]:
+    return [request.worker_uid, request.worker_generation]

@@ -1,0 +1,155 @@
+"""A recorded life, published again to the system that has lived it: nothing changes, and nothing is dead."""
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from e2e.test_dead_letters import accept, refuses
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.letters import Wanted, again
+from slicebus.cli.demo.world import World
+from slicebus.cli.recorded import STREAM, Span
+from slicebus.cli.redrive import publish, select
+from slicebus.cli.settling import discard, settle, survey
+from slicebus.journal.entry import Entry, matching
+from slicebus.journal.export import to_line
+from slicebus.kube.resources import JOBS, PODS, WORKLOADS
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import DEAD, agent_queue, manager_queue
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+_AT_REST_S = 1.0
+"""Time in which whatever a message sets off would have been written."""
+EVERYTHING = matching()
+
+
+async def objects_of(world: World) -> dict[str, str]:
+    """Every object of a job on every cluster, with its version."""
+    found = {}
+    for client in (world.manager, *world.workers.values()):
+        for resource in (JOBS, WORKLOADS, PODS):
+            for item in (await client.list(resource, namespace=NAMESPACE)).items:
+                metadata = item["metadata"]
+                found[f"{client.host} {resource.plural} {metadata['name']} {metadata['uid']}"] = metadata[
+                    "resourceVersion"
+                ]
+    return found
+
+
+async def at_rest(bus: Bus, world: World) -> None:
+    """Wait until every message has been handled, and what came of it."""
+    clusters = map(ClusterName, world.workers)
+    queues = [manager_queue(lane) for lane in Lane] + [agent_queue(name, lane) for name in clusters for lane in Lane]
+
+    async def look() -> bool:
+        before = await objects_of(world)
+        await asyncio.sleep(_AT_REST_S)
+        empty = not any([(await bus.depth(queue)).ready for queue in queues])
+        return empty and before == await objects_of(world)
+
+    await eventually(look, "the fleet is at rest")
+
+
+async def publish_all_again(bus: Bus, entries: list[Entry]) -> None:
+    """Whatever a redrive leaves because it was overtaken too: late messages change nothing either."""
+    for entry in entries:
+        if entry.received is not None and entry.type in VERSIONED:
+            back = again(entry.record.message, manager=bus.user)
+            await bus.publish(back.exchange, back.message)
+
+
+VERSIONED = {"scale-request", "applied", "refused", "workload-spec", "relabel", "suspend", "delete"}
+
+
+async def life(world: World, name: str) -> Story:
+    await set_quota(world, 4)
+    story = Story(world, "Job", name)
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(3)
+    await story.expect_pods(running=3)
+    await story.scale(6)
+    await story.expect_unfinished(3, 6)
+    await story.scale(2)
+    await story.expect_unfinished(2)
+    await story.expect_pods(running=2)
+    return story
+
+
+async def test_a_life_that_is_redriven_changes_nothing(
+    world: World, urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = await life(world, "redriven")
+    bus = await connect(urls["manager"], name="test")
+    try:
+        await at_rest(bus, world)
+        before = await objects_of(world)
+
+        found, since = await select(STREAM, Span(), EVERYTHING, amqp_url=urls["manager"])
+        assert await publish(bus, found, since, go=False)
+        told = capsys.readouterr().out.splitlines()
+        redriven = [line.split()[3].partition(".")[2] for line in told if line.startswith("would redrive")]
+        assert {"scale-request", "workload-spec"} <= set(redriven)
+        assert any("was overtaken by" in line for line in told)
+        assert any(line.endswith("an agent says it every few seconds") for line in told)
+
+        for _ in range(2):
+            assert await publish(bus, found, since, go=True)
+        await at_rest(bus, world)
+        assert await objects_of(world) == before
+        await publish_all_again(bus, found)
+        await at_rest(bus, world)
+        assert await objects_of(world) == before
+        again_found, _ = await select(STREAM, Span(), EVERYTHING, amqp_url=urls["manager"])
+        ids = [entry.record.message.message_id for entry in again_found]
+        assert len(ids) == len(set(ids)), "what was redriven is one message"
+
+        file = tmp_path / "life.jsonl"
+        file.write_bytes(b"".join(to_line(entry.record) + b"\n" for entry in found))
+        await world.manager.delete(JOBS, story.name, NAMESPACE)
+        await story.expect_nothing_left()
+        exported, since = await select(str(file), Span(), EVERYTHING, amqp_url=urls["manager"])
+        assert len(exported) == len(found)
+        assert await publish(bus, exported, since, go=True)
+        await publish_all_again(bus, found)
+        await at_rest(bus, world)
+        assert await objects_of(world) == {}
+        assert (await bus.depth(DEAD)).ready == 0
+    finally:
+        await bus.aclose()
+
+
+async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str, str]) -> None:
+    """Somebody has dropped it: redriven, it is the same message at last."""
+    await set_quota(world, 4)
+    story = Story(world, "Job", "lost")
+    await story.submit()
+    await story.expect_pods(running=1)
+    cluster = await story.cluster()
+    bus, agent = await connect(urls["manager"], name="test"), await connect(urls[cluster], name="test")
+    try:
+        await accept(world, cluster, False)
+        await refuses(bus, agent, cluster)
+        await story.scale(3)
+
+        async def drop() -> bool:
+            choice = await survey(bus, Wanted(type="scale-request"), lambda: datetime.now(UTC))
+            async with aclosing(settle(bus, choice.letters, discard, dry_run=False)) as outcomes:
+                return any([outcome.done async for outcome in outcomes])
+
+        await eventually(drop, "the request is dropped")
+        await accept(world, cluster, True)
+        await at_rest(bus, world)
+        await story.expect_unfinished(1)
+        found, since = await select(STREAM, Span(), matching(type="scale-request"), amqp_url=urls["manager"])
+        assert await publish(bus, found, since, go=True)
+        await story.expect_unfinished(3)
+        await story.expect_pods(running=3)
+    finally:
+        for each in (bus, agent):
+            await each.aclose()
