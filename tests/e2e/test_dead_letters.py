@@ -30,7 +30,11 @@ HELLO = Hello(agent_version="9.9.9", kubernetes_version="v1.34.0", schema_versio
 EVERYTHING, WISHES = Wanted(), Wanted(type="scale-request")
 
 
-def issuer(user: str, epoch: int = 99) -> Issuer:
+EPOCH = 2**40
+"""Of no agent yet."""
+
+
+def issuer(user: str, epoch: int = EPOCH) -> Issuer:
     return Issuer(epoch=epoch, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\7" * count)
 
 
@@ -72,7 +76,7 @@ async def test_a_message_of_an_unknown_cluster_takes_effect_once_it_is_known(
 
         async def connected() -> bool:
             status = (await world.manager.get(WORKERCLUSTERS, "north")).get("status", {})
-            return (status.get("epoch"), status.get("agentVersion")) == (99, "9.9.9")
+            return (status.get("epoch"), status.get("agentVersion")) == (EPOCH, "9.9.9")
 
         await eventually(connected, "the hello of north has taken effect")
     finally:

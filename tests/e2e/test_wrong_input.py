@@ -137,7 +137,7 @@ REQUEST = ScaleRequest(
 
 def sent(cluster: str = "east", *, user: str = "east") -> WireMessage:
     """A scale-request as an agent publishes it."""
-    issuer = Issuer(epoch=99, user=user, now=partial(datetime.now, UTC), random=os.urandom)
+    issuer = Issuer(epoch=2**40, user=user, now=partial(datetime.now, UTC), random=os.urandom)
     return encode(issuer.envelope(REQUEST, ClusterName(cluster)), REQUEST)
 
 

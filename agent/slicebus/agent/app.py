@@ -27,7 +27,7 @@ from slicebus.process.commands import Publish
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
-from slicebus.process.role import Role, run_role
+from slicebus.process.role import Role, insist, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.errors import TransientError
@@ -62,6 +62,7 @@ class Agent(Role[AgentSettings]):
             publish=publisher.publish,
             look_again=lambda ref, delay_s: queue.add_after(_key(ref), delay_s),
             component=self.component,
+            check=self._lease.check,
         )
         say = partial(self._say, publisher)
         watcher = Watcher(
@@ -90,15 +91,16 @@ class Agent(Role[AgentSettings]):
             look=queue.add,
             resync=resync,
         )
-        await tombstones.load()
+        await insist("tombstones", tombstones.load)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
             decide.begin()
-            await say(await self._hello())
-            await inventories.publish()
+            hello = await insist("version", self._hello)
+            await insist("hello", lambda: say(hello))
+            await insist("inventory", inventories.publish)
             store.on_change(queue.add)
             _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
             self.leading.set()
@@ -110,7 +112,7 @@ class Agent(Role[AgentSettings]):
 
     async def _reflect(self, resource: Resource, cache: Cache) -> None:
         """Keep a cache, once the cluster serves the resource: Ray's CRDs may be missing, or come later."""
-        while not await self._client.serves(resource):
+        while not await insist(f"find {resource.plural}", lambda: self._client.serves(resource)):
             cache.synced.set()
             await asyncio.sleep(_LOOK_FOR_CRD_S)
         # Served only now: until it is listed it is not known what there is.

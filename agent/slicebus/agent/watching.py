@@ -49,6 +49,9 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     First the wish is written down, then it is published, then it is written down that the broker has it: wherever this
     stops, the next look goes on. Whatever is smaller is no longer granted from the first step on: the manager gives the
     quota away as soon as it knows, and pods of a later wish must not start on what it gave before.
+
+    What an agent before this one has published and no order has answered is published once more: when its epoch ended,
+    its messages may still have been on their way, and are refused.
     """
     job, carrier = view.job, view.carrier
     if job is None or carrier is None or not _runs(view, job):
@@ -67,12 +70,12 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
             kueue.GRANTED_ANNOTATION: marks.encode_counts(marks.lowered(granted, wanted)),
         }
         return [_note(view, job, note)]
-    if last is None or last.confirmed:
+    if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
         return []
     message = ScaleRequest(
         job=marks.reference(job),
         workload=marks.slice_of(job),
-        worker_uid=uid,
+        worker_uid=last.worker_uid,
         worker_generation=last.worker_generation,
         granted=last.instead_of,
         wanted=wanted,
@@ -81,7 +84,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
     publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
-    return [*publish, _note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    note = [_note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})] if not last.confirmed else []
+    return [*publish, *note]
 
 
 def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Command:

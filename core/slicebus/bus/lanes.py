@@ -7,8 +7,9 @@ object that is stuck, or reports faster than it is handled, keeps two deliveries
 
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is tried again in place, with a growing
-pause, for `retry_s`; then the delivery is put back, and the queue's delivery limit decides. Any other exception is a
-programming error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
+pause that keeps no worker. After `turn_s` those behind it in its line have a turn, one of which may be what it waits
+for. After `retry_s` it is put back, and the queue's delivery limit decides. Any other exception is a programming error
+and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
 """
 
 import asyncio
@@ -16,12 +17,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
+_RETRY_S = 600.0
+"""The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. Well
+below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
+_TURN_S = 10.0
+_PAUSE_MOST_S = 5.0
 
 Handler = Callable[[Delivery], Awaitable[None]]
 OnDead = Callable[[Delivery, DeadReason], None]
@@ -35,7 +41,8 @@ async def dispatch(
     *,
     key: Callable[[Delivery], str],
     workers: int = 32,
-    retry_s: float = 10.0,
+    retry_s: float = _RETRY_S,
+    turn_s: float = _TURN_S,
     on_dead: OnDead | None = None,
     superseded: Superseded | None = None,
 ) -> None:
@@ -43,13 +50,25 @@ async def dispatch(
     lines: dict[str, deque[Delivery]] = {}
     free = asyncio.Semaphore(workers)
 
+    async def attempt(delivery: Delivery) -> None:
+        async with free:
+            await handler(delivery)
+
     async def drain(name: str) -> None:
-        line = lines[name]
+        line, patience = lines[name], _Patience(retry_s)
         while line:
-            async with free:
-                reason = await _handle(line[0], handler, retry_s=retry_s)
+            delivery = line[0]
+            try:
+                reason = await _handle(delivery, attempt, turn_s=turn_s)
+            except (TransientError, ConflictError) as error:
+                if not patience.is_over(delivery):
+                    line.rotate(-1)
+                    continue
+                _log.warning("delivery.requeued", queue=delivery.queue, error=str(error))
+                await delivery.requeue()
+                reason = None
             if reason and on_dead:
-                on_dead(line[0], reason)
+                on_dead(delivery, reason)
             line.popleft()
         del lines[name]
 
@@ -77,19 +96,32 @@ async def _join(line: deque[Delivery], delivery: Delivery, superseded: Supersede
     line.append(delivery)
 
 
-async def _handle(delivery: Delivery, handler: Handler, *, retry_s: float) -> DeadReason | None:
-    """Handle a delivery and settle it; why it was dead-lettered, if it was."""
+class _Patience:
+    """For how long the deliveries of one line have been tried in vain."""
+
+    def __init__(self, retry_s: float) -> None:
+        self._retry_s = retry_s
+        self._first: dict[int, float] = {}
+
+    def is_over(self, delivery: Delivery) -> bool:
+        """Whether a delivery, whose turn was in vain, has had all its time."""
+        now = asyncio.get_running_loop().time()
+        return now - self._first.setdefault(id(delivery), now) >= self._retry_s
+
+
+async def _handle(delivery: Delivery, handler: Handler, *, turn_s: float) -> DeadReason | None:
+    """Handle a delivery and settle it; why it was dead-lettered, if it was. Raises what may pass, after `turn_s`."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + turn_s
     attempts = AsyncRetrying(
         retry=retry_if_exception_type((TransientError, ConflictError)),
-        wait=wait_random_exponential(multiplier=0.02, max=2),
-        stop=stop_after_delay(retry_s),
+        wait=wait_random_exponential(multiplier=0.02, max=_PAUSE_MOST_S),
+        # By the loop's time, as everything here.
+        stop=lambda _: loop.time() >= ends_at,
         reraise=True,
     )
     try:
         await attempts(handler, delivery)
-    except (TransientError, ConflictError) as error:
-        _log.warning("delivery.requeued", queue=delivery.queue, error=str(error), redelivered=delivery.redelivered)
-        await delivery.requeue()
     except ProtocolError as error:
         _log.warning("delivery.dead", queue=delivery.queue, reason=error.reason, detail=error.detail)
         await delivery.dead_letter(error.reason, error.detail)

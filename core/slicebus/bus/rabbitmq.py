@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import aio_pika
 import structlog
@@ -38,6 +38,7 @@ from slicebus.proto.topology import Queue, Topology
 _log = structlog.get_logger()
 _ATTEMPT_S = 10.0
 """One attempt to connect: TCP, TLS and login."""
+_CLOSE_S = 5.0
 _STREAM_PREFETCH = 200
 """A stream's consumer has to have one; nothing is delivered beyond it without acknowledgements."""
 _STREAM_IDLE_S = 1.0
@@ -174,8 +175,10 @@ class RabbitBus:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         if self._connection is not None:
+            # A peer that no longer answers must not hold up the end of the process.
             with suppress(Exception):
-                await self._connection.close()
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._connection.close()
 
     async def wait_up(self) -> AbstractConnection:
         """The connection, as soon as there is one."""
@@ -201,8 +204,9 @@ class RabbitBus:
 
     @asynccontextmanager
     async def _channel(self, what: str) -> AsyncIterator[AbstractChannel]:
-        async with asyncio.timeout(self._settings.confirm_s):
-            channel = await self.open_channel()
+        with translated(what):
+            async with asyncio.timeout(self._settings.confirm_s):
+                channel = await self.open_channel()
         try:
             with translated(what):
                 yield channel
@@ -282,7 +286,7 @@ class RabbitBus:
                 self._url,
                 timeout=min(self._settings.connect_s, _ATTEMPT_S),
                 client_properties={"connection_name": self._name},
-                heartbeat=self._settings.heartbeat_s,
+                heartbeat=None if "heartbeat" in parse_qs(urlsplit(self._url).query) else self._settings.heartbeat_s,
             )
         connection.close_callbacks.add(self._lost)
         self._connection, self._publishing = connection, None

@@ -2,12 +2,17 @@
 
 Whether another holder is alive is judged by how long its last renewal has been seen unchanged here, never by comparing
 its clock with ours (as client-go does). The epoch is the Lease's `leaseTransitions`: each acquisition raises it, one by
-the same process after a restart too, so that whatever an earlier holder still sends can be told and refused.
+the same process after a restart too, so that whatever an earlier holder still sends can be told and refused. It is at
+least the time of the acquisition: a Lease that was deleted, restored or made in another cluster goes on above the
+epochs of the one before it (docs/decisions/0012).
+
+A holder may lose it without noticing: it hangs, or its machine stops for a while. `check` says so before every write.
 """
 
 import asyncio
 import math
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -20,6 +25,10 @@ from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundErr
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
+_EPOCHS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""A `leaseTransitions` has 32 bits: in seconds from here it lasts until 2094."""
+
+_RETRY_S = 0.2
 
 
 class LeaseLost(SlicebusError):
@@ -36,8 +45,8 @@ class LeaderElection:
         namespace: str,
         name: str,
         identity: str,
-        duration_s: float = 15.0,
-        renew_s: float = 3.0,
+        duration_s: float,
+        renew_s: float,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -45,39 +54,47 @@ class LeaderElection:
         self._identity = identity
         self._duration_s = duration_s
         self._renew_s = renew_s
+        # One renewal before others may take it, whatever this process or the server is doing meanwhile.
+        self._limit_s = duration_s - renew_s
         self._lease: Manifest | None = None
-        self._seen: tuple[str, float] = ("", 0.0)
+        self._renewed_at = -math.inf
+        self._seen = ""
+        self._expires_at = math.inf
 
     async def acquire(self) -> int:
         """Wait until the Lease is held; return its epoch."""
-        waiting = False
+        waiting, loop = False, asyncio.get_running_loop()
         while True:
+            asked_at = loop.time()
             try:
                 lease = await self._try()
             except (TransientError, ConflictError) as error:
                 _log.warning("lease.retry", lease=self._name, error=str(error))
                 lease = None
             if lease is not None:
-                self._lease = lease
+                self._lease, self._renewed_at = lease, asked_at
                 epoch = int(lease["spec"]["leaseTransitions"])
                 _log.info("lease.acquired", lease=self._name, identity=self._identity, epoch=epoch)
                 return epoch
             if not waiting:
                 waiting = True
                 _log.info("lease.waiting", lease=self._name, identity=self._identity)
-            await asyncio.sleep(self._renew_s)
+            # To the moment, so that a takeover takes no longer than it has to.
+            await asyncio.sleep(min(self._renew_s, max(self._expires_at - loop.time(), _RETRY_S)))
+
+    def check(self) -> None:
+        """Raise LeaseLost where somebody else may hold the Lease by now."""
+        if asyncio.get_running_loop().time() >= self._renewed_at + self._limit_s:
+            raise LeaseLost(f"lease {self._name}: not renewed for {self._limit_s:.0f} s")
 
     async def hold(self) -> None:
         """Renew the Lease until it is lost: then raise LeaseLost. Cancelling gives it back."""
-        renewed_at = asyncio.get_running_loop().time()
-        # One renewal before others may take it, whatever this process or the server is doing meanwhile.
-        limit_s = self._duration_s - self._renew_s
         try:
             while True:
-                async with asyncio.timeout_at(renewed_at + limit_s):
-                    renewed_at = await self._renewed()
+                async with asyncio.timeout_at(self._renewed_at + self._limit_s):
+                    self._renewed_at = await self._renewed()
         except TimeoutError as error:
-            raise LeaseLost(f"lease {self._name}: not renewed for {limit_s:.0f} s") from error
+            raise LeaseLost(f"lease {self._name}: not renewed for {self._limit_s:.0f} s") from error
         except (ConflictError, NotFoundError) as error:
             raise LeaseLost(f"lease {self._name}: {error}") from error
         except asyncio.CancelledError:
@@ -97,15 +114,15 @@ class LeaderElection:
         if spec.get("holderIdentity") not in ("", None, self._identity) and not self._expired(lease):
             return None
         self._lease = lease
-        taken = {"leaseTransitions": spec.get("leaseTransitions", 0) + 1, "acquireTime": _now()}
+        taken = {"leaseTransitions": _epoch_after(spec.get("leaseTransitions", 0)), "acquireTime": _now()}
         return await self._write(taken | {"holderIdentity": self._identity})
 
     def _expired(self, lease: Manifest) -> bool:
         version, now = lease["metadata"]["resourceVersion"], asyncio.get_running_loop().time()
-        if version != self._seen[0]:
-            self._seen = (version, now)
-        duration_s = lease["spec"].get("leaseDurationSeconds", self._duration_s)
-        return bool(now - self._seen[1] > duration_s)
+        if version != self._seen:
+            self._seen = version
+            self._expires_at = now + lease["spec"].get("leaseDurationSeconds", self._duration_s)
+        return bool(now > self._expires_at)
 
     async def _create(self) -> Manifest:
         manifest = {
@@ -117,7 +134,7 @@ class LeaderElection:
                 "leaseDurationSeconds": math.ceil(self._duration_s),
                 "acquireTime": _now(),
                 "renewTime": _now(),
-                "leaseTransitions": 1,
+                "leaseTransitions": _epoch_after(0),
             },
         }
         return await self._client.create(LEASES, manifest)
@@ -152,6 +169,11 @@ class LeaderElection:
             "spec": {"renewTime": _now(), "leaseDurationSeconds": math.ceil(self._duration_s)} | spec,
         }
         return await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
+
+
+def _epoch_after(last: int) -> int:
+    """The next epoch. The clock is no more than a floor: within one Lease epochs grow whatever it shows."""
+    return max(last + 1, int((now() - _EPOCHS_SINCE).total_seconds()))
 
 
 def _now() -> str:

@@ -30,17 +30,21 @@ class Executor:
         publish: Publisher,
         look_again: Callable[[JobRef, float], None],
         component: str,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` raises where this process may no longer lead: it may have been stopped between decision and write."""
         self._client = client
         self._caches = caches
         self._publish = publish
         self._look_again = look_again
         self._component = component
+        self._check = check
         self._events = EventRecorder(client, component=component)
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
-        """Carry out all of them. Raises the first error; what was done before stays done."""
+        """Carry out all of them. Raises the first error, or LeaseLost; what was done before stays done."""
         for command in commands:
+            self._check()
             match command:
                 case Create(resource=resource, manifest=manifest):
                     await self._create(resource, manifest)

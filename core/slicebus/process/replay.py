@@ -31,7 +31,7 @@ from slicebus.journal.recording import (
     changed_object,
     decode_batch,
 )
-from slicebus.journal.redaction import redacted
+from slicebus.journal.redaction import MARK, redacted
 from slicebus.kube.cache import Cache
 from slicebus.process.decisions import Incoming, State, encode, encode_outcome, failure_of, problem_of, resource_name
 from slicebus.process.table import Table
@@ -183,7 +183,10 @@ class Replay:
                 table.pop(_read(key, table.key_type), None)
 
     def _receive(self, position: Position, record: Received) -> Made | None:
-        """Read a message again. One that could not be read then, or cannot now, is a decision."""
+        """Read a message again. One that could not be read then, or cannot now, is a decision; one whose body was
+        taken out, as it could not be looked into for secrets, is not."""
+        if record.text == MARK:
+            return None
         problem = ""
         try:
             self._incoming[record.number] = Incoming(record.number, codec.decode(record.wire))

@@ -3,10 +3,12 @@
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import ClassVar, Generic, TypeVar
 
+import structlog
 from prometheus_client import CollectorRegistry
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
@@ -17,9 +19,14 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaderElection
 from slicebus.process.health import health_server
 from slicebus.process.settings import RoleSettings
+from slicebus.proto.errors import TransientError
 from slicebus.proto.topology import Topology, journal_queue
 
+_log = structlog.get_logger()
+_PAUSE_MOST_S = 5.0
+
 Settings = TypeVar("Settings", bound=RoleSettings)
+Result = TypeVar("Result")
 
 
 class Role(ABC, Generic[Settings]):
@@ -33,6 +40,14 @@ class Role(ABC, Generic[Settings]):
         self._client = client
         self._bus = bus
         self._registry = registry
+        self._lease = LeaderElection(
+            client,
+            namespace=settings.namespace,
+            name=self.component,
+            identity=settings.identity,
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+        )
         self.leading = asyncio.Event()
         """Set once it does its work."""
 
@@ -52,21 +67,35 @@ class Role(ABC, Generic[Settings]):
 
     async def run(self) -> None:
         """Wait for the lease, then lead until cancelled. Raises LeaseLost in an exception group."""
-        settings = self._settings
-        lease = LeaderElection(
-            self._client,
-            namespace=settings.namespace,
-            name=self.component,
-            identity=settings.identity,
-            duration_s=settings.lease_duration_s,
-            renew_s=settings.lease_renew_s,
-        )
-        epoch = await lease.acquire()
-        journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
-        await self._bus.declare(self.topology() + Topology((), (journal,), ()))
+        epoch = await self._lease.acquire()
         async with asyncio.TaskGroup() as group:
-            group.create_task(lease.hold(), name="lease")
-            group.create_task(self.lead(epoch), name="lead")
+            group.create_task(self._lease.hold(), name="lease")
+            group.create_task(self._begin(epoch), name="lead")
+
+    async def _begin(self, epoch: int) -> None:
+        settings = self._settings
+        journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
+        topology = self.topology() + Topology((), (journal,), ())
+        await insist("declare", lambda: self._bus.declare(topology))
+        await self.lead(epoch)
+
+
+async def insist(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
+    """The result of a call that a role cannot begin without, however long the broker or the API server is away."""
+
+    async def attempt() -> Result:
+        return await call()
+
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        _log.warning("role.waiting", what=what, error=str(error))
+
+    attempts = AsyncRetrying(
+        retry=retry_if_exception_type(TransientError),
+        wait=wait_random_exponential(multiplier=0.2, max=_PAUSE_MOST_S),
+        before_sleep=tell,
+    )
+    return await attempts(attempt)
 
 
 async def run_role(

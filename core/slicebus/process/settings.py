@@ -47,8 +47,9 @@ class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that are looked at at once."""
     prefetch: Count = 200
     """Messages of a lane that are under way at once."""
-    lease_duration_s: Seconds = 15.0
-    lease_renew_s: Seconds = 3.0
+    lease_duration_s: Seconds = 12.0
+    lease_renew_s: Seconds = 2.0
+    """A standby sees the last renewal so much later, and leads so long after that: 14 s at most."""
     record_decisions: bool = True
     """Whether decisions go into the journal, with all that they were made from."""
     journal_max_age: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,5}[YMDhms]$")] = JOURNAL_MAX_AGE

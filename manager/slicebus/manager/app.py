@@ -62,6 +62,7 @@ class Manager(Role[ManagerSettings]):
             publish=Publisher(self._bus, issuer, store).publish,
             look_again=look_again,
             component=self.component,
+            check=self._lease.check,
         )
         dead = DeadLetterWatch(
             bus=self._bus,

@@ -1,6 +1,7 @@
 """Receives what the agents publish: decode, authorize, decide, carry out; then the delivery is acknowledged.
 
-A dead letter that comes back was published by the manager's own user, and names its first sender.
+A dead letter that comes back was published by the manager's own user, and names its first sender. What an agent said
+whose epoch has ended is refused, and is no dead letter: its successor has told everything anew (docs/decisions/0012).
 """
 
 import asyncio
@@ -54,6 +55,12 @@ class Inbox:
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
         )
+        self._fenced = Counter(
+            "slicebus_manager_fenced",
+            "Messages refused because their agent's epoch has ended.",
+            ["cluster", "type"],
+            registry=registry,
+        )
 
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
@@ -68,6 +75,10 @@ class Inbox:
         except ProtocolError as error:
             if isinstance(message, Heartbeat) and error.reason is DeadReason.UNKNOWN_CLUSTER:
                 _log.info("heartbeat.ignored", cluster=envelope.cluster, detail=error.detail)
+                return
+            if error.reason is DeadReason.FENCED_EPOCH:
+                self._fenced.labels(envelope.cluster, envelope.type).inc()
+                _log.warning("message.fenced", cluster=envelope.cluster, type=envelope.type, detail=error.detail)
                 return
             raise
         self._received.labels(envelope.cluster, envelope.type).inc()

@@ -57,7 +57,7 @@ async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worke
     assert await worker.look() == []
 
 
-async def test_a_resize_is_asked_for_once_also_after_a_restart(worker: Worker) -> None:
+async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: Worker) -> None:
     await given_job(worker)
     await worker.look()
     await patch_job(worker, {"spec": {"parallelism": 5}})
@@ -68,7 +68,8 @@ async def test_a_resize_is_asked_for_once_also_after_a_restart(worker: Worker) -
     again = Worker(worker.client)
     await again.tombstones.load()
     await again.sync()
-    assert types(await again.look()) == ["status"]
+    assert types(await again.look()) == ["scale-request", "status"]
+    assert await again.look() == []
 
 
 async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:

@@ -57,9 +57,15 @@ def published_for(view: WorkerView) -> list[ScaleRequest]:
             if isinstance(command, Publish):
                 assert isinstance(command.message, ScaleRequest)
                 published.append(command.message)
+                view = sent(view, command.message)
             else:
                 view = noted(view, command)
     return published
+
+
+def sent(view: WorkerView, request: ScaleRequest) -> WorkerView:
+    """The view of the process that has published a request."""
+    return structs.replace(view, published=RequestKey(request.worker_uid, request.worker_generation))
 
 
 def noted(view: WorkerView, command: Command) -> WorkerView:
@@ -99,15 +105,26 @@ def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker
     view = noted(view, first)
     [publish, second] = watching.request(view, EAST)
     assert isinstance(publish, Publish)
-    assert watching.request(noted(view, second), EAST) == []
+    assert isinstance(publish.message, ScaleRequest)
+    assert watching.request(noted(sent(view, publish.message), second), EAST) == []
+
+
+def test_what_was_published_by_an_earlier_agent_and_not_answered_is_published_once_more() -> None:
+    unanswered = structs.replace(asked(5), unanswered=(marks.Unanswered("worker-uid", 2, {"main": 5}),))
+    view = a_view(a_job(5, requested=unanswered))
+    [again] = watching.request(view, EAST)
+    assert isinstance(again, Publish)
+    assert isinstance(again.message, ScaleRequest)
+    assert again.message.wanted == {"main": 5}
+    assert watching.request(sent(view, again.message), EAST) == []
 
 
 def test_after_a_conflict_only_the_note_is_made_again() -> None:
     view = a_view(a_job(5))
     [first] = watching.request(view, EAST)
     view = noted(view, first)
-    sent = structs.replace(view, published=RequestKey("worker-uid", 1))
-    [note] = watching.request(sent, EAST)
+    published = structs.replace(view, published=RequestKey("worker-uid", 1))
+    [note] = watching.request(published, EAST)
     assert isinstance(note, Patch)
 
 

@@ -21,7 +21,7 @@ from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import JobRef, Manifest, Message, Resync
+from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest
 from unit.agent.objects import EAST, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
@@ -104,6 +104,9 @@ class Worker:
         if self.refuses:
             raise self.refuses
         self.said.append(command.message)
+        if isinstance(command.message, ScaleRequest):
+            request = command.message
+            self.store.published[KEY] = RequestKey(request.worker_uid, request.worker_generation)
 
     def _look_again(self, job: JobRef, delay_s: float) -> None:
         self.queue.add_after(JobKey(job.kind, job.namespace, job.name), delay_s)

@@ -1,15 +1,26 @@
 """A lane that gets more than it can handle: bounded, in order for each object, and well again afterwards."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from slicebus.bus.contract import Delivery
 from slicebus.bus.lanes import dispatch
-from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.bus.memory import MemoryBroker, MemoryBus, MemoryDelivery
 from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import (
+    ConflictError,
+    DeadReason,
+    ProtocolError,
+    SlicebusError,
+    ThrottledError,
+    UnavailableError,
+)
 from slicebus.proto.topology import Binding, Exchange, Queue, Topology
-from unit.kube.loop_time import LoopTime, settle
+from unit.kube.loop_time import START_S, LoopTime, settle
 
 LANE = Topology(
     (Exchange("e"),), (Queue("q", {}), Queue("other", {})), (Binding("e", "q", "q"), Binding("e", "other", "other"))
@@ -29,6 +40,7 @@ class Lane:
         self.bus = MemoryBus(self.broker, user="u")
         self.handled: list[tuple[str, int]] = []
         self.unsettled = 0
+        self.redelivered = 0
         self._handle = handle
 
     def publish(self, name: str, number: int, queue: str = "q") -> None:
@@ -57,6 +69,7 @@ class Lane:
 
     async def _one(self, delivery: Delivery) -> None:
         name, number = name_of(delivery), number_of(delivery)
+        self.redelivered = max(self.redelivered, delivery.redelivered)
         await self._handle(name, number)
         self.handled.append((name, number))
 
@@ -148,3 +161,80 @@ async def test_a_storm_in_one_lane_delays_nothing_in_the_other(jumping: LoopTime
         await asyncio.sleep(500 * HANDLING_S)
     assert ("spec", 0) in lane.handled[: WORKERS + 1], "before the second batch of the storm"
     assert len(lane.handled) == 501
+
+
+class Trouble:
+    """A handler that fails for some objects until a time."""
+
+    def __init__(self, error: SlicebusError, *, until: dict[str, float]) -> None:
+        self.error = error
+        self.until = until
+        self.tries = 0
+
+    async def handle(self, name: str, number: int) -> None:
+        await asyncio.sleep(HANDLING_S)
+        if asyncio.get_running_loop().time() < self.until.get(name, 0):
+            self.tries += 1
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [UnavailableError("503"), ConflictError("409")], ids=["transient", "conflict"])
+async def test_a_message_outlasts_an_outage(jumping: LoopTime, error: SlicebusError) -> None:
+    lane = Lane(Trouble(error, until={"one": START_S + 1800}).handle)
+    async with lane.running(coalescing=False):
+        lane.publish("one", 1)
+        await asyncio.sleep(2000)
+    assert lane.handled == [("one", 1)]
+    assert lane.redelivered <= 3, "far from the delivery limit"
+
+
+async def test_what_is_tried_again_keeps_no_worker(jumping: LoopTime) -> None:
+    troubled = {f"object-{number}": math.inf for number in range(3 * WORKERS)}
+    lane = Lane(Trouble(UnavailableError("503"), until=troubled).handle)
+    async with lane.running(coalescing=False):
+        for name in troubled:
+            lane.publish(name, 0)
+        await asyncio.sleep(60)
+        lane.publish("free", 1)
+        await asyncio.sleep(2)
+    assert lane.handled == [("free", 1)]
+
+
+async def test_what_waits_behind_one_that_fails_has_its_turn(jumping: LoopTime) -> None:
+    done: list[int] = []
+
+    async def handle(name: str, number: int) -> None:
+        if number == 1 and 2 not in done:
+            raise ConflictError("the second is what it waits for")
+        done.append(number)
+
+    lane = Lane(handle)
+    async with lane.running(coalescing=False):
+        lane.publish("one", 1)
+        lane.publish("one", 2)
+        await asyncio.sleep(30)
+    assert done == [2, 1]
+
+
+async def test_a_dead_letter_that_cannot_be_published_is_tried_again(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[SlicebusError] = [ThrottledError("blocked"), UnavailableError("no connection")]
+    dead: list[tuple[DeadReason, str]] = []
+
+    async def dead_letter(delivery: MemoryDelivery, reason: DeadReason, detail: str) -> None:
+        if failures:
+            raise failures.pop()
+        dead.append((reason, detail))
+        await delivery.ack()
+
+    async def poison(name: str, number: int) -> None:
+        raise ProtocolError(DeadReason.MALFORMED, "not JSON")
+
+    monkeypatch.setattr(MemoryDelivery, "dead_letter", dead_letter)
+    lane = Lane(poison)
+    async with lane.running(coalescing=False):
+        lane.publish("one", 1)
+        await asyncio.sleep(30)
+        assert dead == [(DeadReason.MALFORMED, "not JSON")]
+    assert lane.waiting == 0

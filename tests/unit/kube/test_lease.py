@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
 
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.clock import ambient
 from slicebus.kube.embedded.patches import merge_patch
 from slicebus.kube.lease import LeaderElection, LeaseLost
 from slicebus.kube.resources import LEASES, Resource
@@ -24,6 +27,8 @@ from unit.kube.servers import SYSTEM
 
 Manifest = dict[str, Any]
 DURATION_S, RENEW_S = 15.0, 3.0
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+YEAR_2026 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class LeaseServer:
@@ -100,7 +105,7 @@ def now() -> float:
 
 async def test_the_first_holder_makes_the_lease(jumping: LoopTime) -> None:
     server = LeaseServer()
-    assert await candidate(server, "a").acquire() == 1
+    await candidate(server, "a").acquire()
     assert server.spec["holderIdentity"] == "a"
     assert server.spec["leaseDurationSeconds"] == 15
     assert now() == 0
@@ -113,15 +118,15 @@ async def test_one_that_was_given_back_is_taken_at_once(jumping: LoopTime) -> No
     async with holding(first):
         await asyncio.sleep(10)
     assert server.spec["holderIdentity"] == ""
-    assert await candidate(server, "b").acquire() == 2
+    await candidate(server, "b").acquire()
     assert now() == pytest.approx(10)
 
 
 async def test_one_that_is_no_longer_renewed_is_taken_after_its_duration(jumping: LoopTime) -> None:
     server = LeaseServer()
     await candidate(server, "a").acquire()
-    assert await candidate(server, "b").acquire() == 2
-    assert DURATION_S < now() <= DURATION_S + RENEW_S
+    await candidate(server, "b").acquire()
+    assert DURATION_S < now() <= DURATION_S + 1
 
 
 async def test_one_that_is_renewed_is_not_taken_whatever_its_clock_says(jumping: LoopTime) -> None:
@@ -138,27 +143,67 @@ async def test_one_that_is_renewed_is_not_taken_whatever_its_clock_says(jumping:
         await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_the_epoch_grows_with_every_holder_and_every_restart(jumping: LoopTime) -> None:
+async def test_the_epoch_grows_with_every_holder_and_every_restart_whatever_the_clock_says(jumping: LoopTime) -> None:
     server = LeaseServer()
-    epochs = [await candidate(server, identity).acquire() for identity in ("a", "a", "b", "a", "a")]
-    assert epochs == [1, 2, 3, 4, 5]
+    first = await candidate(server, "a").acquire()
+    with ambient(clock=lambda: LONG_AGO, random=Random(1)):
+        epochs = [await candidate(server, identity).acquire() for identity in ("a", "b", "a", "a")]
+    assert epochs == [first + number for number in (1, 2, 3, 4)]
+
+
+async def test_a_lease_that_is_made_anew_goes_on_above_the_one_before_it(jumping: LoopTime) -> None:
+    server, time = LeaseServer(), YEAR_2026
+    with ambient(clock=lambda: time, random=Random(1)):
+        epochs = [await candidate(server, "a").acquire() for _ in range(3)]
+        restored = server.lease
+        time += timedelta(minutes=1)
+        server.lease = None
+        epochs += [await candidate(server, "a").acquire() for _ in range(2)]
+        time += timedelta(minutes=1)
+        server.lease = restored
+        epochs.append(await candidate(server, "a").acquire())
+    assert epochs == [1, 2, 3, 60, 61, 120]
 
 
 async def test_two_that_come_at_once_get_different_epochs(jumping: LoopTime) -> None:
     server = LeaseServer()
     epochs = await asyncio.gather(candidate(server, "a").acquire(), candidate(server, "b").acquire())
-    assert sorted(epochs) == [1, 2]
+    assert len(set(epochs)) == 2
 
 
 async def test_a_holder_from_whom_it_was_taken_stops_at_its_next_renewal(jumping: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     await first.acquire()
-    assert await candidate(server, "b").acquire() == 2
+    server.spec["holderIdentity"] = ""
+    await candidate(server, "b").acquire()
     async with holding(first) as task:
         with pytest.raises(LeaseLost, match="has taken it"):
             await task
     assert server.spec["holderIdentity"] == "b"
+
+
+async def test_a_holder_that_was_stopped_for_too_long_knows_it_before_it_does_anything(loop_time: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    with pytest.raises(LeaseLost):
+        first.check()
+    await first.acquire()
+    first.check()
+    loop_time.now += DURATION_S - RENEW_S - 0.1
+    first.check()
+    loop_time.now += 0.1
+    with pytest.raises(LeaseLost):
+        first.check()
+
+
+async def test_the_time_between_acquiring_and_holding_counts(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    await asyncio.sleep(DURATION_S)
+    with pytest.raises(LeaseLost):
+        await first.hold()
 
 
 async def test_a_renewal_whose_answer_was_lost_is_no_loss(jumping: LoopTime) -> None:
@@ -232,10 +277,10 @@ async def test_acquiring_without_the_right_to_is_an_error(jumping: LoopTime) -> 
 
 async def test_on_an_api_server(api: KubeClient) -> None:
     first = LeaderElection(api, namespace=SYSTEM, name="slicebus", identity="a", duration_s=1.0, renew_s=0.01)
-    assert await first.acquire() == 1
+    epoch = await first.acquire()
     taken = candidate(api, "a")
-    assert await taken.acquire() == 2
+    assert await taken.acquire() == epoch + 1
     lease = await api.get(LEASES, "slicebus", SYSTEM)
-    assert lease["spec"]["leaseTransitions"] == 2
+    assert lease["spec"]["leaseTransitions"] == epoch + 1
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(first.hold(), 1)

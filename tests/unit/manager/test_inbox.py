@@ -61,7 +61,10 @@ async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> N
     assert manager.dead == []
     await manager.receive(HELLO, epoch=3)
     await manager.receive(Heartbeat(), epoch=2)
-    assert manager.dead == ["fenced-epoch"]
+    labels = {"cluster": "east", "type": "heartbeat"}
+    assert manager.registry.get_sample_value("slicebus_manager_fenced_total", labels) == 1
+    assert manager.registry.get_sample_value("slicebus_manager_messages_total", labels) == 1
+    assert manager.dead == [], "the one who speaks now has told everything anew"
 
 
 @pytest.mark.parametrize("cluster", ["north", "nowhere"], ids=["not accepted", "unknown"])

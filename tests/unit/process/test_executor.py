@@ -8,6 +8,7 @@ import pytest
 
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import CONFIGMAPS, EVENTS, WORKERCLUSTERS, Resource
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.process.executor import Executor
@@ -242,3 +243,20 @@ async def test_resources_that_nobody_watches_are_written_without_a_cache(api: Ku
     await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
     with pytest.raises(AlreadyExistsError):
         await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
+
+
+async def test_whoever_may_no_longer_lead_writes_nothing(api: KubeClient) -> None:
+    shell, checks = Shell(api), iter([None, LeaseLost("stopped for too long")])
+
+    def check() -> None:
+        if error := next(checks):
+            raise error
+
+    shell.executor._check = check
+    with pytest.raises(LeaseLost):
+        await shell.run(
+            Create(resource=CONFIGMAPS, manifest=config_map("one")),
+            Create(resource=CONFIGMAPS, manifest=config_map("two")),
+        )
+    assert await shell.there("one")
+    assert await shell.there("two") is None

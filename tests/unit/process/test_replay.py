@@ -139,6 +139,9 @@ async def test_an_export_without_secrets_is_decided_the_same(role: Role) -> None
         role.decide(node_of, name="a")
         incoming = role.decide.receive(a_message("amqp://user:hunter2@broker/"))
         role.decide(reason, incoming=incoming, times=1)
+        for body in (b"hunter2", b"\xffhunter2"):
+            with pytest.raises(ProtocolError):
+                role.decide.receive(a_message(body=body))
     lines = [to_line(record) for record in role.records]
     assert b"hunter2" not in b"".join(lines)
     _, made = replay(list(map(from_line, lines)))
