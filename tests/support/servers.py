@@ -18,8 +18,10 @@ SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
 NEEDED_CRDS = (
     "kueue.x-k8s.io_workloads",
     "kueue.x-k8s.io_clusterqueues",
+    "kueue.x-k8s.io_cohorts",
     "kueue.x-k8s.io_localqueues",
     "kueue.x-k8s.io_resourceflavors",
+    "kueue.x-k8s.io_workloadpriorityclasses",
     "ray.io_rayclusters",
     "ray.io_rayjobs",
 )

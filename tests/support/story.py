@@ -112,7 +112,7 @@ class Story:
         return await eventually(look, f"Event {reason} on {self.name}") or ""
 
     async def expect_nothing_left(self) -> None:
-        """Wait until neither side has anything of the job."""
+        """Wait until neither side has anything of the job: a garbage collector looks for new kinds every 30 s."""
         for client in (self.world.manager, *self.world.workers.values()):
             for resource in (self.resource, WORKLOADS, PODS):
 
@@ -120,7 +120,7 @@ class Story:
                     page = await client.list(resource, namespace=NAMESPACE)
                     return not any(self.name in item["metadata"]["name"] for item in page.items)
 
-                await eventually(look, f"no {resource.plural} of {self.name} on {client.host}")
+                await eventually(look, f"no {resource.plural} of {self.name} on {client.host}", within_s=60.0)
 
     async def _child(self) -> str | None:
         job = await self.worker_job()

@@ -6,6 +6,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
+    COHORTS,
     CONFIGMAPS,
     EVENTS,
     JOBS,
@@ -15,6 +16,7 @@ from slicebus.kube.resources import (
     RAYCLUSTERS,
     RAYJOBS,
     WORKERCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
     WORKLOADS,
     Resource,
 )
@@ -29,7 +31,7 @@ async def wipe(*clients: KubeClient) -> None:
             await wipe_resource(client, resource, objects.NAMESPACE)
         for resource in (LEASES, CONFIGMAPS):
             await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
-        for resource in (CLUSTERQUEUES, WORKERCLUSTERS):
+        for resource in (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS):
             if await client.serves(resource):
                 await wipe_resource(client, resource, None)
 

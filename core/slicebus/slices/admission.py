@@ -10,18 +10,21 @@ from typing import Any
 
 import msgspec
 
+from slicebus.slices.cohorts import grow
 from slicebus.slices.flavors import Misfit, Room, assign
 from slicebus.slices.placement import Cluster, place, why_not
-from slicebus.slices.quantities import add, format_amount, larger
+from slicebus.slices.quantities import format_amount, larger
 from slicebus.slices.quota import (
+    ChainInQueue,
     ClusterQueue,
+    Cohort,
     LocalQueue,
     ResourceFlavor,
     Usage,
     holders,
-    total_by_queue,
     usage_by_chain,
 )
+from slicebus.slices.selectors import selects
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -34,9 +37,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a cycle decides by."""
 
     cluster_queues: Mapping[str, ClusterQueue]
+    cohorts: tuple[Cohort, ...]
     local_queues: Mapping[tuple[str, str], LocalQueue]
     """By namespace and name."""
     flavors: Mapping[str, ResourceFlavor]
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels by namespace."""
     slices: tuple[Slice, ...]
     clusters: tuple[Cluster, ...]
 
@@ -68,7 +74,10 @@ class _Cycle:
         self.snapshot = snapshot
         self.held = holders(snapshot.slices)
         self.charged = usage_by_chain(snapshot.slices)
-        self.used = total_by_queue(self.charged)
+        self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts)
+        for (queue, _), usage in self.charged.items():
+            if (node := self.forest.queues.get(queue)) is not None:
+                node.use_all(usage)
         self.blocked: set[str] = set()
         self.load: dict[str, int] = {}
         for slice in self.held.values():
@@ -99,6 +108,11 @@ class _Cycle:
             return f"LocalQueue {slice.queue} is stopped"
         if queue.held:
             return f"ClusterQueue {queue.name} is stopped"
+        labels = self.snapshot.namespaces.get(slice.namespace, {})
+        if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
+            return "Workload namespace doesn't match ClusterQueue selector"
+        if circle := self.forest.circles.get(queue.name):
+            return f"the cohorts {' and '.join(circle)} are each other's parent"
         return queue
 
     def _fit(self, slice: Slice, queue: ClusterQueue) -> Decision:
@@ -106,9 +120,10 @@ class _Cycle:
         if replaced is not None and replaced.key != slice.replaces:
             message = "the slice that it replaces is not the one that holds the job's quota"
             return Wait(key=slice.key, reason=PENDING, message=message)
-        used = self.used.setdefault(queue.name, {})
-        others = _minus(used, self.charged.get((queue.name, slice.chain_id), {}))
-        found = assign(slice, Room(queue, self.snapshot.flavors, others), replaced=replaced)
+        node, own = self.forest.queues[queue.name], _replaced(self.charged, (queue.name, slice.chain_id))
+        node.use_all(own, times=-1)
+        found = assign(slice, Room(queue, self.snapshot.flavors, node), replaced=replaced)
+        node.use_all(own)
         if isinstance(found, Misfit):
             return Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
         bound = replaced.cluster if replaced else None
@@ -117,15 +132,17 @@ class _Cycle:
             obstacles = why_not(self.snapshot.clusters)
             message = f"no worker cluster can take it: {obstacles}"
             return Wait(key=slice.key, reason=PENDING, message=message, would_admit="a connected worker cluster")
-        self._charge(slice, found, others=others, cluster=cluster, first=bound is None)
+        self._charge(slice, found, cluster=cluster, first=bound is None)
         return Admit(key=slice.key, admission=found, cluster=cluster)
 
-    def _charge(self, slice: Slice, admission: Admission, *, others: Usage, cluster: str, first: bool) -> None:
+    def _charge(self, slice: Slice, admission: Admission, *, cluster: str, first: bool) -> None:
         admitted = msgspec.structs.replace(slice, admission=admission, cluster=cluster)
         self.held[slice.chain_id] = admitted
         key = admission.cluster_queue, slice.chain_id
-        self.charged[key] = larger(self.charged.get(key, {}), admitted.usage())
-        self.used[admission.cluster_queue] = add(others, self.charged[key])
+        node, before = self.forest.queues[admission.cluster_queue], self.charged.get(key, {})
+        self.charged[key] = larger(before, admitted.usage())
+        node.use_all(before, times=-1)
+        node.use_all(self.charged[key])
         if first:
             self.load[cluster] = self.load.get(cluster, 0) + 1
 
@@ -166,5 +183,6 @@ def _order(slice: Slice) -> tuple[int, str, str]:
     return -slice.priority, slice.created, slice.uid
 
 
-def _minus(used: Usage, given_back: Usage) -> Usage:
-    return {key: value - given_back.get(key, 0) for key, value in used.items()}
+def _replaced(charged: Mapping[ChainInQueue, Usage], chain: ChainInQueue) -> Usage:
+    """What a chain holds already: of its next slice only the difference is charged."""
+    return charged.get(chain, {})

@@ -1,12 +1,14 @@
 """Which flavors the pod sets of one slice get, or in Kueue's words why they get none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from slicebus.slices.cohorts import Node
 from slicebus.slices.quantities import format_amount, times
-from slicebus.slices.quota import ClusterQueue, FlavorQuota, ResourceFlavor, ResourceGroup, Usage
+from slicebus.slices.quota import ClusterQueue, ResourceFlavor, ResourceGroup, Usage
+from slicebus.slices.selectors import matches
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
 
 Manifest = dict[str, Any]
@@ -29,12 +31,12 @@ class _Full(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What a slice may take from: the queue, its flavors, and what others use of it."""
+    """What a slice may take from: the queue, its flavors, and its place in the tree of quota."""
 
     queue: ClusterQueue
     flavors: Mapping[str, ResourceFlavor]
-    used: Usage
-    """By others: what a replaced slice holds is not in it, so only the difference is charged."""
+    node: Node
+    """Of the queue. What a replaced slice holds is not counted in it, so only the difference is charged."""
 
 
 def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
@@ -105,7 +107,7 @@ def _pick(
             reasons.append(f"flavor {quota.name} not found")
             continue
         unsuitable = _unsuitable(pod_set, flavor, group, room.flavors)
-        full = None if unsuitable else _full(quota, wanted, room=room, taken=taken)
+        full = None if unsuitable else _full(quota.name, wanted, room=room, taken=taken)
         if kept is not None and kept != quota.name:
             if not unsuitable and not full:
                 forgone.append(f"couldn't change flavor from: {kept} to: {quota.name}")
@@ -122,19 +124,19 @@ def _pick(
     return Misfit(", ".join(forgone + reasons), " or ".join(lacking))
 
 
-def _full(quota: FlavorQuota, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Full | None:
+def _full(flavor: FlavorName, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Full | None:
     """Which resource is short in a flavor, told apart by whether it ever could be there."""
     for resource, request_now in wanted.items():
         if request_now == 0:
             continue
-        key, nominal = (quota.name, resource), quota.nominal.get(resource, 0)
+        key = flavor, resource
         need = request_now + taken.get(key, 0)
-        short = need + room.used.get(key, 0) - nominal
+        short = need - room.node.available(key)
         if short <= 0:
             continue
-        where, more = f"{resource} in flavor {quota.name}", format_amount(resource, short)
-        if need > nominal:
-            request, most = format_amount(resource, need), format_amount(resource, nominal)
+        where, more = f"{resource} in flavor {flavor}", format_amount(resource, short)
+        if need > (capacity := room.node.capacity(key)):
+            request, most = format_amount(resource, need), format_amount(resource, capacity)
             message = f"insufficient quota for {where}, request > maximum capacity ({request} > {most})"
         else:
             message = f"insufficient unused quota for {where}, {more} more needed"
@@ -176,32 +178,6 @@ def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> 
     affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     terms = (affinity or {}).get("nodeSelectorTerms", ())
     return not terms or any(
-        all(_expression(entry, labels) for entry in term.get("matchExpressions", ()) if entry["key"] in known)
+        all(matches(entry, labels) for entry in term.get("matchExpressions", ()) if entry["key"] in known)
         for term in terms
     )
-
-
-def _expression(entry: Manifest, labels: Mapping[str, str]) -> bool:
-    """One match expression of a node selector term."""
-    value, values = labels.get(entry["key"]), entry.get("values", ())
-    match entry["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            return _compares(value, operator, values)
-    return False
-
-
-def _compares(value: str | None, operator: str, values: Sequence[str]) -> bool:
-    """Whether a label is a greater or smaller integer; what is not an integer is neither, as for the scheduler."""
-    try:
-        left, [right] = int(value or ""), map(int, values)
-    except ValueError:
-        return False
-    return left > right if operator == "Gt" else left < right

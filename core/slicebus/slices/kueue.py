@@ -6,7 +6,8 @@ Source: Kueue v0.19.2, API version kueue.x-k8s.io/v1beta2.
 from enum import StrEnum
 from typing import Final
 
-API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
+GROUP: Final = "kueue.x-k8s.io"
+API_VERSION: Final = f"{GROUP}/v1beta2"
 
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"

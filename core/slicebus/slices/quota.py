@@ -5,21 +5,40 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.slices.quantities import amount, larger
+from slicebus.slices.quantities import amount, larger, parse_quantity
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
 Manifest = dict[str, Any]
-Usage = dict[tuple[FlavorName, str], int]
+FlavorResource = tuple[FlavorName, str]
+Usage = dict[FlavorResource, int]
 """Amounts by flavor and resource."""
 ChainInQueue = tuple[str, str]
 """A ClusterQueue's name and a chain id."""
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """Quota of one resource in one flavor. None is no limit."""
+
+    nominal: int = 0
+    borrowing: int | None = None
+    lending: int | None = None
+
+    @classmethod
+    def from_manifest(cls, quota: Manifest) -> Self:
+        """An entry of `resourceGroups[].flavors[].resources`. Raises ValueError for what is not a quantity."""
+
+        def limit(name: str) -> int | None:
+            return amount(quota["name"], quota[name]) if quota.get(name) is not None else None
+
+        nominal = amount(quota["name"], quota["nominalQuota"])
+        return cls(nominal=nominal, borrowing=limit("borrowingLimit"), lending=limit("lendingLimit"))
+
+
 class FlavorQuota(msgspec.Struct, frozen=True):
-    """A flavor in a ClusterQueue, with its nominal quota by resource."""
+    """A flavor in a ClusterQueue or a Cohort, with its quota by resource."""
 
     name: FlavorName
-    nominal: dict[str, int]
+    limits: dict[str, Limits]
 
 
 class ResourceGroup(msgspec.Struct, frozen=True):
@@ -30,16 +49,13 @@ class ResourceGroup(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_manifest(cls, group: Manifest) -> Self:
-        """An entry of a ClusterQueue's `spec.resourceGroups`."""
+        """An entry of `spec.resourceGroups`. Raises ValueError for a quota that is not a quantity."""
         return cls(
             resources=tuple(group["coveredResources"]),
             flavors=tuple(
                 FlavorQuota(
                     name=FlavorName(flavor["name"]),
-                    nominal={
-                        resource["name"]: amount(resource["name"], resource["nominalQuota"])
-                        for resource in flavor["resources"]
-                    },
+                    limits={resource["name"]: Limits.from_manifest(resource) for resource in flavor["resources"]},
                 )
                 for flavor in group["flavors"]
             ),
@@ -54,16 +70,22 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
     """A stopPolicy other than None: nothing is admitted."""
     resource_groups: tuple[ResourceGroup, ...]
+    namespace_selector: Manifest | None = None
+    """Of the namespaces whose workloads it takes; None is no namespace."""
+    cohort: str = ""
+    """The name of the Cohort that it borrows from and lends to; empty without one."""
+    weight: float = 1.0
+    """For fair sharing."""
+
+    @property
+    def limits(self) -> dict[FlavorResource, Limits]:
+        """The whole quota, with its limits."""
+        return limits_of(self.resource_groups)
 
     @property
     def nominal(self) -> Usage:
         """The whole quota."""
-        return {
-            (flavor.name, resource): value
-            for group in self.resource_groups
-            for flavor in group.flavors
-            for resource, value in flavor.nominal.items()
-        }
+        return {key: limits.nominal for key, limits in self.limits.items()}
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
@@ -74,7 +96,51 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
             held=spec.get("stopPolicy", "None") != "None",
             resource_groups=tuple(ResourceGroup.from_manifest(group) for group in spec.get("resourceGroups", ())),
+            namespace_selector=spec.get("namespaceSelector"),
+            cohort=spec.get("cohortName", ""),
+            weight=_weight(spec),
         )
+
+
+class Cohort(msgspec.Struct, frozen=True, kw_only=True):
+    """Queues and cohorts that lend each other quota, and quota that they share."""
+
+    name: str
+    parent: str = ""
+    """The cohort that it belongs to; empty for a root."""
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    weight: float = 1.0
+    """For fair sharing."""
+
+    @property
+    def limits(self) -> dict[FlavorResource, Limits]:
+        """Quota of its own."""
+        return limits_of(self.resource_groups)
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """A Kueue v1beta2 Cohort. Raises ValueError for a quota that is not a quantity."""
+        spec = manifest.get("spec", {})
+        return cls(
+            name=manifest["metadata"]["name"],
+            parent=spec.get("parentName", ""),
+            resource_groups=tuple(ResourceGroup.from_manifest(group) for group in spec.get("resourceGroups", ())),
+            weight=_weight(spec),
+        )
+
+
+def limits_of(groups: Iterable[ResourceGroup]) -> dict[FlavorResource, Limits]:
+    """The limits of all groups, by flavor and resource."""
+    return {
+        (flavor.name, resource): limits
+        for group in groups
+        for flavor in group.flavors
+        for resource, limits in flavor.limits.items()
+    }
+
+
+def _weight(spec: Manifest) -> float:
+    return float(parse_quantity((spec.get("fairSharing") or {}).get("weight", 1)))
 
 
 class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):

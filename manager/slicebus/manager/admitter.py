@@ -33,7 +33,14 @@ class Admitter:
         self._store = store
         self._executor = executor
         self._changed = asyncio.Event()
-        for cache in (store.workloads, store.cluster_queues, store.local_queues, store.flavors):
+        for cache in (
+            store.workloads,
+            store.cluster_queues,
+            store.cohorts,
+            store.local_queues,
+            store.flavors,
+            store.namespaces,
+        ):
             cache.subscribe(lambda _: self._changed.set())
         store.clusters.subscribe(self._cluster_changed)
 

@@ -102,6 +102,7 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
     """The status of the queues, where it is not what it should be."""
     return queues.statuses(
         store.readable_cluster_queues(),
+        store.readable_cohorts(),
         store.cluster_queues.all(),
         store.local_queues.all(),
         list(store.slices.values()),
@@ -160,8 +161,10 @@ def _snapshot(store: Store) -> Snapshot:
     flavors = [ResourceFlavor.from_manifest(manifest) for manifest in store.flavors.all()]
     return Snapshot(
         cluster_queues=store.readable_cluster_queues(),
+        cohorts=store.readable_cohorts(),
         local_queues={(queue.namespace, queue.name): queue for queue in local_queues},
         flavors={flavor.name: flavor for flavor in flavors},
+        namespaces=store.namespace_labels(),
         slices=tuple(_assumed(store, slice) for slice in store.slices.values()),
         clusters=tuple(
             Cluster(

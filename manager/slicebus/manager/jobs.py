@@ -16,6 +16,8 @@ from slicebus.manager.manifests import (
     findings_patch,
     free_name,
     has_finalizer,
+    priority_class,
+    priority_spec,
     workload_manifest,
 )
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
@@ -81,13 +83,15 @@ def decide(view: JobView, now: str) -> list[Command]:
     deleting = [slice for slice in view.slices if slice.deleting and not slice.finished]
     if deleting:
         return _end(view, reason="WorkloadDeleted", ended=deleting)
-    if not view.slices and (problems := kind.problems(view.job)):
+    if not view.slices and (problems := [*kind.problems(view.job), *_priority_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
 
 
 def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
+    if changed := _set_priority(view, job):
+        return changed
     wish = _kept(wish_of(job, KINDS[view.ref.kind]), view)
     planned = plan(view.slices, wish.counts)
     commands: list[Command] = []
@@ -95,8 +99,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         commands += _carry_out(view, job, command, wish=wish, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
-    changed = {command.slice.key for command in planned if isinstance(command, SetCounts)}
-    if view.holder is not None and view.holder.key not in changed:
+    resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
+    if view.holder is not None and view.holder.key not in resized:
         commands += dispatch.hold(view, view.holder)
     return commands + _release([slice for slice in view.slices if slice.finished], view)
 
@@ -129,13 +133,50 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
     manifest = workload_manifest(
-        job, KINDS[ref.kind], ref=ref, name=name, counts=command.counts, annotations=annotations
+        job,
+        KINDS[ref.kind],
+        ref=ref,
+        name=name,
+        counts=command.counts,
+        annotations=annotations,
+        priority=priority,
     )
     note = f"Created Workload: {ref.namespace}/{name}"
     return [
         Create(resource=WORKLOADS, manifest=manifest),
         Emit(regarding=job, reason="CreatedWorkload", note=note),
+    ]
+
+
+def _priority(job: Manifest, view: JobView) -> Manifest:
+    """What the Workloads say of their priority; empty when the job's class is not there."""
+    try:
+        return priority_spec(job, view.priority_classes)
+    except LookupError:
+        return {}
+
+
+def _priority_problems(job: Manifest, view: JobView) -> list[Problem]:
+    if _priority(job, view):
+        return []
+    return [Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist")]
+
+
+def _priority_now(workload: Manifest) -> Manifest:
+    spec = workload["spec"]
+    ref = {"priorityClassRef": spec["priorityClassRef"]} if "priorityClassRef" in spec else {}
+    return {"priority": spec.get("priority", 0)} | ref
+
+
+def _set_priority(view: JobView, job: Manifest) -> list[Command]:
+    """Another class, or another value of it, is another priority for what runs and waits."""
+    wanted = _priority(job, view)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
+        for workload in (view.workload(slice) for slice in view.slices if not slice.finished)
+        if wanted and _priority_now(workload) != wanted
     ]
 
 

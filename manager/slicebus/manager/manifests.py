@@ -1,5 +1,7 @@
 """The manifests and patches that the manager writes."""
 
+from collections.abc import Mapping
+
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, with_findings
@@ -8,7 +10,14 @@ from slicebus.slices.workload import Slice
 
 
 def workload_manifest(
-    job: Manifest, kind: JobKind, *, ref: JobRef, name: str, counts: Counts, annotations: dict[str, str]
+    job: Manifest,
+    kind: JobKind,
+    *,
+    ref: JobRef,
+    name: str,
+    counts: Counts,
+    annotations: dict[str, str],
+    priority: Manifest,
 ) -> Manifest:
     """A new slice of a job: every pod set of the job with the wanted count, owned by the job."""
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
@@ -26,10 +35,28 @@ def workload_manifest(
         "spec": {
             "active": True,
             "queueName": job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL],
-            "priority": 0,
+            **priority,
             "podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in kind.pod_sets(job)],
         },
     }
+
+
+def priority_spec(job: Manifest, classes: Mapping[str, int]) -> Manifest:
+    """The part of a Workload's spec that says its priority: that of the class which the job's label names, else 0.
+
+    Raises LookupError for a class that is not there.
+    """
+    name = priority_class(job)
+    if not name:
+        return {"priority": 0}
+    ref = {"group": kueue.GROUP, "kind": "WorkloadPriorityClass", "name": name}
+    return {"priority": classes[name], "priorityClassRef": ref}
+
+
+def priority_class(job: Manifest) -> str:
+    """The WorkloadPriorityClass that a job names; empty for none."""
+    name: str = job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL, "")
+    return name
 
 
 def counts_patch(workload: Manifest, counts: Counts) -> Manifest:

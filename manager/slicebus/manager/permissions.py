@@ -2,18 +2,29 @@
 
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
+    COHORTS,
     EVENTS,
     JOB_RESOURCES,
     LEASES,
     LOCALQUEUES,
+    NAMESPACES,
     RESOURCEFLAVORS,
     WORKERCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
     WORKLOADS,
     Resource,
 )
 from slicebus.process.permissions import READ, Permission
 
-REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS, CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS, WORKERCLUSTERS)
+REQUIRED_CRDS: tuple[Resource, ...] = (
+    WORKLOADS,
+    CLUSTERQUEUES,
+    COHORTS,
+    LOCALQUEUES,
+    RESOURCEFLAVORS,
+    WORKLOADPRIORITYCLASSES,
+    WORKERCLUSTERS,
+)
 
 PERMISSIONS = (
     *(Permission(resource, (*READ, "patch", "delete")) for resource in JOB_RESOURCES.values()),
@@ -26,7 +37,10 @@ PERMISSIONS = (
     Permission(LOCALQUEUES, READ),
     Permission(CLUSTERQUEUES, ("patch",), "status"),
     Permission(LOCALQUEUES, ("patch",), "status"),
+    Permission(COHORTS, READ),
     Permission(RESOURCEFLAVORS, READ),
+    Permission(WORKLOADPRIORITYCLASSES, READ),
+    Permission(NAMESPACES, READ),
     Permission(WORKERCLUSTERS, READ),
     Permission(WORKERCLUSTERS, ("patch",), "status"),
     Permission(EVENTS, ("create", "patch")),

@@ -9,9 +9,10 @@ from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, Resource
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import is_pending
+from slicebus.slices.cohorts import grow
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, LocalQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, total_by_queue, usage_by_chain
 from slicebus.slices.workload import Slice
 
 ACTIVE = "Active"
@@ -35,6 +36,7 @@ class Census(msgspec.Struct, frozen=True):
 
 def statuses(
     cluster_queues: Mapping[str, ClusterQueue],
+    cohorts: Iterable[Cohort],
     cluster_queue_objects: Sequence[Manifest],
     local_queue_objects: Sequence[Manifest],
     slices: Sequence[Slice],
@@ -50,12 +52,13 @@ def statuses(
         if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
     )
     usage = total_by_queue(usage_by_chain(slices))
+    circles = grow(cluster_queues.values(), cohorts).circles
     commands = []
     for manifest in cluster_queue_objects:
         name = manifest["metadata"]["name"]
         queue = cluster_queues.get(name)
         status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
-        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue), now=now)
+        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue, circles.get(name, ())), now=now)
     for manifest in local_queue_objects:
         local = LocalQueue.from_manifest(manifest)
         status = by_local.counts(_key(local))
@@ -81,18 +84,24 @@ def _census(members: Iterable[tuple[str, Slice]]) -> Census:
 def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:
     """Everything that the quota covers, with nothing used too."""
     totals: dict[str, list[Manifest]] = {}
-    for flavor, resource in queue.nominal:
-        total = format_amount(resource, used.get((flavor, resource), 0))
-        totals.setdefault(flavor, []).append({"name": resource, "total": total})
+    for (flavor, resource), nominal in queue.nominal.items():
+        total = used.get((flavor, resource), 0)
+        amounts = {"total": total} | ({"borrowed": total - nominal} if queue.cohort and total > nominal else {})
+        totals.setdefault(flavor, []).append(
+            {"name": resource} | {name: format_amount(resource, amount) for name, amount in amounts.items()}
+        )
     flavors = [{"name": flavor, "resources": resources} for flavor, resources in totals.items()]
     return {"flavorsReservation": flavors, "flavorsUsage": flavors}
 
 
-def _active(queue: ClusterQueue | None) -> Finding:
+def _active(queue: ClusterQueue | None, circle: tuple[str, ...]) -> Finding:
     if queue is None:
         return Finding(ACTIVE, False, "Unreadable", "Can't admit new workloads: a quota is not a quantity")
     if queue.held:
         return Finding(ACTIVE, False, "Stopped", "Can't admit new workloads: stopPolicy")
+    if circle:
+        message = f"Can't admit new workloads: the cohorts {' and '.join(circle)} are each other's parent"
+        return Finding(ACTIVE, False, "CohortCycle", message)
     return Finding(ACTIVE, True, "Ready", "Can admit new workloads")
 
 

@@ -1,7 +1,7 @@
 """The manager's caches, and the views of them that decisions are made from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -9,10 +9,13 @@ import structlog
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
+    COHORTS,
     JOB_RESOURCES,
     LOCALQUEUES,
+    NAMESPACES,
     RESOURCEFLAVORS,
     WORKERCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
     WORKLOADS,
     Resource,
 )
@@ -24,11 +27,12 @@ from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit
-from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
 _log = structlog.get_logger()
 _BY_JOB_UID = "job-uid"
+_Read = TypeVar("_Read")
 
 
 def _job_uids(workload: Manifest) -> Iterable[str]:
@@ -50,6 +54,9 @@ class Store:
         self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
         self.workloads = Cache(indexes={_BY_JOB_UID: _job_uids})
         self.cluster_queues = Cache()
+        self.cohorts = Cache()
+        self.namespaces = Cache()
+        self.priority_classes = Cache()
         self.local_queues = Cache()
         self.flavors = Cache()
         self.clusters = Cache()
@@ -69,6 +76,9 @@ class Store:
             yield JOB_RESOURCES[kind], cache
         yield WORKLOADS, self.workloads
         yield CLUSTERQUEUES, self.cluster_queues
+        yield COHORTS, self.cohorts
+        yield NAMESPACES, self.namespaces
+        yield WORKLOADPRIORITYCLASSES, self.priority_classes
         yield LOCALQUEUES, self.local_queues
         yield RESOURCEFLAVORS, self.flavors
         yield WORKERCLUSTERS, self.clusters
@@ -97,6 +107,7 @@ class Store:
             workloads=workloads,
             slices=chain,
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
+            priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
             in_fleet=any(self.clusters.get(None, slice.cluster) for slice in chain if slice.cluster),
             published=self.published.get(ref, 0),
         )
@@ -113,15 +124,15 @@ class Store:
 
     def readable_cluster_queues(self) -> dict[str, ClusterQueue]:
         """By name, the queues that can be read: one with a quota that is no quantity is as good as missing."""
-        queues: dict[str, ClusterQueue] = {}
-        for manifest in self.cluster_queues.all():
-            try:
-                queue = ClusterQueue.from_manifest(manifest)
-            except ValueError as error:
-                _log.warning("queue.unreadable", queue=manifest["metadata"]["name"], error=str(error))
-            else:
-                queues[queue.name] = queue
-        return queues
+        return {queue.name: queue for queue in _readable(ClusterQueue.from_manifest, self.cluster_queues)}
+
+    def readable_cohorts(self) -> tuple[Cohort, ...]:
+        """The cohorts that can be read; the others are as good as missing."""
+        return tuple(_readable(Cohort.from_manifest, self.cohorts))
+
+    def namespace_labels(self) -> dict[str, dict[str, str]]:
+        """The labels of every namespace."""
+        return {space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in self.namespaces.all()}
 
     def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
         """Call back with the job whenever it or one of its Workloads changes."""
@@ -137,6 +148,16 @@ class Store:
             if ref is not None:
                 callback(ref)
 
+        def class_changed(change: Change) -> None:
+            """Jobs that wait for the class to be made, or whose slices have its old value."""
+            entry = change.new or change.old
+            name = entry["metadata"]["name"] if entry else ""
+            for cache in self.jobs.values():
+                for job in cache.all():
+                    if is_managed(job) and job["metadata"]["labels"].get(kueue.PRIORITY_CLASS_LABEL) == name:
+                        callback(job_ref(job))
+
+        self.priority_classes.subscribe(class_changed)
         for cache in self.jobs.values():
             cache.subscribe(job_changed)
         self.workloads.subscribe(workload_changed)
@@ -151,6 +172,17 @@ class Store:
         except ValueError as error:
             self.slices.pop(_key(change.new), None)
             _log.warning("workload.unreadable", workload=_key(change.new), error=str(error))
+
+
+def _readable(read: Callable[[Manifest], _Read], cache: Cache) -> Iterator[_Read]:
+    """What of a cache can be read. Nothing else is stopped by an object that nobody can make sense of."""
+    for manifest in cache.all():
+        try:
+            yield read(manifest)
+        except ValueError as error:
+            _log.warning(
+                "object.unreadable", kind=manifest["kind"], name=manifest["metadata"]["name"], error=str(error)
+            )
 
 
 def owner_ref(workload: Manifest) -> JobRef | None:

@@ -18,6 +18,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """The same Workloads, oldest first."""
     flavors: dict[str, Manifest] = {}
     """ResourceFlavors by name."""
+    priority_classes: dict[str, int] = {}
+    """Values of the WorkloadPriorityClasses by name."""
     in_fleet: bool = True
     """Whether a WorkerCluster of the chain's cluster still exists."""
     deletes_held: bool = False

@@ -33,6 +33,7 @@ def a_job(
     *,
     generation: int = 1,
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     over: str | None = None,
     deleting: bool = False,
     managed: bool = True,
@@ -44,7 +45,7 @@ def a_job(
         "uid": "uid-train",
         "resourceVersion": "10",
         "generation": generation,
-        "labels": {kueue.QUEUE_NAME_LABEL: "queue"} if managed else {},
+        "labels": ({kueue.QUEUE_NAME_LABEL: "queue"} if managed else {}) | (labels or {}),
         "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | (annotations or {}),
     }
     return {

@@ -328,6 +328,42 @@ def test_a_job_that_cannot_be_taken_is_told_once() -> None:
     assert decide(a_view(told), NOW) == []
 
 
+URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})
+URGENT_REF = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"}
+
+
+def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
+    [create, _] = decide(a_view(URGENT, priority_classes={"urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["priority"] == 100
+    assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
+
+
+def test_a_job_of_a_class_that_is_not_there_waits_for_it_and_is_told() -> None:
+    [_, told] = decide(a_view(URGENT, priority_classes={"other": 1}), NOW)
+    assert isinstance(told, Emit)
+    assert (told.reason, told.note) == ("PriorityClassNotFound", "WorkloadPriorityClass urgent doesn't exist")
+
+
+def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> None:
+    waiting = a_workload("w2", 5, replaces="w1")
+    changed = decide(a_view(URGENT, S1, waiting, priority_classes={"urgent": 7}), NOW)
+    assert [(patch.target["metadata"]["name"], patch.body) for patch in changed if isinstance(patch, Patch)] == [
+        (name, {"spec": {"priority": 7, "priorityClassRef": URGENT_REF}}) for name in ("w1", "w2")
+    ]
+    [back] = decide(a_view(a_job(), S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}), NOW)
+    assert isinstance(back, Patch)
+    assert back.body == {"spec": {"priority": 0, "priorityClassRef": None}}
+
+
+def test_what_runs_keeps_the_priority_of_a_class_that_was_deleted() -> None:
+    running = S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}
+    job = URGENT | {"spec": URGENT["spec"] | {"parallelism": 5}}
+    [create, *_] = decide(a_view(job, running), NOW)
+    assert isinstance(create, Create)
+    assert (create.manifest["spec"]["priority"], create.manifest["spec"]["priorityClassRef"]) == (7, URGENT_REF)
+
+
 def test_a_job_that_runs_already_is_not_refused() -> None:
     assert decide(a_view(BAD, S1), NOW) == []
 

@@ -1,11 +1,13 @@
 """What queues say of themselves."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
 from slicebus.manager.queues import statuses
 from slicebus.process.commands import Patch
-from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.workload import Slice
 from unit.manager.objects import NOW, Manifest
 from unit.slices.builders import a_slice, admitted
@@ -22,14 +24,16 @@ def a_local_queue(**spec: object) -> Manifest:
     return {"metadata": metadata, "spec": {"clusterQueue": "cq"} | spec}
 
 
-def reported(cluster_queue: Manifest, local_queue: Manifest, *slices: Slice) -> tuple[Manifest, Manifest]:
+def reported(
+    cluster_queue: Manifest, local_queue: Manifest, *slices: Slice, cohorts: Iterable[Cohort] = ()
+) -> tuple[Manifest, Manifest]:
     """The new status of both; empty for one that is left as it is."""
     found: dict[object, Manifest] = {CLUSTERQUEUES: {}, LOCALQUEUES: {}}
     try:
         readable = {"cq": ClusterQueue.from_manifest(cluster_queue)}
     except ValueError:
         readable = {}
-    for command in statuses(readable, [cluster_queue], [local_queue], slices, now=NOW):
+    for command in statuses(readable, cohorts, [cluster_queue], [local_queue], slices, now=NOW):
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
         assert command.subresource == "status"
@@ -48,6 +52,20 @@ def test_a_chain_is_counted_once_and_its_workloads_each() -> None:
     used = [{"name": "cpu", "total": "3"}, {"name": "memory", "total": "0"}]
     assert cluster_queue["flavorsUsage"] == [{"name": "default", "resources": used}]
     assert cluster_queue["flavorsReservation"] == cluster_queue["flavorsUsage"]
+
+
+def test_what_is_used_past_the_quota_is_borrowed() -> None:
+    status, _ = reported(a_cluster_queue(cohortName="org"), a_local_queue(), admitted(a_slice("a", 12)))
+    [flavor] = status["flavorsReservation"]
+    assert flavor["resources"][0] == {"name": "cpu", "total": "12", "borrowed": "2"}
+
+
+def test_a_queue_of_cohorts_without_a_root_is_not_active() -> None:
+    circle = [Cohort(name="a", parent="b"), Cohort(name="b", parent="a")]
+    status, _ = reported(a_cluster_queue(cohortName="a"), a_local_queue(), cohorts=circle)
+    [active] = status["conditions"]
+    assert (active["status"], active["reason"]) == ("False", "CohortCycle")
+    assert active["message"] == "Can't admit new workloads: the cohorts a and b are each other's parent"
 
 
 def test_a_status_that_is_right_is_left_alone() -> None:

@@ -1,17 +1,19 @@
 """Slices, queues and snapshots, each with as little said as a test needs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.admission import Admit, Snapshot, cycle
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import ClusterQueue, LocalQueue, ResourceFlavor
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
 
 Manifest = dict[str, Any]
 
+Quota = str | tuple[str, int | None, int | None]
+"""The nominal quota, or that with the most to borrow and the most to lend."""
 CPU = {"cpu": 1000}
 """One pod's request: a core."""
 WORKER = Cluster(name="worker", accepted=True, cordoned=False, connected=True)
@@ -75,16 +77,24 @@ def with_counts(slice: Slice, **counts: int) -> Slice:
     return msgspec.structs.replace(slice, pod_sets=pod_sets)
 
 
-def a_queue(name: str = "cq", quotas: dict[str, dict[str, str]] | None = None, **spec: Any) -> ClusterQueue:
+def a_queue(name: str = "cq", quotas: Mapping[str, Mapping[str, Quota]] | None = None, **spec: Any) -> ClusterQueue:
     """A ClusterQueue with one resource group: quotas by flavor and resource, ten cores unless told."""
     quotas = quotas or {"default": {"cpu": "10"}}
     flavors = [
-        {"name": flavor, "resources": [{"name": name, "nominalQuota": text} for name, text in nominal.items()]}
+        {"name": flavor, "resources": [_quota(resource, quota) for resource, quota in nominal.items()]}
         for flavor, nominal in quotas.items()
     ]
     covered = list(dict.fromkeys(resource for nominal in quotas.values() for resource in nominal))
     groups = [{"coveredResources": covered, "flavors": flavors}]
-    return ClusterQueue.from_manifest({"metadata": {"name": name}, "spec": {"resourceGroups": groups} | spec})
+    return ClusterQueue.from_manifest(
+        {"metadata": {"name": name}, "spec": {"namespaceSelector": {}, "resourceGroups": groups} | spec}
+    )
+
+
+def _quota(resource: str, quota: Quota) -> Manifest:
+    nominal, borrowing, lending = (quota, None, None) if isinstance(quota, str) else quota
+    limits = {"borrowingLimit": borrowing, "lendingLimit": lending}
+    return {"name": resource, "nominalQuota": nominal} | {n: v for n, v in limits.items() if v is not None}
 
 
 def a_flavor(name: str = "default", **fields: Any) -> ResourceFlavor:
@@ -94,6 +104,7 @@ def a_flavor(name: str = "default", **fields: Any) -> ResourceFlavor:
 def snapshot(
     *slices: Slice,
     queues: Iterable[ClusterQueue] = (),
+    cohorts: Iterable[Cohort] = (),
     flavors: Iterable[ResourceFlavor] | None = None,
     locals: Iterable[LocalQueue] | None = None,
     clusters: Iterable[Cluster] = (WORKER,),
@@ -105,8 +116,10 @@ def snapshot(
     first = LocalQueue(namespace="team", name="lq", cluster_queue=next(iter(cluster_queues)), held=False)
     return Snapshot(
         cluster_queues=cluster_queues,
+        cohorts=tuple(cohorts),
         local_queues={(queue.namespace, queue.name): queue for queue in ((first,) if locals is None else locals)},
         flavors={flavor.name: flavor for flavor in known},
+        namespaces={"team": {"kubernetes.io/metadata.name": "team"}},
         slices=slices,
         clusters=tuple(clusters),
     )

@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, admission_manifest, cycle, is_pending
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import LocalQueue
+from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, Slice
 from unit.slices.builders import (
     a_flavor,
@@ -365,3 +365,70 @@ def test_what_is_written_is_what_is_read() -> None:
         ],
     }
     assert Admission.from_manifest(written) == admission
+
+
+class TestCohort:
+    """Two queues of one cohort: `cq` with the slice, and `other` whose quota it may borrow."""
+
+    OTHER = a_queue("other", quotas={"default": {"cpu": ("10", None, 4)}}, cohortName="org")
+
+    def admitted_with(self, count: int, *others: Slice, **queue: Any) -> bool:
+        world = snapshot(a_slice("a", count), *others, queues=[a_queue(cohortName="org", **queue), self.OTHER])
+        return bool(admits(world))
+
+    def test_what_another_queue_lends_is_borrowed(self) -> None:
+        assert self.admitted_with(14)
+        assert not self.admitted_with(15)
+
+    def test_no_more_than_the_queue_may_borrow(self) -> None:
+        limited = {"default": {"cpu": ("10", 1, None)}}
+        assert self.admitted_with(11, quotas=limited)
+        assert not self.admitted_with(12, quotas=limited)
+
+    def test_what_the_other_uses_itself_is_not_lent(self) -> None:
+        assert self.admitted_with(12, admitted(a_slice("b", 8, job_uid="k"), queue="other"))
+        assert not self.admitted_with(13, admitted(a_slice("b", 8, job_uid="k"), queue="other"))
+
+    def test_a_resize_borrows_the_difference_only(self) -> None:
+        old = admitted(a_slice("a", 9))
+        queues = [a_queue(cohortName="org"), self.OTHER]
+        assert admits(snapshot(old, replacement(old, "b", 14), queues=queues))
+        assert not admits(snapshot(old, replacement(old, "b", 15), queues=queues))
+
+    def test_who_waits_is_told_of_the_most_there_could_be(self) -> None:
+        [decision] = cycle(snapshot(a_slice("a", 15), queues=[a_queue(cohortName="org"), self.OTHER]))
+        assert isinstance(decision, Wait)
+        assert "insufficient quota for cpu in flavor default, request > maximum capacity (15 > 14)" in decision.message
+
+    def test_cohorts_without_a_root_admit_nothing(self) -> None:
+        circle = (Cohort(name="a", parent="b"), Cohort(name="b", parent="a"))
+        [decision] = cycle(snapshot(a_slice("a"), queues=[a_queue(cohortName="a")], cohorts=circle))
+        assert isinstance(decision, Wait)
+        assert decision.message == "the cohorts a and b are each other's parent"
+
+
+SELECTORS: dict[str, tuple[Any, bool]] = {
+    "every namespace": ({}, True),
+    "none": (None, False),
+    "by a label": ({"matchLabels": {"kubernetes.io/metadata.name": "team"}}, True),
+    "by another label": ({"matchLabels": {"kubernetes.io/metadata.name": "other"}}, False),
+    "by an expression": (
+        {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["x", "team"]}]},
+        True,
+    ),
+    "all but some": (
+        {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["team"]}]},
+        False,
+    ),
+    "those with a label": ({"matchExpressions": [{"key": "tenant", "operator": "Exists"}]}, False),
+    "those without": ({"matchExpressions": [{"key": "tenant", "operator": "DoesNotExist"}]}, True),
+}
+
+
+@pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS.keys())
+def test_a_queue_takes_workloads_of_the_namespaces_that_it_selects(selector: Any, expected: bool) -> None:
+    [decision] = cycle(snapshot(a_slice("a"), queues=[a_queue(namespaceSelector=selector)]))
+    assert isinstance(decision, Admit) is expected
+    if isinstance(decision, Wait):
+        assert decision.reason == "Inadmissible"
+        assert decision.message == "Workload namespace doesn't match ClusterQueue selector"

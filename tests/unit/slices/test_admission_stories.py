@@ -10,17 +10,28 @@ from hypothesis import strategies as st
 from slicebus.slices.admission import Admit, Snapshot, Wait, cycle, is_pending
 from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import LocalQueue
+from slicebus.slices.quota import Cohort, Limits, LocalQueue
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, replacement, with_counts
 
 QUEUES = {
     queue.name: queue
     for queue in (
-        a_queue("open", quotas={"spot": {"cpu": "6", "memory": "9"}, "on-demand": {"cpu": "9", "memory": "20"}}),
-        a_queue("strict", quotas={"spot": {"cpu": "7", "memory": "12"}}, queueingStrategy="StrictFIFO"),
+        a_queue(
+            "open",
+            quotas={"spot": {"cpu": ("6", 3, 2), "memory": "9"}, "on-demand": {"cpu": "9", "memory": "20"}},
+            cohortName="team",
+        ),
+        a_queue(
+            "strict",
+            quotas={"spot": {"cpu": ("7", None, 4), "memory": "12"}},
+            queueingStrategy="StrictFIFO",
+            cohortName="team",
+        ),
+        a_queue("next", quotas={"spot": {"cpu": ("2", 4, None), "memory": "4"}}, cohortName="org"),
     )
 }
+COHORTS = (Cohort(name="team", parent="org"),)
 CLUSTERS = tuple(Cluster(name=name, accepted=True, cordoned=False, connected=True) for name in ("a", "b"))
 POD_SETS = {"head": {"cpu": 500, "memory": 2}, "small": {"cpu": 1000, "memory": 1}}
 """One pod's requests, by pod set."""
@@ -94,9 +105,20 @@ class Story:
         )
 
     def use_never_passes_the_quota(self) -> None:
-        for queue, used in self._use().items():
-            for key, value in used.items():
-                assert value <= QUEUES[queue].nominal[key], f"{key} of {queue}"
+        """All queues together stay within the quota, none borrows more than it may or what another keeps to itself."""
+        use = self._use()
+        keys = {key for queue in QUEUES.values() for key in queue.nominal}
+        for key in keys:
+            quota = sum(queue.nominal.get(key, 0) for queue in QUEUES.values())
+            total = sum(used.get(key, 0) for used in use.values())
+            assert total <= quota, f"{key}"
+            for name, queue in QUEUES.items():
+                limits, used = queue.limits.get(key, Limits()), use.get(name, {}).get(key, 0)
+                if limits.borrowing is not None:
+                    assert used <= limits.nominal + limits.borrowing, f"{name} borrows too much {key}"
+                if limits.lending is not None:
+                    kept = limits.nominal - limits.lending
+                    assert total + max(0, kept - used) <= quota, f"{name} lends too much {key}"
 
     def rest(self) -> None:
         """Left alone, everything comes to rest; then nothing waits that has room."""
@@ -140,8 +162,10 @@ class Story:
         }
         return Snapshot(
             cluster_queues=QUEUES,
+            cohorts=COHORTS,
             local_queues=local_queues,
             flavors={name: a_flavor(name) for name in ("spot", "on-demand")},
+            namespaces={},
             slices=tuple(self.slices),
             clusters=CLUSTERS,
         )

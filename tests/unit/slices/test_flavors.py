@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from slicebus.slices.cohorts import grow
 from slicebus.slices.flavors import Misfit, Room, assign
-from slicebus.slices.quota import ClusterQueue, ResourceFlavor, Usage
+from slicebus.slices.quota import ClusterQueue, ResourceFlavor
 from slicebus.slices.workload import Admission, FlavorName, Slice
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, admitted, replacement
 
@@ -19,8 +20,9 @@ def a_room(
     """A queue's quota, its flavors (plain ones unless given), and what others use."""
     queue = queue or a_queue(quotas=TWO)
     known = flavors or tuple(a_flavor(name) for name in dict.fromkeys(name for name, _ in queue.nominal))
-    usage: Usage = {(FlavorName(flavor), resource): value for (flavor, resource), value in (used or {}).items()}
-    return Room(queue=queue, flavors={flavor.name: flavor for flavor in known}, used=usage)
+    node = grow([queue], []).queues[queue.name]
+    node.use_all({(FlavorName(flavor), resource): value for (flavor, resource), value in (used or {}).items()})
+    return Room(queue=queue, flavors={flavor.name: flavor for flavor in known}, node=node)
 
 
 def given_to(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission:

@@ -1,0 +1,159 @@
+"""Quota in a tree: queues and cohorts lend each other what they do not use.
+
+Every node has quota of its own and that of its children. A child's `lendingLimit` is the most that it lends: what is
+above it the child keeps for itself. What a child uses past what it keeps counts at its parent, and its `borrowingLimit`
+is the most that it may use there past what it has. A cohort is an inner node, a ClusterQueue a leaf; where nobody made
+the Cohort that a name stands for, it is one without quota of its own.
+
+Amounts are whole numbers by flavor and resource. Source of the rules: Kueue v0.19.2, ClusterQueue and Cohort API.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, Limits, Usage
+
+_NO_LIMITS = Limits()
+
+
+class Node:
+    """A ClusterQueue or a Cohort, with what is used of it. `use` is the only way in which it changes."""
+
+    __slots__ = ("_kept", "_used", "limits", "name", "parent", "quota", "weight")
+
+    def __init__(self, name: str, limits: Mapping[FlavorResource, Limits], *, weight: float) -> None:
+        self.name = name
+        self.limits = limits
+        self.weight = weight
+        self.parent: Node | None = None
+        self.quota: Usage = {key: limit.nominal for key, limit in limits.items()}
+        """Its own, and what its children lend it."""
+        self._kept: Usage = {}
+        self._used: Usage = {}
+
+    def join(self, parent: "Node") -> None:
+        """Lend to a parent, and borrow there. To be called when the own children have joined."""
+        self.parent = parent
+        for key, value in self.quota.items():
+            lending = self.limits.get(key, _NO_LIMITS).lending
+            self._kept[key] = 0 if lending is None else max(0, value - lending)
+            parent.quota[key] = parent.quota.get(key, 0) + value - self._kept[key]
+
+    def used(self, key: FlavorResource) -> int:
+        """Of a queue all that its jobs use, of a cohort what its children use of what they do not keep."""
+        return self._used.get(key, 0)
+
+    def use(self, key: FlavorResource, more: int) -> None:
+        """Count that much more, or less, here and wherever it is borrowed from."""
+        kept, before = self._kept.get(key, 0), self._used.get(key, 0)
+        self._used[key] = before + more
+        passed_on = max(0, before + more - kept) - max(0, before - kept)
+        if self.parent is not None and passed_on:
+            self.parent.use(key, passed_on)
+
+    def use_all(self, usage: Mapping[FlavorResource, int], *, times: int = 1) -> None:
+        """Count every amount, `times` -1 to give it back."""
+        for key, value in usage.items():
+            self.use(key, times * value)
+
+    def available(self, key: FlavorResource) -> int:
+        """How much more can be used here. Negative where quota was taken away that is in use."""
+        quota, used = self.quota.get(key, 0), self._used.get(key, 0)
+        if self.parent is None:
+            return quota - used
+        kept = self._kept.get(key, 0)
+        from_parent = self.parent.available(key)
+        borrowing = self.limits.get(key, _NO_LIMITS).borrowing
+        if borrowing is not None:
+            from_parent = min(from_parent, quota - kept - max(0, used - kept) + borrowing)
+        return max(0, kept - used) + from_parent
+
+    def capacity(self, key: FlavorResource) -> int:
+        """How much could be used here if nobody used anything."""
+        if self.parent is None:
+            return self.quota.get(key, 0)
+        most = self._kept.get(key, 0) + self.parent.capacity(key)
+        borrowing = self.limits.get(key, _NO_LIMITS).borrowing
+        return most if borrowing is None else min(most, self.quota.get(key, 0) + borrowing)
+
+    def borrows(self, key: FlavorResource, more: int = 0) -> bool:
+        """Whether it uses more than its quota, or would."""
+        return self._used.get(key, 0) + more > self.quota.get(key, 0)
+
+    def path(self) -> Iterator["Node"]:
+        """Its cohort, that one's parent, and so on to the root."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    @property
+    def root(self) -> "Node":
+        """The top of its tree: itself where it has no cohort."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """Every queue and cohort, joined. Queues of cohorts that are each other's parent belong to no tree."""
+
+    queues: dict[str, Node]
+    cohorts: dict[str, Node]
+    circles: dict[str, tuple[str, ...]]
+    """The cohorts that are each other's parent, by each queue that belongs to one of them or below."""
+
+
+def grow(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Forest:
+    """The trees of all queues, with nothing used."""
+    specs = {cohort.name: cohort for cohort in cohorts}
+    nodes: dict[str, Node] = {}
+    leaves: dict[str, Node] = {}
+    circles: dict[str, tuple[str, ...]] = {}
+    children: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
+    for queue in queues:
+        leaves[queue.name] = Node(queue.name, queue.limits, weight=queue.weight)
+        if queue.cohort:
+            members.setdefault(queue.cohort, []).append(queue.name)
+    pending = [*specs, *(name for name in members if name not in specs)]
+    while pending:
+        name = pending.pop()
+        if name in nodes:
+            continue
+        spec = specs.get(name)
+        nodes[name] = Node(name, spec.limits if spec else {}, weight=spec.weight if spec else 1.0)
+        if spec and spec.parent:
+            children.setdefault(spec.parent, []).append(name)
+            pending.append(spec.parent)
+    for name in nodes:
+        circle = _circle(name, specs)
+        circles |= dict.fromkeys(members.get(name, ()), circle) if circle else {}
+    roots = [name for name in nodes if not (name in specs and specs[name].parent)]
+    for name in _leaves_first(roots, children):
+        for queue_name in members.get(name, ()):
+            leaves[queue_name].join(nodes[name])
+        for child in children.get(name, ()):
+            nodes[child].join(nodes[name])
+    return Forest(queues=leaves, cohorts=nodes, circles=circles)
+
+
+def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> list[str]:
+    """Every cohort below the roots, after all below itself."""
+    order, stack = [], list(roots)
+    while stack:
+        name = stack.pop()
+        order.append(name)
+        stack += children.get(name, ())
+    return order[::-1]
+
+
+def _circle(name: str, cohorts: Mapping[str, Cohort]) -> tuple[str, ...]:
+    """The cohorts in a circle that one leads to; empty where it leads to a root."""
+    seen: list[str] = []
+    while name and name not in seen:
+        seen.append(name)
+        name = cohorts[name].parent if name in cohorts else ""
+    return tuple(seen[seen.index(name) :]) if name else ()
