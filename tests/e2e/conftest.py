@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
+from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
 from support.controlplane import ControlPlane
 from support.rabbitmq import RabbitBroker
@@ -39,6 +41,15 @@ async def world(parts: str, urls: dict[str, str], request: pytest.FixtureRequest
     made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
     async with made as world, fleet(world, urls):
         yield world
+
+
+@pytest.fixture
+async def clusters(control_plane: ControlPlane, vhost: str) -> AsyncIterator[World]:
+    """Real clusters that are accepted, without roles."""
+    async with wiped_world(control_plane) as made:
+        for name in made.workers:
+            await made.manager.create(WORKERCLUSTERS, objects.worker_cluster(name))
+        yield made
 
 
 @asynccontextmanager

@@ -58,7 +58,7 @@ class Role:
     def start(self) -> None:
         """Return when it is ready."""
         self.launch()
-        self._server.wait_for(self._is_ready, within_s=_READY_S)
+        self._server.wait_for(self.is_ready, within_s=_READY_S)
 
     def probe(self, path: str) -> str:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
@@ -75,11 +75,17 @@ class Role:
     def kill(self) -> None:
         self._server.kill()
 
+    @property
+    def process(self) -> Server:
+        """The process itself."""
+        return self._server
+
     def log(self) -> list[dict[str, object]]:
         """What it has logged."""
         return [json.loads(line) for line in self._server.log_text().splitlines() if line.startswith("{")]
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether its readiness probe succeeds."""
         try:
             return self.probe("/readyz") == "ok\n"
         except OSError:

@@ -77,6 +77,27 @@ class Server:
         self._process.send_signal(number)
         return self._process.wait(within_s)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and has not ended. One that was stopped by SIGSTOP runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def pause(self) -> None:
+        """SIGSTOP: it neither does nor notices anything until `resume`."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def memory_bytes(self) -> int:
+        """What of its memory is resident."""
+        assert self._process is not None
+        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def log_text(self) -> str:
         """What it has written so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""

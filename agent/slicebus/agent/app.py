@@ -141,6 +141,7 @@ class Agent(Role[AgentSettings]):
             await asyncio.sleep(self._settings.heartbeat_s)
 
     async def _say(self, publisher: Publisher, message: Message) -> None:
+        self._lease.check()
         await publisher.publish(Publish(cluster=self._settings.cluster, message=message))
 
 

@@ -1,0 +1,121 @@
+"""Every part is killed and started again amid resizes: nothing is lost, nothing runs twice, no quota leaks."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from slicebus.bus.factory import connect
+from slicebus.cli.demo.world import World
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import DEAD, agent_queue, manager_queue
+from support.controlplane import ControlPlane
+from support.fleet import Fleet, Jobs, QuotaWatch, connected
+from support.rabbitmq import RabbitBroker
+from support.story import set_quota
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(400)]
+
+JOBS, RESIZES, QUOTA, MOST, PACE_S = 20, 200, 50, 6, 0.2
+"""Together the jobs may want more than twice the quota."""
+SEED = int(os.environ.get("OUTAGE_SEED", "7"))
+QUEUES = [
+    *map(manager_queue, Lane),
+    *(agent_queue(ClusterName(name), lane) for name in ("east", "west") for lane in Lane),
+]
+
+
+@pytest.fixture
+async def fleet(
+    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    """A manager and two agents."""
+    made = Fleet(tmp_path)
+    for name, cluster in control_plane.clusters.items():
+        command, own = ("manager", {}) if name == "manager" else ("agent", {"SLICEBUS_CLUSTER": name})
+        made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=cluster.kubeconfig, **own)
+    async with made.kept():
+        await made.ready()
+        yield made
+
+
+async def test_200_resizes_come_through_whatever_is_killed(
+    fleet: Fleet, clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    random, world = Random(SEED), clusters
+    await set_quota(world, QUOTA)
+    jobs, quota = Jobs(world, [f"job-{number}" for number in range(JOBS)]), QuotaWatch(world, QUOTA)
+    await jobs.submit()
+
+    async def resize() -> None:
+        for number in range(RESIZES):
+            name = random.choice(sorted(jobs.wanted))
+            # In the end every wish fits.
+            most = MOST if number < RESIZES - JOBS else QUOTA // JOBS
+            await jobs.resize(name, random.randint(1, most))
+            await asyncio.sleep(PACE_S)
+        for name in sorted(name for name, size in jobs.wanted.items() if size > QUOTA // JOBS):
+            await jobs.resize(name, random.randint(1, QUOTA // JOBS))
+
+    async def restart_broker() -> None:
+        await asyncio.to_thread(rabbitmq.kill)
+        rabbitmq.launch()
+        await asyncio.to_thread(rabbitmq.wait_ready)
+
+    async def restart_api_server(name: str) -> None:
+        cluster = control_plane.clusters[name]
+        await asyncio.to_thread(cluster.api_server.kill)
+        cluster.api_server.start()
+        await asyncio.to_thread(cluster.wait_ready)
+
+    async def crash(*names: str) -> None:
+        for name in names:
+            fleet.crash(name)
+
+    faults: list[tuple[Callable[..., Awaitable[None]], tuple[str, ...]]] = [
+        (crash, ("east",)),
+        (crash, ("manager",)),
+        (restart_api_server, ("east",)),
+        (restart_broker, ()),
+        (crash, ("west", "manager")),
+        (restart_api_server, ("manager",)),
+        (crash, ("east", "west", "manager")),
+    ]
+    random.shuffle(faults)
+    told = f"seed {SEED}, faults {[(fault.__name__, *names) for fault, names in faults]}"
+    try:
+        async with quota.watching(), asyncio.TaskGroup() as group:
+            group.create_task(resize())
+            for fault, names in faults:
+                await asyncio.sleep(random.uniform(1, 4))
+                await fault(*names)
+        async with quota.watching():
+            await jobs.agreed(within_s=120)
+        assert not quota.violations
+        assert quota.looks > 20
+        assert not fleet.tracebacks()
+        await nothing_is_left(rabbitmq.url(vhost))
+        for name in world.workers:
+            assert await connected(world, name)
+    except BaseException as error:
+        error.add_note(told)
+        raise
+
+
+async def nothing_is_left(url: str) -> None:
+    """Wait until the queues are empty; no message was given up."""
+    bus = await connect(url, name="test")
+    try:
+        for queue in QUEUES:
+
+            async def empty(queue: str = queue) -> bool:
+                return (await bus.depth(queue)).ready == 0
+
+            await eventually(empty, f"{queue} is empty")
+        assert (await bus.depth(DEAD)).ready == 0
+    finally:
+        await bus.aclose()

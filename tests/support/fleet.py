@@ -1,0 +1,259 @@
+"""A fleet of processes on a real broker and real API servers, and what shall be true of it.
+
+A role that ends is started again at once, as a kubelet does, unless the test holds it down.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LEASES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.proto.errors import ConflictError, SlicebusError, TransientError
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice
+from support.controlplane import Cluster
+from support.installation import Role
+from support.story import NAMESPACE
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+_KUBELET_S = 0.2
+_OVER = ("Succeeded", "Failed")
+
+
+class Fleet:
+    """Roles by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.roles: dict[str, Role] = {}
+        self.held: set[str] = set()
+        """Roles that are not started again."""
+        self._folder = folder
+
+    def add(self, name: str, command: str, *, url: str, kubeconfig: Path, **variables: str) -> Role:
+        """A role; `name` is its identity."""
+        given = {
+            "AMQP_URL": url,
+            "KUBECONFIG": str(kubeconfig),
+            "SLICEBUS_NAMESPACE": objects.SYSTEM_NAMESPACE,
+            "SLICEBUS_IDENTITY": name,
+            "SLICEBUS_HEARTBEAT_SECONDS": "1",
+        }
+        role = Role(name, command, given | variables, log=self._folder / f"{name}.log")
+        self.roles[name] = role
+        return role
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Keep every role running until the context is left."""
+        keeping = asyncio.create_task(self._keep(), name="kubelet")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            for role in self.roles.values():
+                role.kill()
+
+    async def ready(self) -> None:
+        """Wait until every role says that it is."""
+        for name, role in self.roles.items():
+
+            async def look(role: Role = role) -> bool:
+                return await asyncio.to_thread(role.is_ready)
+
+            await eventually(look, f"{name} is ready", within_s=60)
+
+    def crash(self, name: str) -> None:
+        """SIGKILL."""
+        self.roles[name].kill()
+
+    def tracebacks(self) -> dict[str, str]:
+        """Roles that have failed by a programming error, with the end of their log."""
+        found = {}
+        for name, role in self.roles.items():
+            text = role.process.log_text()
+            if "Traceback" in text:
+                found[name] = text[text.index("Traceback") :][:4000]
+        return found
+
+    async def _keep(self) -> None:
+        while True:
+            for name, role in self.roles.items():
+                if name not in self.held and not role.process.is_running:
+                    role.launch()
+            await asyncio.sleep(_KUBELET_S)
+
+
+def kubeconfig_through(cluster: Cluster, port: int, path: Path) -> Path:
+    """The cluster's kubeconfig, by way of another port."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def holder(world: World, component: str, *, cluster: ClusterName | None = None) -> Manifest:
+    """The spec of a role's Lease."""
+    client = world.workers[cluster] if cluster else world.manager
+    spec: Manifest = (await client.get(LEASES, component, objects.SYSTEM_NAMESPACE))["spec"]
+    return spec
+
+
+async def connected(world: World, name: str) -> bool:
+    """Whether the manager hears a cluster."""
+    found = (await world.manager.get(WORKERCLUSTERS, name)).get("status", {})
+    return any(entry["type"] == "Connected" and entry["status"] == "True" for entry in found.get("conditions", ()))
+
+
+class Jobs:
+    """Elastic Jobs that a user resizes, and whether everybody agrees on them."""
+
+    def __init__(self, world: World, names: list[str]) -> None:
+        self._world = world
+        self.wanted = dict.fromkeys(names, 1)
+        self.cluster: dict[str, ClusterName] = {}
+
+    async def submit(self) -> None:
+        """Create them, and wait until each runs."""
+        for name in self.wanted:
+            await self._world.manager.create(JOBS, objects.job(name))
+
+        async def placed() -> bool:
+            slices = await self._slices()
+            self.cluster = {name: c for name, found in slices.items() for slice in found if (c := slice.cluster)}
+            return set(self.cluster) == set(self.wanted)
+
+        await eventually(placed, "every job has a cluster", within_s=60)
+        await self.agreed(within_s=60)
+
+    async def resize(self, name: str, size: int) -> None:
+        """As a user does it on the worker, who tries again while the API server is away."""
+        patch = MergePatch({"spec": {"parallelism": size}})
+        self.wanted[name] = size
+        while True:
+            try:
+                await self._world.workers[self.cluster[name]].patch(JOBS, name, NAMESPACE, patch)
+                return
+            except (TransientError, ConflictError):
+                await asyncio.sleep(0.2)
+
+    async def agreed(self, *, within_s: float) -> None:
+        """Wait until manager and workers hold what the user wanted last, and no more."""
+        last: list[str] = []
+
+        async def look() -> bool:
+            last[:] = await self.disagreements()
+            return not last
+
+        try:
+            await eventually(look, "everybody agrees", within_s=within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {'; '.join(last)}") from None
+
+    async def disagreements(self) -> list[str]:
+        """What is not as the user wants it, in words."""
+        found = []
+        slices = await self._slices()
+        for name, size in self.wanted.items():
+            unfinished = [slice for slice in slices.get(name, ()) if not slice.finished]
+            counts = [(slice.counts["main"], slice.admitted) for slice in unfinished]
+            if counts != [(size, True)]:
+                found.append(f"{name} wants {size}, its slices have {counts}")
+        for cluster, client in self._world.workers.items():
+            jobs = {job["metadata"]["name"]: job for job in (await client.list(JOBS, namespace=NAMESPACE)).items}
+            expected = {name for name, where in self.cluster.items() if where == cluster}
+            if set(jobs) != expected:
+                found.append(f"{cluster} has {sorted(set(jobs) ^ expected)} or lacks it")
+            pods = (await client.list(PODS, namespace=NAMESPACE)).items
+            for name in expected & set(jobs):
+                found += self._on_worker(jobs[name], [pod for pod in pods if pod_of(pod) == name], slices.get(name, []))
+        queue = (await self._world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)).get("status", {})
+        used = [resource for flavor in queue.get("flavorsUsage", ()) for resource in flavor["resources"]]
+        if {"name": "cpu", "total": str(sum(self.wanted.values()))} not in used:
+            found.append(f"{used} is used for {sum(self.wanted.values())} pods")
+        return found
+
+    def _on_worker(self, job: Manifest, pods: list[Manifest], slices: list[Slice]) -> list[str]:
+        name, annotations = job["metadata"]["name"], job["metadata"]["annotations"]
+        size = self.wanted[name]
+        running = [pod for pod in pods if pod["status"].get("phase") == "Running" and not is_gated(pod)]
+        holds = {
+            "parallelism": (job["spec"]["parallelism"], size),
+            "granted": (annotations.get(kueue.GRANTED_ANNOTATION), f'{{"main":{size}}}'),
+            "slice": (annotations.get(kueue.PREBUILT_NAME), next((s.name for s in slices if not s.finished), None)),
+            "pods": (len(pods), size),
+            "running": (len(running), size),
+        }
+        return [f"{name}: {what} is {has}, not {shall}" for what, (has, shall) in holds.items() if has != shall]
+
+    async def _slices(self) -> dict[str, list[Slice]]:
+        found: dict[str, list[Slice]] = {}
+        for workload in (await self._world.manager.list(WORKLOADS, namespace=NAMESPACE)).items:
+            owner = workload["metadata"]["ownerReferences"][0]["name"]
+            found.setdefault(owner, []).append(Slice.from_manifest(workload))
+        return found
+
+
+class QuotaWatch:
+    """Looks again and again whether more pods run than the quota has room for."""
+
+    def __init__(self, world: World, quota: int) -> None:
+        self._workers = list(world.workers.values())
+        self._quota = quota
+        self.most = 0
+        self.looks = 0
+        self.violations: list[str] = []
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Look until the context is left."""
+        task = asyncio.create_task(self._watch(), name="quota-watch")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(SlicebusError):
+                await self._look()
+            await asyncio.sleep(0.1)
+
+    async def _look(self) -> None:
+        """What was there before and after the other list was made was there together with it."""
+        first, *others = self._workers
+        before = await self._ungated(first)
+        between = [await self._ungated(other) for other in others]
+        after = await self._ungated(first)
+        together = len(before & after) + sum(map(len, between))
+        self.looks += 1
+        self.most = max(self.most, together)
+        if together > self._quota:
+            self.violations.append(f"{together} pods of {self._quota}")
+
+    async def _ungated(self, client: KubeClient) -> set[str]:
+        page = await client.list(PODS, namespace=NAMESPACE)
+        return {
+            pod["metadata"]["uid"]
+            for pod in page.items
+            if not is_gated(pod)
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") not in _OVER
+        }
+
+
+def pod_of(pod: Manifest) -> str:
+    """The job that a pod is of."""
+    name: str = pod["metadata"]["labels"].get("job-name", "")
+    return name
