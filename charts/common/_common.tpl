@@ -163,6 +163,12 @@ spec:
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
             - name: SLICEBUS_LOG_LEVEL
               value: {{ $values.logLevel | quote }}
+            - name: SLICEBUS_RECORD_DECISIONS
+              value: {{ $values.journal.recordDecisions | quote }}
+            - name: SLICEBUS_JOURNAL_MAX_AGE
+              value: {{ $values.journal.maxAge | quote }}
+            - name: SLICEBUS_JOURNAL_MAX_BYTES
+              value: {{ $values.journal.maxBytes | int64 | quote }}
             {{- range $name, $value := .variables }}
             - name: {{ $name }}
               value: {{ $value | quote }}

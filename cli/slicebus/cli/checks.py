@@ -15,7 +15,7 @@ from slicebus.manager.fleet import WorkerCluster
 from slicebus.process.permissions import Permission, missing
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import Topology, agent_topology, manager_topology
+from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
 
 _CONNECT_S = 5.0
 
@@ -37,17 +37,20 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a role needs."""
 
     topology: Topology
+    journal: Queue
+    """As the settings want it."""
     crds: Sequence[Resource]
     permissions: Sequence[Permission]
     chart: str
     namespace: str
 
 
-def needs_of(cluster: str | None, namespace: str) -> Needs:
+def needs_of(cluster: str | None, namespace: str, journal: Queue) -> Needs:
     """What the agent of a cluster needs; without a cluster, the manager."""
     if cluster:
         return Needs(
             topology=agent_topology(ClusterName(cluster)),
+            journal=journal,
             crds=slicebus.agent.permissions.REQUIRED_CRDS,
             permissions=slicebus.agent.permissions.PERMISSIONS,
             chart="slicebus-agent",
@@ -55,6 +58,7 @@ def needs_of(cluster: str | None, namespace: str) -> Needs:
         )
     return Needs(
         topology=manager_topology(),
+        journal=journal,
         crds=slicebus.manager.permissions.REQUIRED_CRDS,
         permissions=slicebus.manager.permissions.PERMISSIONS,
         chart="slicebus-manager",
@@ -88,7 +92,8 @@ async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
         return [Check("broker", f"{shown}: {error}", "check the address, the user and the network from this machine")]
     try:
         reached = Check("broker", f"{shown}, as user {bus.user}")
-        problems = await bus.check(needs.topology)
+        problems = await bus.check(_without_journal(needs.topology))
+        limits = await bus.check(Topology((), (needs.journal,), ()))
     except SlicebusError as error:
         return [reached, Check("topology", str(error), f"let the user {bus.user} read and write slicebus.*")]
     finally:
@@ -97,10 +102,29 @@ async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
     if cluster and cluster != bus.user:
         found = f"{bus.user} speaks for {cluster}, which is right when its WorkerCluster has brokerUser: {bus.user}"
         checks.append(Check("broker user", found))
+    checks.append(_journal(needs.journal, limits))
     if not problems:
-        return [*checks, Check("topology", f"{len(needs.topology.queues)} queues are there as they should be")]
+        count = len(_without_journal(needs.topology).queues)
+        return [*checks, Check("topology", f"{count} queues are there as they should be")]
     advice = "start the role, which declares what is missing; delete a queue that differs once it is empty"
     return [*checks, *(Check("topology", problem, advice) for problem in problems)]
+
+
+def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
+    """A stream keeps the limits that it was made with, and a policy of the broker, which cannot be seen from here,
+    overrides them: so other limits are told, and are no fault."""
+    limits = f"{wanted.arguments['x-max-age']} or {wanted.arguments['x-max-length-bytes']} bytes"
+    if not problems:
+        return Check("journal", f"keeps {limits}, unless a policy says otherwise")
+    if any("is missing" in problem for problem in problems):
+        return Check("journal", "; ".join(problems), "start the role, which declares what is missing")
+    told = "; ".join(problems)
+    return Check("journal", f"was made with other limits than {limits}, which only a policy can change now: {told}")
+
+
+def _without_journal(topology: Topology) -> Topology:
+    queues = tuple(queue for queue in topology.queues if queue.name != JOURNAL)
+    return msgspec.structs.replace(topology, queues=queues)
 
 
 async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:

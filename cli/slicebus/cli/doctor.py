@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from slicebus.process.logs import configure_logging
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 
 if TYPE_CHECKING:
     from slicebus.cli.checks import Check
@@ -36,6 +37,12 @@ def doctor(
     namespace: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where the role runs.")
     ] = "slicebus-system",
+    journal_max_age: Annotated[
+        str, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_AGE", show_envvar=True, help="What the journal should keep.")
+    ] = JOURNAL_MAX_AGE,
+    journal_max_bytes: Annotated[
+        int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
+    ] = JOURNAL_MAX_BYTES,
 ) -> None:
     """Check broker, topology, API server, CRDs and permissions. Exit status 1 when something has to be done."""
     from slicebus.cli.checks import checks, needs_of
@@ -46,7 +53,8 @@ def doctor(
     # What the libraries have to say of a broker that is not there is in the checks.
     configure_logging(format="console", level="CRITICAL")
     looked_at = cluster if chosen is Role.AGENT else None
-    needs = needs_of(looked_at, namespace)
+    journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
+    needs = needs_of(looked_at, namespace, journal)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{chosen}{f' of {looked_at}' if looked_at else ''}")
 

@@ -1,4 +1,7 @@
-"""The journal as a file: JSON Lines, one record a line, lossless except for secrets."""
+"""The journal as a file: JSON Lines, one record a line, lossless except for secrets.
+
+With secrets taken out, what cannot be looked into is left out too: a body that is no JSON.
+"""
 
 import base64
 from datetime import datetime
@@ -11,6 +14,7 @@ from slicebus.bus.contract import Record
 from slicebus.journal.redaction import MARK, redacted
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
+from slicebus.proto.topology import DECISIONS_TYPE
 
 FORMAT = "slicebus.journal/1"
 
@@ -23,7 +27,7 @@ def to_line(record: Record, *, redact: bool = True) -> bytes:
         "offset": record.offset,
         "recorded": record.timestamp.isoformat() if record.timestamp else None,
         "routing_key": message.routing_key,
-        "headers": message.headers,
+        "headers": redacted(message.headers) if redact else message.headers,
         "message_id": message.message_id,
         "correlation_id": message.correlation_id,
         "user_id": message.user_id,
@@ -31,7 +35,7 @@ def to_line(record: Record, *, redact: bool = True) -> bytes:
         "type": message.type,
         "persistent": message.persistent,
     }
-    return orjson.dumps(line | _body(message.body, redact=redact))
+    return orjson.dumps(line | _body(message, redact=redact))
 
 
 def from_line(line: bytes) -> Record:
@@ -53,18 +57,41 @@ def from_line(line: bytes) -> Record:
         raise InvalidError(f"not a line of {FORMAT}: {error}") from error
 
 
-def _body(body: bytes, *, redact: bool) -> dict[str, Any]:
+def _body(message: WireMessage, *, redact: bool) -> dict[str, Any]:
     """The body as JSON where that tells it all, else as base64.
 
-    With secrets taken out it is written anew, so that other spaces may come back. What is nested too deep to look for
-    secrets in is left out as a whole.
+    With secrets taken out it is written anew, so that other spaces may come back. What nobody can look into for
+    secrets, as it is no JSON, only text, or nested too deep, is left out as a whole.
     """
-    verbatim = {"body_base64": base64.b64encode(body).decode()}
+    verbatim = {"body_base64": base64.b64encode(message.body).decode()}
     try:
-        value = orjson.loads(body)
-        written = orjson.dumps(redacted(value) if redact else value)
+        value = orjson.loads(message.body)
+        if redact and isinstance(value, str):
+            return {"body": MARK}
+        if redact:
+            value = redacted(_with_readable_messages(value) if message.type == DECISIONS_TYPE else value)
+        written = orjson.dumps(value)
     except orjson.JSONDecodeError:
-        return verbatim
+        return {"body": MARK} if redact and message.body else verbatim
     except (orjson.JSONEncodeError, RecursionError):
         return {"body": MARK} if redact else verbatim
-    return {"body": orjson.Fragment(written)} if redact or written == body else verbatim
+    return {"body": orjson.Fragment(written)} if redact or written == message.body else verbatim
+
+
+def _with_readable_messages(batch: Any) -> Any:
+    """A batch of decisions without the bodies that are no JSON of the messages that a role took."""
+    if not (isinstance(batch, dict) and isinstance(batch.get("records"), list)):
+        return batch
+    return batch | {"records": [_with_readable_body(record) for record in batch["records"]]}
+
+
+def _with_readable_body(record: Any) -> Any:
+    if not (isinstance(record, dict) and record.get("is") == "received"):
+        return record
+    try:
+        text = isinstance(orjson.loads(record.get("text") or "null"), str)
+    except orjson.JSONDecodeError:
+        text = True
+    if not text and "body" not in record:
+        return record
+    return {name: value for name, value in record.items() if name != "body"} | {"text": MARK}

@@ -11,7 +11,7 @@ from slicebus.process.logs import LogFormat, LogLevel
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 
 _JOURNAL_LEAST_BYTES = 1_000_000
-"""A stream is cut off by whole segments of 500 MB; less than a megabyte is a slip."""
+"""Less than a megabyte is a slip."""
 
 
 class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):

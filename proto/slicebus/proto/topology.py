@@ -22,6 +22,10 @@ UNREACHABLE_LIMIT = 2**31 - 1
 and drops them then; -1 is none from 4.0 on, but with it 3.10 drops what is given back once."""
 JOURNAL_MAX_AGE = "7D"
 JOURNAL_MAX_BYTES = 2 * 1024**3
+_SEGMENTS = 16
+_SEGMENT_MOST_BYTES = 500_000_000
+"""RabbitMQ's default. It cuts a stream off by whole segments, when one is full: the smaller they are, the closer it
+keeps to age and size."""
 
 QueueArgument = str | int | bool
 
@@ -111,11 +115,12 @@ def common_topology() -> Topology:
 
 
 def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MAX_BYTES) -> Queue:
-    """The stream that keeps everything: so long, and so much of it."""
+    """The stream that keeps everything: so long, and so much of it, give or take a sixteenth."""
     arguments: dict[str, QueueArgument] = {
         "x-queue-type": "stream",
         "x-max-age": max_age,
         "x-max-length-bytes": max_bytes,
+        "x-stream-max-segment-size-bytes": min(max_bytes // _SEGMENTS, _SEGMENT_MOST_BYTES),
     }
     return Queue(JOURNAL, arguments, kept=True)
 

@@ -12,6 +12,8 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.manager.permissions import PERMISSIONS as MANAGER_PERMISSIONS
 from slicebus.manager.settings import ManagerSettings
 from slicebus.process.permissions import Permission
+from slicebus.process.settings import RoleSettings
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from support.helm import CHARTS, HelmError, Manifest, environment, only, render
 
 pytestmark = pytest.mark.helm
@@ -48,6 +50,22 @@ def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     assert set(found) <= set(ManagerSettings.variables.values())
     settings = ManagerSettings.from_env(found)
     assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
+
+
+@each_chart
+def test_the_journals_limits_are_the_values(helm: Path, chart: str) -> None:
+    def settings(**journal: object) -> RoleSettings:
+        variables = environment(render(helm, chart, VALUES[chart] | ({"journal": journal} if journal else {})))
+        return (AgentSettings if chart == "slicebus-agent" else ManagerSettings).from_env(variables)
+
+    plain = settings()
+    assert (plain.record_decisions, plain.journal_max_age) == (True, JOURNAL_MAX_AGE)
+    assert plain.journal_max_bytes == JOURNAL_MAX_BYTES
+    other = settings(recordDecisions=False, maxAge="30D", maxBytes=107374182400)
+    assert (other.record_decisions, other.journal_max_age) == (False, "30D")
+    assert other.journal_max_bytes == 107374182400
+    with pytest.raises(HelmError, match="does not match pattern"):
+        settings(maxAge="7d")
 
 
 @each_chart

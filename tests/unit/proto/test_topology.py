@@ -18,6 +18,7 @@ from slicebus.proto.topology import (
     agent_topology,
     common_topology,
     exchange_of,
+    journal_queue,
     manager_queue,
     manager_topology,
     routing_key,
@@ -90,6 +91,18 @@ def test_the_journal_is_a_bounded_stream() -> None:
     journal = next(queue for queue in FLEET.queues if queue.name == JOURNAL)
     assert journal.arguments["x-queue-type"] == "stream"
     assert {"x-max-age", "x-max-length-bytes"} <= set(journal.arguments)
+    assert journal.kept, "one that is there cannot be given other limits"
+
+
+@pytest.mark.parametrize(("gib", "segment"), [(1, 2**26), (2, 2**27), (100, 500_000_000)])
+def test_the_journal_is_cut_off_by_small_parts(gib: int, segment: int) -> None:
+    arguments = journal_queue(max_age="30D", max_bytes=gib * 2**30).arguments
+    assert arguments == {
+        "x-queue-type": "stream",
+        "x-max-age": "30D",
+        "x-max-length-bytes": gib * 2**30,
+        "x-stream-max-segment-size-bytes": segment,
+    }
 
 
 def test_a_sum_has_everything_once() -> None:
