@@ -1,0 +1,46 @@
+"""What `slicebus doctor` says of the journal, on both buses: it keeps the limits that it was made with."""
+
+import pytest
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.cli.checks import Check, checks, needs_of
+from slicebus.proto.topology import Topology, journal_queue, manager_topology
+from support.rabbitmq import RabbitBroker
+
+
+@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory":
+        return f"memory://manager@{request.getfixturevalue('broker_name')}"
+    broker: RabbitBroker = request.getfixturevalue("rabbitmq")
+    return broker.url(request.getfixturevalue("vhost"), "manager", "manager")
+
+
+async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
+    needs = needs_of(None, "slicebus-system", journal_queue(max_age=max_age, max_bytes=max_bytes))
+    async for check in checks(needs, cluster=None, amqp_url=url, kubeconfig="/nowhere"):
+        if check.subject == "journal":
+            return check
+    raise AssertionError("nothing is said of the journal")
+
+
+async def declare(bus: Bus, *, max_age: str) -> None:
+    await bus.declare(manager_topology() + Topology((), (journal_queue(max_age=max_age, max_bytes=2**30),), ()))
+
+
+async def test_other_limits_are_told_and_are_no_fault(url: str) -> None:
+    absent = await journal_check(url, max_age="7D", max_bytes=2**30)
+    assert absent.advice
+    bus = await connect(url, name="test")
+    try:
+        await declare(bus, max_age="7D")
+        await declare(bus, max_age="30D")
+    finally:
+        await bus.aclose()
+    same = await journal_check(url, max_age="7D", max_bytes=2**30)
+    assert (same.ok, same.found) == (True, "keeps 7D or 1073741824 bytes, unless a policy says otherwise")
+    other = await journal_check(url, max_age="30D", max_bytes=2**30)
+    assert other.ok
+    assert "was made with other limits than 30D or 1073741824 bytes, which only a policy can change" in other.found
+    assert "7D" in other.found.partition("change now")[2]
