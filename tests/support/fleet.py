@@ -4,6 +4,7 @@ A role that ends is started again at once, as a kubelet does, unless the test ho
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -78,12 +79,12 @@ class Fleet:
         self.roles[name].kill()
 
     def tracebacks(self) -> dict[str, str]:
-        """Roles that have failed by a programming error, with the end of their log."""
+        """Roles that a programming error has ended, with what they printed. What libraries log of theirs is a line."""
         found = {}
         for name, role in self.roles.items():
             text = role.process.log_text()
-            if "Traceback" in text:
-                found[name] = text[text.index("Traceback") :][:4000]
+            if match := re.search(r"^(  \+ Exception Group )?Traceback", text, re.MULTILINE):
+                found[name] = text[match.start() :][:4000]
         return found
 
     async def _keep(self) -> None:
