@@ -8,7 +8,7 @@ from slicebus.proto.messages import ClusterName
 
 MessageId = NewType("MessageId", str)
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """major.minor of the message schemas. Another major is refused, another minor is understood both ways."""
 
 

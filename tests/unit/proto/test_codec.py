@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from slicebus.proto.codec import MAX_DEPTH, Received, decode, encode
-from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import MESSAGES, Message
@@ -252,29 +252,32 @@ def test_a_header_of_the_wrong_form(name: str, value: str) -> None:
         pytest.param(
             {"type": "dev.slicebus.scale-request.v2", "schemaversion": "2.0"},
             UNKNOWN_VERSION,
-            "schema version 2.0 of dev.slicebus.scale-request.v2, this side knows 1.0",
+            f"schema version 2.0 of dev.slicebus.scale-request.v2, this side knows {SCHEMA_VERSION}",
             id="next major",
         ),
         pytest.param(
             {"type": "dev.slicebus.dance.v2", "schemaversion": "2.4"},
             UNKNOWN_VERSION,
-            "schema version 2.4 of dev.slicebus.dance.v2, this side knows 1.0",
+            f"schema version 2.4 of dev.slicebus.dance.v2, this side knows {SCHEMA_VERSION}",
             id="next major of a type that it adds",
         ),
         pytest.param(
             {"type": "dev.slicebus.scale-request.v0", "schemaversion": "0.9"},
             UNKNOWN_VERSION,
-            "schema version 0.9 of dev.slicebus.scale-request.v0, this side knows 1.0",
+            f"schema version 0.9 of dev.slicebus.scale-request.v0, this side knows {SCHEMA_VERSION}",
             id="major before",
         ),
         pytest.param(
             {"schemaversion": "2.0"},
             UNKNOWN_VERSION,
-            "schema version 2.0 of dev.slicebus.scale-request.v1, this side knows 1.0",
+            f"schema version 2.0 of dev.slicebus.scale-request.v1, this side knows {SCHEMA_VERSION}",
             id="two majors",
         ),
         pytest.param(
-            {"type": "dev.slicebus.dance.v1"}, UNKNOWN_TYPE, "no message type of schema 1.0: dance", id="unknown type"
+            {"type": "dev.slicebus.dance.v1"},
+            UNKNOWN_TYPE,
+            f"no message type of schema {SCHEMA_VERSION}: dance",
+            id="unknown type",
         ),
         pytest.param(
             {"type": "com.example.order"}, UNKNOWN_TYPE, "no type of slicebus: 'com.example.order'", id="else"

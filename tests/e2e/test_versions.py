@@ -1,0 +1,55 @@
+"""One minor version beside another: a job lives its whole life, whoever is older."""
+
+import pytest
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.memory import MemoryBroker
+from slicebus.cli.demo import world as demo
+from slicebus.cli.demo.world import embedded_world, fleet
+from slicebus.proto.topology import DEAD, JOURNAL
+from support.story import NAMESPACE, Story, set_quota
+from support.versions import OtherVersion, as_of, of_a_newer_minor
+
+OLDER, NEWER = as_of("1.0"), of_a_newer_minor
+PAIRS = {
+    "an older agent": ("slicebus-agent", OLDER, OLDER),
+    "an older manager": ("slicebus-manager", OLDER, OLDER),
+    "a newer agent": ("slicebus-agent", NEWER, lambda message: message),
+    "a newer manager": ("slicebus-manager", NEWER, lambda message: message),
+}
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+@pytest.mark.parametrize(("other", "says", "hears"), PAIRS.values(), ids=PAIRS.keys())
+async def test_versions_live_together(
+    kind: str, other: str, says: object, hears: object, broker_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connected(url: str, *, name: str) -> Bus:
+        bus = await connect(url, name=name)
+        return OtherVersion(bus, says=says, hears=hears) if name.startswith(other) else bus
+
+    monkeypatch.setattr(demo, "connect", connected)
+    urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
+    async with embedded_world() as world, fleet(world, urls):
+        await set_quota(world, 8)
+        story = Story(world, kind, "mixed")
+        await story.submit()
+        await story.expect_pods(running=1)
+        await story.scale(4)
+        await story.expect_pods(running=4)
+        await story.scale(12)
+        await story.expect_event("Pending", on=await story.worker())
+        await story.scale(2)
+        await story.expect_pods(running=2)
+        await story.expect_unfinished(2)
+        await world.manager.delete(story.resource, story.name, NAMESPACE)
+        await story.expect_nothing_left()
+        broker = MemoryBroker.named(broker_name)
+        assert not broker.queues[DEAD].ready
+        spoken = {
+            record.message.headers["cloudEvents_schemaversion"]
+            for record in broker.streams[JOURNAL].records
+            if "cloudEvents_schemaversion" in record.message.headers
+        }
+        assert spoken == {"1.1", "1.0" if says is OLDER else "1.9"}
