@@ -241,13 +241,23 @@ class Replay:
             return encode(failure_of(error))
 
     def _decoder(self, what: str, decision: Decision) -> msgspec.json.Decoder[Any]:
-        """Reads the arguments of a decision: every parameter but the first, which is the state."""
+        """Reads the arguments of a decision: every parameter but the first, which is the state.
+
+        One that the recording does not have yet has its default.
+        """
         decoder = self._decoders.get(what)
         if decoder is None:
             hints = get_type_hints(decision)
-            _, *names = inspect.signature(decision).parameters
-            parameters = [(name, hints.get(name, Any)) for name in names]
-            decoder = msgspec.json.Decoder(msgspec.defstruct(what, parameters), dec_hook=self._look_up)
+            _, *parameters = inspect.signature(decision).parameters.values()
+            fields = [
+                (
+                    each.name,
+                    hints.get(each.name, Any),
+                    msgspec.NODEFAULT if each.default is each.empty else each.default,
+                )
+                for each in parameters
+            ]
+            decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
             self._decoders[what] = decoder
         return decoder
 

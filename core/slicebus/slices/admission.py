@@ -45,6 +45,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Labels by namespace."""
     slices: tuple[Slice, ...]
     clusters: tuple[Cluster, ...]
+    load: Mapping[str, int]
+    """Chains by worker cluster, also of jobs that are not among the slices."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -79,10 +81,7 @@ class _Cycle:
             if (node := self.forest.queues.get(queue)) is not None:
                 node.use_all(usage)
         self.blocked: set[str] = set()
-        self.load: dict[str, int] = {}
-        for slice in self.held.values():
-            if slice.cluster:
-                self.load[slice.cluster] = self.load.get(slice.cluster, 0) + 1
+        self.load = dict(snapshot.load)
 
     def decide(self, slice: Slice) -> Decision:
         queue = self._queue_of(slice)

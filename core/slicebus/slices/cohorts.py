@@ -140,6 +140,31 @@ def grow(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Forest:
     return Forest(queues=leaves, cohorts=nodes, circles=circles)
 
 
+def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str, str]:
+    """The root of every node. What changes in one tree changes nothing in another."""
+    found: dict[str, str] = {}
+    parents = {cohort.name: cohort.parent for cohort in cohorts}
+    joined = {queue.name: queue.cohort for queue in queues}
+    for name in {*parents, *joined.values()} - {""}:
+        path = [name]
+        while (parent := parents.get(path[-1], "")) and parent not in path:
+            path.append(parent)
+        found[cohort_node(name)] = cohort_node(min(path[path.index(parent) :]) if parent else path[-1])
+    for name, cohort in joined.items():
+        found[queue_node(name)] = found[cohort_node(cohort)] if cohort else queue_node(name)
+    return found
+
+
+def queue_node(name: str) -> str:
+    """How `trees` names a ClusterQueue."""
+    return f"queue/{name}"
+
+
+def cohort_node(name: str) -> str:
+    """How `trees` names a Cohort."""
+    return f"cohort/{name}"
+
+
 def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> list[str]:
     """Every cohort below the roots, after all below itself."""
     order, stack = [], list(roots)

@@ -9,10 +9,9 @@ import asyncio
 
 import structlog
 
-from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager import decisions
-from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.due import Due
 from slicebus.manager.store import Store, Uncertain
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
@@ -32,37 +31,21 @@ class Admitter:
         self._decide = decide
         self._store = store
         self._executor = executor
-        self._changed = asyncio.Event()
-        for cache in (
-            store.workloads,
-            store.cluster_queues,
-            store.cohorts,
-            store.local_queues,
-            store.flavors,
-            store.namespaces,
-        ):
-            cache.subscribe(lambda _: self._changed.set())
-        store.clusters.subscribe(self._cluster_changed)
+        self._due = Due(store)
 
     async def run(self) -> None:
         """Decide until cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if not await self._cycle():
+            await self._due.some.wait()
+            trees = self._due.take()
+            if not await self._cycle(trees):
                 await asyncio.sleep(_RETRY_S)
-                self._changed.set()
+                self._due.add(trees)
 
-    def _cluster_changed(self, change: Change) -> None:
-        """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
-        old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
-        if old != new:
-            self._changed.set()
-
-    async def _cycle(self) -> bool:
-        """One pass; False when something has to be looked at again without a change."""
+    async def _cycle(self, trees: list[str] | None) -> bool:
+        """One pass over some trees of quota; False when something has to be looked at again without a change."""
         self._forget_certain()
-        decided = self._decide(decisions.cycle)
+        decided = self._decide(decisions.cycle, trees=trees)
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
 
         async def carry_out(decision: Decision) -> bool:

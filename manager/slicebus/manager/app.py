@@ -148,7 +148,7 @@ class Manager(Role[ManagerSettings]):
             group.create_task(silent.run(mark, workers=1), name="fleet-marks")
             while True:
                 await asyncio.sleep(limit_s / 10)
-                for cluster in decide.state.worker_clusters():
+                for cluster in decide.state.quotas.worker_clusters:
                     silent.add(ClusterName(cluster.name))
 
 

@@ -30,11 +30,8 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices import admission
-from slicebus.slices.admission import Admit, Snapshot, Wait
+from slicebus.slices.admission import Admit, Wait
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import LocalQueue, ResourceFlavor
-from slicebus.slices.workload import Slice
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
@@ -82,9 +79,10 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
 
 
-def cycle(store: Store) -> list[Admit | Wait]:
-    """Who gets quota now, and why others wait, as far as that is not known already."""
-    decided = admission.cycle(_snapshot(store)) + [uncertain.decision for uncertain in store.uncertain.values()]
+def cycle(store: Store, *, trees: Sequence[str] | None = None) -> list[Admit | Wait]:
+    """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
+    assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
+    decided = [*admission.cycle(store.quotas.snapshot(trees, assumed)), *assumed.values()]
     return [decision for decision in decided if _is_news(store, decision)]
 
 
@@ -101,8 +99,8 @@ def verdict(store: Store, *, decision: Admit | Wait, now: str) -> list[Command]:
 def report_queues(store: Store, *, now: str) -> list[Command]:
     """The status of the queues, where it is not what it should be."""
     return queues.statuses(
-        store.readable_cluster_queues(),
-        store.readable_cohorts(),
+        store.quotas.cluster_queues,
+        store.quotas.cohorts,
         store.cluster_queues.all(),
         store.local_queues.all(),
         list(store.slices.values()),
@@ -154,35 +152,3 @@ def _is_news(store: Store, decision: Admit | Wait) -> bool:
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
     return workload is not None and not verdicts.is_shown(workload, decision)
-
-
-def _snapshot(store: Store) -> Snapshot:
-    local_queues = [LocalQueue.from_manifest(manifest) for manifest in store.local_queues.all()]
-    flavors = [ResourceFlavor.from_manifest(manifest) for manifest in store.flavors.all()]
-    return Snapshot(
-        cluster_queues=store.readable_cluster_queues(),
-        cohorts=store.readable_cohorts(),
-        local_queues={(queue.namespace, queue.name): queue for queue in local_queues},
-        flavors={flavor.name: flavor for flavor in flavors},
-        namespaces=store.namespace_labels(),
-        slices=tuple(_assumed(store, slice) for slice in store.slices.values()),
-        clusters=tuple(
-            Cluster(
-                name=cluster.name,
-                accepted=cluster.accepted,
-                cordoned=cluster.cordoned,
-                connected=cluster.connected,
-                weight=cluster.weight,
-            )
-            for cluster in store.worker_clusters()
-        ),
-    )
-
-
-def _assumed(store: Store, slice: Slice) -> Slice:
-    """A slice whose admission was sent and not answered counts as admitted."""
-    uncertain = store.uncertain.get(slice.key)
-    if uncertain is None:
-        return slice
-    decision = uncertain.decision
-    return msgspec.structs.replace(slice, admission=decision.admission, cluster=decision.cluster)

@@ -13,6 +13,7 @@ from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.placement import Cluster
 
 CONNECTED = "Connected"
 DELETES_HELD = "DeletesHeld"
@@ -44,6 +45,17 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             connected=any(
                 entry["type"] == CONNECTED and entry["status"] == "True" for entry in status.get("conditions", ())
             ),
+        )
+
+    @property
+    def place(self) -> Cluster:
+        """As a placement sees it."""
+        return Cluster(
+            name=self.name,
+            accepted=self.accepted,
+            cordoned=self.cordoned,
+            connected=self.connected,
+            weight=self.weight,
         )
 
 

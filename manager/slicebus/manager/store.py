@@ -1,10 +1,9 @@
 """The manager's caches, and the views of them that decisions are made from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-import structlog
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import (
@@ -19,20 +18,17 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.jobs import is_managed
+from slicebus.manager.quotas import Quotas
 from slicebus.manager.records import job_ref
 from slicebus.manager.views import JobView
 from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit
-from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
-_log = structlog.get_logger()
 _BY_JOB_UID = "job-uid"
-_Read = TypeVar("_Read")
 
 
 def _job_uids(workload: Manifest) -> Iterable[str]:
@@ -66,9 +62,20 @@ class Store:
         """Epoch and sequence of the last status of each job."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions that may have been written or not."""
-        self.slices: dict[SliceKey, Slice] = {}
-        """Every Workload as a slice, read once for each of its versions."""
-        self.workloads.subscribe(self._read_slice)
+        self.quotas = Quotas(
+            workloads=self.workloads,
+            cluster_queues=self.cluster_queues,
+            cohorts=self.cohorts,
+            local_queues=self.local_queues,
+            flavors=self.flavors,
+            namespaces=self.namespaces,
+            clusters=self.clusters,
+        )
+
+    @property
+    def slices(self) -> Mapping[SliceKey, Slice]:
+        """Every Workload that can be read, as a slice."""
+        return self.quotas.ledger.slices
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""
@@ -118,22 +125,6 @@ class Store:
             yield from (job_ref(job) for job in cache.all() if is_managed(job))
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
-    def worker_clusters(self) -> list[WorkerCluster]:
-        """The fleet."""
-        return [WorkerCluster.from_manifest(cluster) for cluster in self.clusters.all()]
-
-    def readable_cluster_queues(self) -> dict[str, ClusterQueue]:
-        """By name, the queues that can be read: one with a quota that is no quantity is as good as missing."""
-        return {queue.name: queue for queue in _readable(ClusterQueue.from_manifest, self.cluster_queues)}
-
-    def readable_cohorts(self) -> tuple[Cohort, ...]:
-        """The cohorts that can be read; the others are as good as missing."""
-        return tuple(_readable(Cohort.from_manifest, self.cohorts))
-
-    def namespace_labels(self) -> dict[str, dict[str, str]]:
-        """The labels of every namespace."""
-        return {space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in self.namespaces.all()}
-
     def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
         """Call back with the job whenever it or one of its Workloads changes."""
 
@@ -162,28 +153,6 @@ class Store:
             cache.subscribe(job_changed)
         self.workloads.subscribe(workload_changed)
 
-    def _read_slice(self, change: Change) -> None:
-        if change.new is None:
-            assert change.old is not None
-            self.slices.pop(_key(change.old), None)
-            return
-        try:
-            self.slices[_key(change.new)] = Slice.from_manifest(change.new)
-        except ValueError as error:
-            self.slices.pop(_key(change.new), None)
-            _log.warning("workload.unreadable", workload=_key(change.new), error=str(error))
-
-
-def _readable(read: Callable[[Manifest], _Read], cache: Cache) -> Iterator[_Read]:
-    """What of a cache can be read. Nothing else is stopped by an object that nobody can make sense of."""
-    for manifest in cache.all():
-        try:
-            yield read(manifest)
-        except ValueError as error:
-            _log.warning(
-                "object.unreadable", kind=manifest["kind"], name=manifest["metadata"]["name"], error=str(error)
-            )
-
 
 def owner_ref(workload: Manifest) -> JobRef | None:
     """The job that owns a Workload, when it is of a kind that slicebus runs."""
@@ -197,7 +166,3 @@ def owner_ref(workload: Manifest) -> JobRef | None:
                 uid=owner["uid"],
             )
     return None
-
-
-def _key(workload: Manifest) -> SliceKey:
-    return SliceKey(f"{workload['metadata']['namespace']}/{workload['metadata']['name']}")

@@ -282,3 +282,10 @@ def test_a_table_that_cannot_be_read_is_told() -> None:
 def test_a_batch_has_its_records_in_order() -> None:
     [read] = [decode_batch(batch(0, put("a"), put("b")).message)]
     assert [record.object["metadata"]["name"] for record in read.records if isinstance(record, Put)] == ["a", "b"]
+
+
+async def test_an_argument_that_the_recording_does_not_have_yet_has_its_default(role: Role) -> None:
+    await some_work(role)
+    _, made = replay(role.records, names=lambda store, *, besides=(): [*names(store), *besides])
+    assert made
+    assert all(each.same for each in made)

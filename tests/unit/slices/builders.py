@@ -1,5 +1,6 @@
 """Slices, queues and snapshots, each with as little said as a test needs."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 
 from slicebus.slices.admission import Admit, Snapshot, cycle
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -122,7 +123,13 @@ def snapshot(
         namespaces={"team": {"kubernetes.io/metadata.name": "team"}},
         slices=slices,
         clusters=tuple(clusters),
+        load=loads(slices),
     )
+
+
+def loads(slices: Iterable[Slice]) -> dict[str, int]:
+    """Chains by worker cluster."""
+    return Counter(slice.cluster for slice in holders(slices).values() if slice.cluster)
 
 
 def apply(slices: Iterable[Slice], *admits: Admit) -> list[Slice]:

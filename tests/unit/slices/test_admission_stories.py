@@ -12,7 +12,7 @@ from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCou
 from slicebus.slices.placement import Cluster
 from slicebus.slices.quota import Cohort, Limits, LocalQueue
 from slicebus.slices.workload import Slice
-from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, replacement, with_counts
+from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, loads, replacement, with_counts
 
 QUEUES = {
     queue.name: queue
@@ -168,6 +168,7 @@ class Story:
             namespaces={},
             slices=tuple(self.slices),
             clusters=CLUSTERS,
+            load=loads(self.slices),
         )
 
     def _carry_out(self, job: str, command: ChainCommand) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.cohorts import Forest, grow
+from slicebus.slices.cohorts import Forest, grow, trees
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorQuota, Limits, ResourceGroup
 from slicebus.slices.workload import FlavorName
 
@@ -112,6 +112,22 @@ class TestCircles:
         forest = grow([queue("a", "x", 3), queue("b", "", 2)], cohorts)
         assert forest.circles == {"a": circle}
         assert forest.queues["b"].available(CPU) == 2
+        found = trees([queue("a", "x", 3), queue("b", "", 2)], cohorts)
+        assert (found["queue/a"], found["queue/b"]) == (f"cohort/{circle[0]}", "queue/b")
+
+
+def test_nodes_with_one_root_are_one_tree() -> None:
+    queues = [queue("a", "team", 1), queue("b", "org", 1), queue("c", "other", 1), queue("d", "", 1)]
+    assert trees(queues, [cohort("team", "org"), cohort("empty")]) == {
+        "queue/a": "cohort/org",
+        "queue/b": "cohort/org",
+        "queue/c": "cohort/other",
+        "queue/d": "queue/d",
+        "cohort/team": "cohort/org",
+        "cohort/org": "cohort/org",
+        "cohort/other": "cohort/other",
+        "cohort/empty": "cohort/empty",
+    }
 
 
 limits = st.one_of(st.none(), st.integers(0, 6))

@@ -1,0 +1,125 @@
+"""What an admission cycle costs, and how much memory the manager's caches take.
+
+The load has the shape of Kueue's scheduler benchmark (v0.19.2, test/performance/scheduler): queues of ten cohorts with
+a nominal quota of 20 cores and a borrowing limit of 100, and in each queue 35 workloads of 1 core, 11 of 5 and 4 of 20.
+Targets: a decision over 50,000 pending workloads costs at most 1.3 times what it costs over 5,000; at least 1,000
+decisions a second of one core; a change of one quota looks at its cohort only; 100,000 workloads in under 1 GB.
+"""
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from slicebus.manager import decisions
+from slicebus.manager.store import Store
+from slicebus.slices.admission import Admit
+
+Manifest = dict[str, Any]
+COHORTS = 10
+A_QUEUE = ((35, 1, 50), (11, 5, 100), (4, 20, 200))
+"""How many workloads, of how many cores, with what priority."""
+SIZES = (5_000, 15_000, 50_000)
+CACHED = 100_000
+MOST_GROWTH, LEAST_RATE, MOST_BYTES = 1.3, 1_000, 1_000_000_000
+
+
+def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Manifest:
+    metadata = {"name": name, "uid": f"{kind}-{name}", "resourceVersion": "1", "generation": 1}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": metadata | ({"namespace": namespace} if namespace else {}),
+        "spec": spec,
+    }
+
+
+def a_queue(number: int, cores: int = 20) -> Manifest:
+    quota = {"name": "cpu", "nominalQuota": str(cores), "borrowingLimit": "100"}
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}]
+    spec = {"cohortName": f"cohort-{number % COHORTS}", "namespaceSelector": {}, "resourceGroups": groups}
+    return an_object("ClusterQueue", f"queue-{number}", spec)
+
+
+def workloads(queue: int) -> Iterator[Manifest]:
+    """What waits in a queue, each as it comes from an API server: no part is shared."""
+    for count, cores, priority in A_QUEUE:
+        for number in range(count):
+            name = f"job-{queue}-{cores}-{number}"
+            container = {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": str(cores)}}}
+            template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+            spec = {
+                "active": True,
+                "queueName": f"queue-{queue}",
+                "priority": priority,
+                "podSets": [{"name": "main", "count": 1, "template": template}],
+            }
+            found = an_object("Workload", name, spec, namespace="team")
+            found["metadata"] |= {
+                "creationTimestamp": f"2026-01-01T00:{number:02}:00Z",
+                "labels": {"kueue.x-k8s.io/job-uid": f"uid-{name}"},
+                "annotations": {"kueue.x-k8s.io/elastic-job": "true"},
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}", "controller": True}
+                ],
+            }
+            yield orjson.loads(orjson.dumps(found))
+
+
+def a_store(pending: int) -> Store:
+    store = Store()
+    store.flavors.put(an_object("ResourceFlavor", "default", {}))
+    cluster = an_object("WorkerCluster", "east", {"accepted": True})
+    store.clusters.put(cluster | {"status": {"conditions": [{"type": "Connected", "status": "True"}]}})
+    for queue in range(pending // sum(count for count, _, _ in A_QUEUE)):
+        store.cluster_queues.put(a_queue(queue))
+        store.local_queues.put(an_object("LocalQueue", f"queue-{queue}", {"clusterQueue": f"queue-{queue}"}, "team"))
+        for workload in workloads(queue):
+            store.workloads.put(workload)
+    return store
+
+
+def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
+    """Seconds of CPU of one cycle, its decisions, and how many of them admit."""
+    gc.collect()
+    began = time.process_time()
+    decided = decisions.cycle(store, trees=trees)
+    took = time.process_time() - began
+    return took, len(decided), sum(isinstance(decision, Admit) for decision in decided)
+
+
+def main() -> int:
+    problems, costs = [], {}
+    print(f"{'pending':>8} {'s':>7} {'decisions/s':>12} {'us each':>8} {'admitted':>9} {'one cohort, s':>14}")
+    for pending in SIZES:
+        store = a_store(pending)
+        took, count, admitted = min(timed(store, None) for _ in range(3))
+        part, of_part, _ = min(timed(store, ["cohort/cohort-3"]) for _ in range(3))
+        costs[pending] = took / count
+        rate, cost = count / took, took / count * 1e6
+        print(f"{pending:>8,} {took:>7.2f} {rate:>12,.0f} {cost:>8.1f} {admitted:>9,} {part:>14.3f}")
+        if rate < LEAST_RATE:
+            problems.append(f"fewer than {LEAST_RATE:,} decisions a second")
+        if of_part * COHORTS != count:
+            problems.append(f"one cohort's cycle looked at {of_part} of {count}")
+        del store
+    growth = costs[SIZES[-1]] / costs[SIZES[0]]
+    print(f"a decision over {SIZES[-1]:,} costs {growth:.2f} of one over {SIZES[0]:,} (at most {MOST_GROWTH})")
+    if growth > MOST_GROWTH:
+        problems.append("the cost of a decision grows with their number")
+    store = a_store(CACHED)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"{len(store.workloads):,} workloads cached: {peak / 1e6:,.0f} MB at most (below {MOST_BYTES / 1e6:,.0f})")
+    if peak >= MOST_BYTES:
+        problems.append("the caches take too much memory")
+    for problem in problems:
+        print(f"missed: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

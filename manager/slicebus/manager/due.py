@@ -1,0 +1,84 @@
+"""Which trees of quota have to be decided again, by what has changed since the last time."""
+
+import asyncio
+from collections.abc import Iterable
+
+from slicebus.kube.cache import Change
+from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.quotas import NOWHERE
+from slicebus.manager.store import Store
+from slicebus.proto.messages import Manifest
+from slicebus.slices.cohorts import cohort_node, queue_node
+
+
+class Due:
+    """Follows a store's caches from now on; everything that is there is due at first."""
+
+    def __init__(self, store: Store) -> None:
+        self.some = asyncio.Event()
+        """Set while something is due."""
+        self._quotas = store.quotas
+        self._trees: set[str] = set()
+        self._nodes: set[str] = set()
+        self._all = False
+        self._before: dict[str, str] = {}
+        store.workloads.subscribe(self._workload_changed)
+        store.local_queues.subscribe(self._local_queue_changed)
+        store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change))))
+        store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change))))
+        for cache in (store.flavors, store.namespaces):
+            cache.subscribe(lambda _: self.add(None))
+        store.clusters.subscribe(self._cluster_changed)
+
+    def take(self) -> list[str] | None:
+        """The trees that are due, and from now on are not; None for all."""
+        trees, before, found = dict(self._quotas.trees), self._before, self._trees
+        moved = {node for node in before.keys() | trees.keys() if before.get(node) != trees.get(node)}
+        for node in moved | self._nodes:
+            found |= {tree for tree in (before.get(node), trees.get(node)) if tree}
+        everything, self._before = self._all, trees
+        self._trees, self._nodes, self._all = set(), set(), False
+        self.some.clear()
+        return None if everything else sorted(found)
+
+    def add(self, trees: Iterable[str] | None) -> None:
+        """Make these due; all for None."""
+        if trees is None:
+            self._all = True
+        else:
+            self._trees |= set(trees)
+        self.some.set()
+
+    def _workload_changed(self, change: Change) -> None:
+        for workload in (change.old, change.new):
+            if workload is not None:
+                admission = workload.get("status", {}).get("admission") or {}
+                self._nodes |= {queue_node(admission["clusterQueue"])} if admission else set()
+                self.add([self._quotas.tree_of(_local_queue(workload))])
+
+    def _local_queue_changed(self, change: Change) -> None:
+        for queue in (change.old, change.new):
+            if queue is not None:
+                self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")))
+
+    def _node_changed(self, node: str) -> None:
+        """A queue that comes or goes changes also what waits for it without one."""
+        self._nodes.add(node)
+        self.add([NOWHERE])
+
+    def _cluster_changed(self, change: Change) -> None:
+        """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
+        old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
+        if old != new:
+            self.add(None)
+
+
+def _name(change: Change) -> str:
+    manifest = change.new or change.old
+    assert manifest is not None
+    name: str = manifest["metadata"]["name"]
+    return name
+
+
+def _local_queue(workload: Manifest) -> tuple[str, str]:
+    return workload["metadata"]["namespace"], workload["spec"].get("queueName", "")

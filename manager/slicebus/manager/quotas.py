@@ -1,0 +1,117 @@
+"""What the cached objects say of quota, kept so that one tree of it can be decided without looking at the others."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from slicebus.kube.cache import Cache
+from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.readings import Readings
+from slicebus.slices.admission import Admit, Snapshot
+from slicebus.slices.cohorts import queue_node, trees
+from slicebus.slices.ledger import Ledger, LocalQueueKey
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from slicebus.slices.workload import Slice, SliceKey
+
+NOWHERE = "nowhere"
+"""In place of a tree: where workloads wait whose queue does not exist."""
+
+
+class Quotas:
+    """Follows the caches that it is given."""
+
+    def __init__(
+        self,
+        *,
+        workloads: Cache,
+        cluster_queues: Cache,
+        cohorts: Cache,
+        local_queues: Cache,
+        flavors: Cache,
+        namespaces: Cache,
+        clusters: Cache,
+    ) -> None:
+        self.ledger = Ledger()
+        """Every Workload as a slice."""
+        self._trees: dict[str, str] | None = None
+        self._workloads = Readings(workloads, Slice.from_manifest, on_change=self._slice_changed)
+        self._cluster_queues = Readings(cluster_queues, ClusterQueue.from_manifest, on_change=self._forest_changed)
+        self._cohorts = Readings(cohorts, Cohort.from_manifest, on_change=self._forest_changed)
+        self._local_queues = Readings(local_queues, LocalQueue.from_manifest)
+        self._flavors = Readings(flavors, ResourceFlavor.from_manifest)
+        self._namespaces = namespaces
+        self._clusters = Readings(clusters, WorkerCluster.from_manifest)
+
+    @property
+    def cluster_queues(self) -> dict[str, ClusterQueue]:
+        """By name, those that can be read: one with a quota that is no quantity is as good as missing."""
+        return {queue.name: queue for queue in self._cluster_queues.values.values()}
+
+    @property
+    def cohorts(self) -> tuple[Cohort, ...]:
+        """Those that can be read."""
+        return tuple(self._cohorts.values.values())
+
+    @property
+    def worker_clusters(self) -> list[WorkerCluster]:
+        """The fleet."""
+        return list(self._clusters.values.values())
+
+    @property
+    def trees(self) -> Mapping[str, str]:
+        """The root of each ClusterQueue and Cohort, by their names as nodes."""
+        if self._trees is None:
+            self._trees = trees(self._cluster_queues.values.values(), self.cohorts)
+        return self._trees
+
+    def tree_of(self, local_queue: LocalQueueKey) -> str:
+        """The tree whose quota a LocalQueue gives."""
+        local = self._local_queues.values.get(local_queue)
+        return self.trees.get(queue_node(local.cluster_queue), NOWHERE) if local else NOWHERE
+
+    def snapshot(self, only: Collection[str] | None, assumed: Mapping[SliceKey, Admit]) -> Snapshot:
+        """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""
+        queues = self.cluster_queues
+        if only is not None:
+            queues = {name: queue for name, queue in queues.items() if self.trees[queue_node(name)] in only}
+        load = dict(self.ledger.load)
+        for key, admit in assumed.items():
+            slice = self.ledger.slices.get(key)
+            if slice is not None and slice.replaces is None:
+                load[admit.cluster] = load.get(admit.cluster, 0) + 1
+        return Snapshot(
+            cluster_queues=queues,
+            cohorts=self.cohorts,
+            local_queues=self._local_queues.values,
+            flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
+            namespaces={
+                space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in self._namespaces.all()
+            },
+            slices=tuple(_assumed(slice, assumed.get(slice.key)) for slice in self._slices_of(queues, only)),
+            clusters=tuple(cluster.place for cluster in self.worker_clusters),
+            load=load,
+        )
+
+    def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
+        if only is None:
+            return self.ledger.slices.values()
+        waiting = {key for key in self.ledger.waiting_in() if self.tree_of(key) in only}
+        # A chain may hold quota here and wait for more in a queue of another tree.
+        part = self.ledger.part(queues, waiting)
+        return [slice for slice in part if slice.admission is not None or (slice.namespace, slice.queue) in waiting]
+
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        if new is not None:
+            self.ledger.put(new)
+        elif old is not None:
+            self.ledger.remove(old.key)
+
+    def _forest_changed(self, _old: object, _new: object) -> None:
+        self._trees = None
+
+
+def _assumed(slice: Slice, admit: Admit | None) -> Slice:
+    """A slice whose admission was sent and not answered counts as admitted."""
+    if admit is None:
+        return slice
+    return msgspec.structs.replace(slice, admission=admit.admission, cluster=admit.cluster)

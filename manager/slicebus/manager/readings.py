@@ -1,0 +1,47 @@
+"""What cached objects say, read once for each of their versions."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import structlog
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.proto.messages import Manifest
+
+_log = structlog.get_logger()
+Read = TypeVar("Read")
+
+
+class Readings(Generic[Read]):
+    """Follows a cache. An object that cannot be read is as good as missing, and stops nothing else."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        read: Callable[[Manifest], Read],
+        *,
+        on_change: Callable[[Read | None, Read | None], None] = lambda old, new: None,
+    ) -> None:
+        """`read` raises ValueError for what it cannot make sense of. `on_change` gets what was read before, and now."""
+        self.values: dict[tuple[str, str], Read] = {}
+        """By namespace and name; the namespace is empty where there is none."""
+        self._read = read
+        self._on_change = on_change
+        cache.subscribe(self._follow)
+
+    def _follow(self, change: Change) -> None:
+        manifest = change.new or change.old
+        assert manifest is not None
+        metadata = manifest["metadata"]
+        key, new = (metadata.get("namespace", ""), metadata["name"]), None
+        if change.new is not None:
+            try:
+                new = self._read(change.new)
+            except ValueError as error:
+                _log.warning("object.unreadable", namespace=key[0], name=key[1], error=str(error))
+        old = self.values.get(key)
+        if new is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = new
+        self._on_change(old, new)

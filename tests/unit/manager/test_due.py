@@ -1,0 +1,114 @@
+"""A change makes just those trees of quota due that it can matter to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slicebus.manager.due import Due
+from slicebus.manager.quotas import NOWHERE
+from slicebus.manager.store import Store
+from unit.manager.objects import a_workload, condition
+
+Manifest = dict[str, Any]
+
+
+def an_object(name: str, spec: Manifest, version: int = 1, **more: Any) -> Manifest:
+    metadata = {"name": name, "uid": name, "resourceVersion": str(version)} | more.pop("metadata", {})
+    return {"metadata": metadata, "spec": spec, **more}
+
+
+def a_queue(name: str, cohort: str = "", version: int = 1) -> Manifest:
+    return an_object(name, {"cohortName": cohort, "namespaceSelector": {}}, version)
+
+
+def a_local_queue(name: str, queue: str, version: int = 1) -> Manifest:
+    return an_object(name, {"clusterQueue": queue}, version, metadata={"namespace": "team"})
+
+
+def waiting(queue: str, version: int = 1) -> Manifest:
+    workload = a_workload()
+    workload["metadata"]["resourceVersion"] = str(version)
+    workload["spec"]["queueName"] = queue
+    return workload
+
+
+def a_cluster(version: int = 1, **status: Any) -> Manifest:
+    return an_object("east", {"accepted": True}, version, status=status)
+
+
+def a_store() -> Store:
+    """Queues a and b in cohort `x`, c in `y`, and d alone; a LocalQueue for a and for d."""
+    store = Store()
+    for name, cohort in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "")):
+        store.cluster_queues.put(a_queue(name, cohort))
+    store.cohorts.put(an_object("x", {}))
+    store.local_queues.put(a_local_queue("for-a", "a"))
+    store.local_queues.put(a_local_queue("for-d", "d"))
+    store.workloads.put(waiting("for-a"))
+    store.clusters.put(a_cluster())
+    return store
+
+
+CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
+    "a workload": (lambda store: store.workloads.put(waiting("for-a", 2)), ["cohort/x"]),
+    "a workload that goes": (lambda store: store.workloads.remove(waiting("for-a", 2)), ["cohort/x"]),
+    "a workload that goes to another queue": (
+        lambda store: store.workloads.put(waiting("for-d", 2)),
+        ["cohort/x", "queue/d"],
+    ),
+    "a workload of a queue that is not there": (
+        lambda store: store.workloads.put(waiting("nobody", 2)),
+        ["cohort/x", NOWHERE],
+    ),
+    "a queue's quota": (lambda store: store.cluster_queues.put(a_queue("b", "x", 2)), ["cohort/x", NOWHERE]),
+    "a queue that changes its cohort": (
+        lambda store: store.cluster_queues.put(a_queue("b", "y", 2)),
+        ["cohort/x", "cohort/y", NOWHERE],
+    ),
+    "a queue that goes": (lambda store: store.cluster_queues.remove(a_queue("d", "", 2)), [NOWHERE, "queue/d"]),
+    "a cohort's quota": (lambda store: store.cohorts.put(an_object("x", {}, 2)), ["cohort/x", NOWHERE]),
+    "a cohort that gets a parent": (
+        lambda store: store.cohorts.put(an_object("x", {"parentName": "y"}, 2)),
+        ["cohort/x", "cohort/y", NOWHERE],
+    ),
+    "a LocalQueue that points elsewhere": (
+        lambda store: store.local_queues.put(a_local_queue("for-d", "c", 2)),
+        ["cohort/y", NOWHERE, "queue/d"],
+    ),
+    "a flavor": (lambda store: store.flavors.put(an_object("spot", {})), None),
+    "a namespace": (lambda store: store.namespaces.put(an_object("team", {})), None),
+    "a cluster that connects": (
+        lambda store: store.clusters.put(a_cluster(2, conditions=[condition("Connected")])),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "trees"), CHANGES.values(), ids=CHANGES.keys())
+def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | None) -> None:
+    store = a_store()
+    due = Due(store)
+    assert due.take() is None, "a cluster was there: everything is due at first"
+    change(store)
+    assert due.some.is_set()
+    assert due.take() == trees
+    assert not due.some.is_set()
+    assert due.take() == []
+
+
+def test_a_heartbeat_makes_nothing_due() -> None:
+    store = a_store()
+    due = Due(store)
+    due.take()
+    store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z"))
+    assert not due.some.is_set()
+
+
+def test_what_could_not_be_done_is_due_again_with_what_came_meanwhile() -> None:
+    store = a_store()
+    due = Due(store)
+    due.take()
+    due.add(["queue/d"])
+    store.workloads.put(waiting("for-a", 2))
+    assert due.take() == ["cohort/x", "queue/d"]

@@ -1,0 +1,52 @@
+"""The ledger finds the part of the slices that a decision is about, whatever has happened to them."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.slices.ledger import Ledger
+from slicebus.slices.workload import Slice
+from unit.slices.builders import a_slice, admitted, loads
+
+slices = st.builds(
+    lambda number, job, queue, state: made(number, job, queue, state),
+    st.integers(0, 5),
+    st.sampled_from("jk"),
+    st.sampled_from(["lq1", "lq2"]),
+    st.sampled_from(["waits", "cq1", "cq2", "finished", "was admitted and finished"]),
+)
+
+
+def made(number: int, job: str, queue: str, state: str) -> Slice:
+    slice = a_slice(f"s{number}", job_uid=job, queue=queue)
+    match state:
+        case "waits":
+            return slice
+        case "finished":
+            return msgspec.structs.replace(slice, finished=True)
+        case "was admitted and finished":
+            return msgspec.structs.replace(admitted(slice, queue="cq1"), finished=True)
+    return admitted(slice, queue=state, cluster=f"worker-of-{state}")
+
+
+@given(steps=st.lists(st.one_of(slices, st.integers(0, 5)), max_size=20))
+def test_a_part_is_what_a_look_at_everything_finds(steps: list[Any]) -> None:
+    ledger = Ledger()
+    for step in steps:
+        if isinstance(step, Slice):
+            ledger.put(step)
+        else:
+            ledger.remove(a_slice(f"s{step}").key)
+    everything = ledger.slices.values()
+    named = {
+        slice.chain_id
+        for slice in everything
+        if not slice.finished and (slice.admission.cluster_queue == "cq1" if slice.admission else slice.queue == "lq2")
+    }
+    part = ledger.part(["cq1"], [("team", "lq2")])
+    assert sorted(slice.key for slice in part) == sorted(slice.key for slice in everything if slice.chain_id in named)
+    assert +ledger.load == loads(everything)
+    waiting = {slice.queue for slice in everything if not slice.finished and slice.admission is None}
+    assert set(ledger.waiting_in()) == {("team", queue) for queue in waiting}
