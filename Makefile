@@ -18,8 +18,8 @@ help: ## show this list
 demo: $(READY) ## run a manager and two agents for half a minute and watch resizes come through
 	$(BIN)/slicebus demo
 
-sim: $(READY) ## simulate fleets from seeds until one breaks a rule; SEED=7 repeats one
-	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED))
+sim: $(READY) ## simulate fleets from seeds until it is stopped; SEED=7 repeats one (SIM=--help: what else it can)
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED)) $(SIM)
 
 test: $(READY) servers lint ## set up what is missing and run every test
 	$(BIN)/python -m pytest

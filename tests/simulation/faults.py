@@ -1,82 +1,104 @@
-"""What may go wrong between a process and the servers it talks to, and how often."""
+"""What may go wrong between a process and the servers it talks to.
+
+What a process has sent is on its way, whatever becomes of the process: it may die, be cancelled or be stopped, and the
+request takes effect all the same.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from random import Random
+from typing import Any, ClassVar, Protocol, TypeVar
 
-import msgspec
-
+from simulation.schedule import Trouble
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.memory import MemoryBus, MemoryDelivery
+from slicebus.bus.memory import MemoryBus, MemoryDelivery, MemorySubscription
 from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ExpiredError, UnavailableError
+from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
 from slicebus.proto.topology import Topology
 
-
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """Probabilities of one exchange, and the longest delay in seconds."""
-
-    lost: float = 0.0
-    """It never arrives."""
-    unanswered: float = 0.0
-    """It takes effect, and the answer or the confirm is lost."""
-    twice: float = 0.0
-    """A message arrives twice."""
-    late: float = 0.0
-    """A delivery comes after others that were published later."""
-    slow_s: float = 0.0
-    cut: float = 0.0
-    """A watch breaks off before its next line."""
-    expired: float = 0.0
-    """A watch begins with 410."""
-    crash: float = 0.0
-    """The process dies before or after an effect."""
+Result = TypeVar("Result")
+_PACE_S = 0.002
+_CONFIRM_S = 30.0
+_LATE_S = 1.0
 
 
-NONE = Faults(slow_s=0.002)
+class Weather:
+    """What goes wrong on the way of one role. Each trouble has dice of its own."""
+
+    def __init__(self, seed: int, role: str) -> None:
+        self.levels: dict[Trouble, float] = {}
+        self._name = f"{seed}/{role}"
+        self._dice: dict[str, Random] = {}
+
+    def happens(self, trouble: Trouble) -> bool:
+        """Whether this goes wrong now."""
+        level = self.levels.get(trouble, 0.0)
+        return level > 0 and self.dice(trouble).random() < level
+
+    def delay_s(self) -> float:
+        """How long the next way takes."""
+        return self.dice("pace").uniform(0, self.levels.get("slow", _PACE_S))
+
+    def dice(self, name: str) -> Random:
+        """A source of random numbers for one purpose."""
+        return self._dice.setdefault(name, Random(f"{self._name}/{name}"))
+
+
+class Network:
+    """What is under way between processes and servers, and outlives whoever has sent it."""
+
+    def __init__(self) -> None:
+        self.context = copy_context()
+        """That of nobody in particular."""
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    async def carry(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What comes back of work that goes on without whoever waits for it, once it has begun."""
+        task = asyncio.create_task(work, context=self.context.copy())
+        self._under_way.add(task)
+        task.add_done_callback(self._arrived)
+        return await asyncio.shield(task)
+
+    def _arrived(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        # Whoever asked may be gone: nobody else would look at the error.
+        if not task.cancelled():
+            task.exception()
 
 
 class Link:
-    """One incarnation of a process on its way to everything else. When the process is dead nothing passes."""
+    """One incarnation of a process on its way to everything else. When the process is dead it sends nothing more."""
 
-    def __init__(self, faults: Callable[[], Faults], random: Random, *, crash: Callable[[], None]) -> None:
-        self.faults = faults
-        self.random = random
+    def __init__(self, weather: Weather, network: Network, *, before_effect: Callable[[], bool]) -> None:
+        self.network = network
+        self.weather = weather
         self.died = asyncio.Event()
-        self._crash = crash
+        self.buses: list[FaultyBus] = []
+        self._before_effect = before_effect
 
-    @property
-    def dead(self) -> bool:
-        """Whether the process has died."""
-        return self.died.is_set()
+    def check(self) -> None:
+        """Raise UnavailableError in a dead process."""
+        if self.died.is_set():
+            raise UnavailableError("the process is dead")
 
-    def happens(self, probability: float) -> bool:
-        """Whether something of this probability happens now."""
-        return probability > 0 and self.random.random() < probability
+    async def effect(self) -> None:
+        """Between two effects: perhaps the process is killed or stopped here."""
+        self.check()
+        if self._before_effect():
+            await asyncio.sleep(0)
+            self.check()
 
     async def delay(self) -> None:
         """Let time pass on the way."""
-        await asyncio.sleep(self.random.uniform(0, self.faults().slow_s))
-        self.check()
+        await asyncio.sleep(self.weather.delay_s())
 
-    def check(self) -> None:
-        """Raise UnavailableError in a dead process: it has no effect any more."""
-        if self.dead:
-            raise UnavailableError("the process is dead")
-
-    async def may_crash(self) -> None:
-        """Perhaps die here, between two effects."""
-        if self.happens(self.faults().crash):
-            self.die()
-            await asyncio.sleep(0)
-        self.check()
-
-    def die(self) -> None:
-        """Die: what is under way ends without another effect."""
-        self.died.set()
-        self._crash()
+    def disconnect(self) -> None:
+        """The broker has not heard of the process for too long."""
+        for bus in self.buses:
+            bus.drop()
 
 
 class FaultyTransport:
@@ -91,17 +113,23 @@ class FaultyTransport:
         return self._inner.host
 
     async def request(self, request: Request) -> Answer:
-        link, faults = self._link, self._link.faults()
+        # Renewals are no steps of the work: a crash there is one like at any other moment.
+        is_effect = request.method != "GET" and "/leases" not in request.path
+        if is_effect:
+            await self._link.effect()
+        self._link.check()
+        answer = await self._link.network.carry(self._exchange(request))
+        if is_effect:
+            await self._link.effect()
+        return answer
+
+    async def _exchange(self, request: Request) -> Answer:
+        link, weather = self._link, self._link.weather
         await link.delay()
-        writes = request.method != "GET"
-        if writes:
-            await link.may_crash()
-        if link.happens(faults.lost):
+        if weather.happens("lost"):
             raise UnavailableError("the request was lost")
         answer = await self._inner.request(request)
-        if writes:
-            await link.may_crash()
-        if link.happens(faults.unanswered):
+        if weather.happens("unanswered"):
             raise UnavailableError("the answer was lost")
         await link.delay()
         return answer
@@ -109,8 +137,9 @@ class FaultyTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         link = self._link
+        link.check()
         await link.delay()
-        if link.happens(link.faults().expired):
+        if link.weather.happens("expired"):
             raise ExpiredError("410: too old resource version")
         async with self._inner.stream(request) as lines:
             yield self._lines(lines)
@@ -118,7 +147,7 @@ class FaultyTransport:
     async def _lines(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:
             await self._link.delay()
-            if self._link.happens(self._link.faults().cut):
+            if self._link.weather.happens("cut"):
                 raise UnavailableError("the watch was cut")
             yield line
 
@@ -126,8 +155,18 @@ class FaultyTransport:
         await self._inner.aclose()
 
 
+class Observer(Protocol):
+    """Sees what goes through the broker."""
+
+    def published(self, message: WireMessage) -> None:
+        """The broker is about to have a message."""
+
+    def acknowledged(self, queue: str, message: WireMessage) -> None:
+        """Whoever took a message says that its effect is durable."""
+
+
 class Broker:
-    """Whether the broker is up. Its queues outlive a restart; connections do not."""
+    """Whether the broker is up. Its queues outlive a restart; connections, and what is under way on them, do not."""
 
     def __init__(self) -> None:
         self.up = asyncio.Event()
@@ -146,11 +185,16 @@ class Broker:
 class FaultyBus:
     """A connection that fails as networks and brokers do, and comes back as the real client's does."""
 
-    def __init__(self, inner: MemoryBus, broker: Broker, link: Link, *, confirm_s: float = 30.0) -> None:
+    confirms: ClassVar[bool] = True
+    """Without confirms a publisher takes for granted that the broker has the message."""
+
+    def __init__(self, inner: MemoryBus, broker: Broker, link: Link, *, observer: Observer) -> None:
         self._inner = inner
         self._broker = broker
         self._link = link
-        self._confirm_s = confirm_s
+        self._observer = observer
+        self._subscriptions: set[MemorySubscription] = set()
+        link.buses.append(self)
 
     @property
     def user(self) -> str:
@@ -159,6 +203,11 @@ class FaultyBus:
     @property
     def connected(self) -> bool:
         return self._broker.up.is_set()
+
+    def drop(self) -> None:
+        """Forget this connection, on the broker's side."""
+        for subscription in list(self._subscriptions):
+            subscription.close()
 
     async def declare(self, topology: Topology) -> None:
         await self._reach()
@@ -169,20 +218,30 @@ class FaultyBus:
         return await self._inner.check(topology)
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
-        link, faults = self._link, self._link.faults()
         await self._reach()
-        await link.may_crash()
-        if link.happens(faults.lost):
-            raise UnavailableError("the message was dropped before its confirm")
+        await self._link.effect()
+        try:
+            await self._link.network.carry(self._exchange(exchange, message))
+        except UnavailableError:
+            if self.confirms:
+                raise
+        await self._link.effect()
+
+    async def _exchange(self, exchange: str, message: WireMessage) -> None:
+        link, weather, connection = self._link, self._link.weather, self._broker.restarted
+        await link.delay()
+        if weather.happens("lost") or connection.is_set():
+            raise UnavailableError("the message was lost before the broker had it")
+        self._observer.published(message)
         await self._inner.publish(exchange, message)
-        if link.happens(faults.twice):
+        if weather.happens("twice"):
             await self._inner.publish(exchange, message)
-        await link.may_crash()
-        if link.happens(faults.unanswered):
+        await link.delay()
+        if weather.happens("unanswered") or connection.is_set():
             raise UnavailableError("the confirm was lost")
 
     @asynccontextmanager
-    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator[MemoryDelivery]]:
+    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator["WatchedDelivery"]]:
         await self._reach()
         yield self._deliveries(queue, prefetch)
 
@@ -200,24 +259,58 @@ class FaultyBus:
     async def _reach(self) -> None:
         await self._link.delay()
         try:
-            async with asyncio.timeout(self._confirm_s):
+            async with asyncio.timeout(_CONFIRM_S):
                 await self._broker.up.wait()
         except TimeoutError:
             raise UnavailableError("the broker is away") from None
         self._link.check()
 
-    async def _deliveries(self, queue: str, prefetch: int) -> AsyncIterator[MemoryDelivery]:
-        """Deliveries over every restart of the broker; some come late."""
+    async def _deliveries(self, queue: str, prefetch: int) -> AsyncIterator["WatchedDelivery"]:
+        """Deliveries over every loss of the connection; some come late."""
         while True:
             await self._broker.up.wait()
             restarted = self._broker.restarted
             async with self._inner.subscribe(queue, prefetch=prefetch) as subscription:
-                async for delivery in _until(aiter(subscription), restarted):
-                    if self._link.happens(self._link.faults().late):
-                        await delivery.requeue()
-                        await asyncio.sleep(self._link.random.uniform(0, 1.0))
-                        continue
-                    yield delivery
+                self._subscriptions.add(subscription)
+                try:
+                    async for delivery in _until(aiter(subscription), restarted):
+                        if self._link.weather.happens("late"):
+                            await delivery.requeue()
+                            await asyncio.sleep(self._link.weather.dice("pace").uniform(0, _LATE_S))
+                            continue
+                        yield WatchedDelivery(delivery, self._observer)
+                finally:
+                    self._subscriptions.discard(subscription)
+
+
+class WatchedDelivery:
+    """A delivery that shows the rules when it is acknowledged."""
+
+    def __init__(self, inner: MemoryDelivery, observer: Observer) -> None:
+        self._inner = inner
+        self._observer = observer
+
+    @property
+    def message(self) -> WireMessage:
+        return self._inner.message
+
+    @property
+    def queue(self) -> str:
+        return self._inner.queue
+
+    @property
+    def redelivered(self) -> int:
+        return self._inner.redelivered
+
+    async def ack(self) -> None:
+        self._observer.acknowledged(self._inner.queue, self._inner.message)
+        await self._inner.ack()
+
+    async def requeue(self) -> None:
+        await self._inner.requeue()
+
+    async def dead_letter(self, reason: DeadReason, detail: str) -> None:
+        await self._inner.dead_letter(reason, detail)
 
 
 async def _until(deliveries: AsyncIterator[MemoryDelivery], ended: asyncio.Event) -> AsyncIterator[MemoryDelivery]:

@@ -2,15 +2,18 @@
 
 import asyncio
 import random as global_random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from simulation.faults import NONE, Broker, Faults, FaultyBus, FaultyTransport, Link
+from simulation import loop
+from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
 from simulation.rules import Rules, Violation
+from simulation.schedule import ROLES, WORKERS, Crash, Noise, Schedule, Stop
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
@@ -28,53 +31,119 @@ from slicebus.kube.standins.ray import RayClusterController, RayJobController
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
-from slicebus.proto.errors import SlicebusError
+from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-WORKERS = ("east", "west")
+MANAGER = "manager"
 _RESTART_S = (1.0, 20.0)
 _SKEW_S = 120.0
 _GRACE_S = 60.0
+_UNHEARD_S = 10.0
+"""A broker closes the connection of a client that it has not heard of for two heartbeats."""
+
+
+class Server:
+    """One API server: its state outlives a restart, what it remembers of the past does not."""
+
+    def __init__(self, seed: int, name: str, now: Callable[[], datetime]) -> None:
+        self.api = Api(history=500)
+        self.up = asyncio.Event()
+        self.up.set()
+        self._now = now
+        self._random = Random(f"{seed}/{name}/server")
+
+    def answer(self, request: Request) -> Answer:
+        """As the server answers, by its own clock."""
+        with ambient(clock=self._now, random=self._random):
+            return self.api.answer(request)
+
+    async def restart(self, down_s: float) -> None:
+        """Refuse connections for a while."""
+        self.up.clear()
+        self.api.store.forget()
+        await asyncio.sleep(down_s)
+        self.up.set()
 
 
 class ObservedTransport(InProcessTransport):
     """Shows every change to the rules, before anybody else can act on it."""
 
-    def __init__(self, fleet: "Fleet", name: str) -> None:
-        super().__init__(fleet.apis[name], host=name)
-        self._fleet = fleet
+    def __init__(self, fleet: "Fleet", name: str, *, waits: bool) -> None:
+        """`waits`: whoever asks is not simulated, and waits for a server that is away."""
+        self._server = fleet.servers[name]
+        super().__init__(self._server.api, host=name)
+        self._rules = fleet.rules
+        self._waits = waits
 
     async def request(self, request: Request) -> Answer:
-        # A server has its own clock, not that of who asks.
-        with ambient(clock=self._fleet.now, random=self._fleet.random):
-            answer = await super().request(request)
-        self._fleet.rules.look()
+        await asyncio.sleep(0)
+        await self._reach()
+        answer = self._server.answer(request)
+        self._rules.look()
         return answer
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        await self._reach()
+        async with super().stream(request) as lines:
+            yield lines
+
+    async def _reach(self) -> None:
+        if self._waits:
+            await self._server.up.wait()
+        elif not self._server.up.is_set():
+            raise UnavailableError("connection refused")
 
 
 class Process:
-    """One role's pod: its container is started again whenever it ends."""
+    """One pod of a role: its container is started again whenever it ends."""
 
-    def __init__(self, fleet: "Fleet", name: str, start: Callable[[Link], Awaitable[None]]) -> None:
-        self.name = name
+    def __init__(self, fleet: "Fleet", role: str, number: int, start: Callable[[Link, str], Awaitable[None]]) -> None:
+        self.role = role
+        self.name = f"{role}-{number}"
+        self._delay_s = float(number - 1)
         self._fleet = fleet
         self._start = start
+        self._random = Random(f"{fleet.schedule.seed}/{self.name}/life")
+        self._own = Random(f"{fleet.schedule.seed}/{self.name}")
         self._task: asyncio.Task[None] | None = None
-        self.link: Link | None = None
+        self._program = loop.Program()
+        self._link: Link | None = None
 
     async def run(self) -> None:
         """Start it again and again."""
+        await asyncio.sleep(self._delay_s)
         while True:
-            link = Link(lambda: self._fleet.faults, self._fleet.random, crash=self._kill)
-            self.link = link
-            skew = timedelta(seconds=self._fleet.random.uniform(-_SKEW_S, _SKEW_S))
-            with ambient(clock=lambda skew=skew: self._fleet.now() + skew, random=self._fleet.random):
+            weather = self._fleet.weather[self.role]
+            link = self._link = Link(
+                weather, self._fleet.network, before_effect=lambda: self._fleet.before_effect(self)
+            )
+            self._program = loop.Program()
+            skew = timedelta(seconds=self._random.uniform(-_SKEW_S, _SKEW_S))
+            clock = lambda skew=skew: self._fleet.now() + skew  # noqa: E731 one clock an incarnation
+            with ambient(clock=clock, random=self._own), loop.of(self._program):
                 self._task = asyncio.create_task(self._one(link), name=self.name)
             await self._ended(self._task, link)
             if not self._task.cancelled() and (error := self._task.exception()) is not None:
                 raise error
-            await asyncio.sleep(self._fleet.random.uniform(*_RESTART_S))
+            await asyncio.sleep(self._random.uniform(*_RESTART_S))
+
+    def stop(self, for_s: float) -> None:
+        """Run none of its code for a while, as if by SIGSTOP."""
+        program, link, virtual = self._program, self._link, asyncio.get_running_loop()
+        assert isinstance(virtual, loop.VirtualLoop)
+        assert link is not None
+        self._fleet.note(f"{self.name} is stopped for {for_s:g} s")
+        virtual.stop_program(program)
+        # Neither the broker nor the clock waits for it.
+        if for_s > _UNHEARD_S:
+            self._fleet.later(_UNHEARD_S, link.disconnect)
+        self._fleet.later(for_s, lambda: self._continue(virtual, program))
+
+    def _continue(self, virtual: loop.VirtualLoop, program: loop.Program) -> None:
+        self._fleet.note(f"{self.name} goes on")
+        virtual.continue_program(program)
 
     async def _ended(self, task: asyncio.Task[None], link: Link) -> None:
         """Wait until the role has ended. One that outlives its own death has swallowed a cancellation."""
@@ -87,35 +156,46 @@ class Process:
 
     async def _one(self, link: Link) -> None:
         try:
-            await self._start(link)
+            await self._start(link, self.name)
         except* SlicebusError as group:
             self._fleet.note(f"{self.name} ended: {group.exceptions[0]!r}")
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Let it end as if by SIGKILL."""
         self._fleet.note(f"{self.name} is killed")
-        if self._task is not None:
-            self._task.cancel()
+        assert self._task is not None
+        assert self._link is not None
+        self._link.died.set()
+        self._task.cancel()
 
 
 class Fleet:
-    """Everything that a seed determines."""
+    """Everything that a schedule determines."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.random = Random(seed)
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.random = Random(f"{schedule.seed}/controllers")
         # tenacity's jitter knows no other source.
-        global_random.seed(seed)
-        self.faults: Faults = NONE
+        global_random.seed(schedule.seed)
+        self.weather = {role: Weather(schedule.seed, role) for role in ROLES}
+        self.effects = dict.fromkeys(ROLES, 0)
+        """The effects that each role has had."""
+        self._crashes: set[tuple[str, int]] = set()
+        self._stops: dict[tuple[str, int], float] = {}
+        self._all_run_at_s = 0.0
         self.trace: list[str] = []
         self.ended_s = 0.0
         """Virtual time at the end."""
         self.broker = Broker()
         self.memory = MemoryBroker(clock=self.now)
-        self.apis = {name: Api(history=500) for name in ("manager", *WORKERS)}
-        self.rules = Rules(self.apis)
-        self.processes = [Process(self, "manager-1", self._manager("manager-1"))]
-        for name in WORKERS:
-            self.processes.append(Process(self, f"agent-{name}", self._agent(name, f"agent-{name}")))
+        self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS)}
+        self.rules = Rules({name: server.api for name, server in self.servers.items()})
+        self.processes = [
+            Process(self, role, number, self._manager() if role == MANAGER else self._agent(role))
+            for role in ROLES
+            for number in ((1, 2) if role in schedule.standbys else (1,))
+        ]
+        self.network = Network()
 
     def now(self) -> datetime:
         """Virtual time."""
@@ -125,17 +205,55 @@ class Fleet:
         """Write down what happened."""
         self.trace.append(f"{asyncio.get_running_loop().time():9.3f} {text}")
 
+    def break_loose(self) -> None:
+        """From now on things go wrong."""
+        for item in self.schedule.items:
+            if isinstance(item, Noise):
+                self.weather[item.role].levels[item.trouble] = item.level
+            elif isinstance(item, Crash):
+                self._crashes.add((item.role, item.effect))
+            elif isinstance(item, Stop):
+                self._stops[item.role, item.effect] = item.for_s
+        self.effects = dict.fromkeys(ROLES, 0)
+
+    async def calm_down(self) -> None:
+        """From now on nothing goes wrong."""
+        self._crashes.clear()
+        self._stops.clear()
+        await asyncio.sleep(max(0.0, self._all_run_at_s - asyncio.get_running_loop().time()))
+        for weather in self.weather.values():
+            weather.levels.clear()
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do something to a stopped process in a while. The day does not end before."""
+        running = asyncio.get_running_loop()
+        self._all_run_at_s = max(self._all_run_at_s, running.time() + delay_s)
+        running.call_later(delay_s, action, context=self.network.context.copy())
+
+    def before_effect(self, process: Process) -> bool:
+        """Whether something happens to a process before its next effect: it is killed, or stopped for a while."""
+        role = process.role
+        self.effects[role] += 1
+        at = role, self.effects[role]
+        if at in self._crashes:
+            process.kill()
+        elif at in self._stops:
+            process.stop(self._stops[at])
+        return at in self._crashes or at in self._stops
+
     def client(self, name: str) -> KubeClient:
         """A client without faults, for users and controllers."""
-        return KubeClient(ObservedTransport(self, name))
+        return KubeClient(ObservedTransport(self, name, waits=True))
 
     def world(self) -> World:
         """As the demo and the end-to-end tests see a fleet."""
-        return World(manager=self.client("manager"), workers={ClusterName(name): self.client(name) for name in WORKERS})
+        return World(manager=self.client(MANAGER), workers={ClusterName(name): self.client(name) for name in WORKERS})
 
     async def run(self, story: Callable[["Fleet"], Awaitable[None]]) -> None:
         """Everything starts, the story is played, everything ends. Raises Violation."""
         with ambient(clock=self.now, random=self.random):
+            # Made anew here: what is under way goes by the fleet's clock.
+            self.network = Network()
             world = self.world()
             await prepare(world)
             for name, client in world.workers.items():
@@ -144,16 +262,17 @@ class Fleet:
                 await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name))
             running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
             playing = asyncio.ensure_future(story(self))
+            broken = asyncio.ensure_future(self.rules.was_broken.wait())
             try:
-                await asyncio.wait((playing, *running), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((playing, broken, *running), return_when=asyncio.FIRST_COMPLETED)
                 for task in (playing, *running):
                     if task.done():
                         task.result()
             finally:
                 self.ended_s = asyncio.get_running_loop().time()
-                for task in (playing, *running):
+                for task in (playing, broken, *running):
                     task.cancel()
-                await asyncio.gather(playing, *running, return_exceptions=True)
+                await asyncio.gather(playing, broken, *running, return_exceptions=True)
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
         kinds = (JobController, RayClusterController, RayJobController, PodRunner)
@@ -162,30 +281,33 @@ class Fleet:
     def _roles(self) -> list[Coroutine[Any, Any, None]]:
         return [process.run() for process in self.processes]
 
-    def _manager(self, identity: str) -> Callable[[Link], Awaitable[None]]:
-        async def start(link: Link) -> None:
+    def _manager(self) -> Callable[[Link, str], Awaitable[None]]:
+        async def start(link: Link, identity: str) -> None:
             settings = ManagerSettings(
                 amqp_url="memory://manager@sim", namespace=objects.SYSTEM_NAMESPACE, identity=identity
             )
-            client, bus = self._connections("manager", "manager", link)
+            client, bus = self._connections(MANAGER, link)
             await Manager(settings, client, bus, CollectorRegistry()).run()
 
         return start
 
-    def _agent(self, cluster: str, identity: str) -> Callable[[Link], Awaitable[None]]:
-        async def start(link: Link) -> None:
+    def _agent(self, role: str) -> Callable[[Link, str], Awaitable[None]]:
+        cluster = role.removeprefix("agent-")
+
+        async def start(link: Link, identity: str) -> None:
             settings = AgentSettings(
                 cluster=ClusterName(cluster),
                 amqp_url=f"memory://{cluster}@sim",
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
+                inventory_s=self.schedule.inventory_s,
             )
-            client, bus = self._connections(cluster, cluster, link)
+            client, bus = self._connections(cluster, link)
             await Agent(settings, client, bus, CollectorRegistry()).run()
 
         return start
 
-    def _connections(self, api: str, user: str, link: Link) -> tuple[KubeClient, Bus]:
-        transport = FaultyTransport(ObservedTransport(self, api), link)
-        bus: Any = FaultyBus(MemoryBus(self.memory, user=user), self.broker, link)
+    def _connections(self, name: str, link: Link) -> tuple[KubeClient, Bus]:
+        transport = FaultyTransport(ObservedTransport(self, name, waits=False), link)
+        bus: Any = FaultyBus(MemoryBus(self.memory, user=name), self.broker, link, observer=self.rules)
         return KubeClient(transport), bus

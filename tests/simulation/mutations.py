@@ -1,11 +1,17 @@
 """What each safeguard is good for: switch one off, and the simulation has to notice."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from slicebus.agent import marks, watching
+import msgspec
+
+from simulation.faults import FaultyBus
+from slicebus.agent import decisions, marks, watching
+from slicebus.manager import fleet
+from slicebus.manager.fleet import senders
+from slicebus.manager.intake import Sender
 from slicebus.slices import admission
 from slicebus.slices.ungate import to_ungate
 
@@ -18,9 +24,21 @@ def _everything_may_start(pods: Any, granted: Mapping[str, int], **how: Any) -> 
     return to_ungate(pods, dict.fromkeys(_POD_SETS, 1000), **how)
 
 
+def has_ended(_store: Any, *, incoming: Any) -> bool:
+    """As the agent's decision of this name, without looking at the tombstones."""
+    return False
+
+
+def _senders_without_epochs(clusters: Iterable[Manifest]) -> dict[str, Sender]:
+    return {name: msgspec.structs.replace(sender, epoch=0) for name, sender in senders(clusters).items()}
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
-    "delta charging": lambda: patch.object(admission, "_minus", lambda used, _: used),
+    "epoch fence": lambda: patch.object(fleet, "senders", _senders_without_epochs),
+    "tombstones": lambda: patch.object(decisions, "has_ended", has_ended),
+    "confirms": lambda: patch.object(FaultyBus, "confirms", False),
+    "delta charging": lambda: patch.object(admission, "_replaced", lambda *_: {}),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

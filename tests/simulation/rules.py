@@ -1,13 +1,20 @@
 """The design's rules, checked on every change of every API server, before anybody can act on it."""
 
+import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import orjson
 
 from slicebus.agent import marks
 from slicebus.kube.embedded.api import Api
 from slicebus.kube.embedded.store import Change
-from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.messages import Delete, Lane
+from slicebus.proto.topology import manager_queue
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.quota import ClusterQueue, Usage, total_by_queue, usage_by_chain
@@ -17,6 +24,10 @@ from slicebus.slices.workload import Slice, SliceKey
 Manifest = dict[str, Any]
 _QUOTAS_SEEN = 2
 _OVER = ("Succeeded", "Failed")
+_MANAGER_QUEUES = {manager_queue(lane) for lane in Lane}
+_ORIGIN = kueue.MANAGER_UID_ANNOTATION
+OWNED_BY_USER = "simulation/owned-by-user"
+"""The label of what a user has made on a worker."""
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
 
 
@@ -37,19 +48,54 @@ class Rules:
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self._quotas: dict[str, deque[Usage]] = {}
         """The last quotas of each queue: a manager may not have seen the newest yet."""
+        self._deleted_by_users: set[str] = set()
+        """UIDs of objects, and of the manager's jobs whose copies these were."""
+        self._ordered: set[tuple[str, str]] = set()
+        """Clusters, and the manager's jobs whose delete was published to them."""
+        self._fences: dict[tuple[str, str], int] = {}
+        """The newest delete of a manager's job that a cluster's agent has acknowledged, by its version."""
         self.checked = 0
-        self.broken: Violation | None = None
+        self.violation: Violation | None = None
         """The first one: whoever made the change may be dying of something else."""
+        self.was_broken = asyncio.Event()
 
     def look(self) -> None:
         """Check everything that has changed since the last time."""
         while self._unseen:
             self.checked += 1
-            try:
+            with self._noting():
                 self._check(*self._unseen.popleft())
-            except Violation as violation:
-                self.broken = self.broken or violation
-                raise
+
+    def user_deletes(self, manifest: Manifest) -> None:
+        """A user is about to delete an object."""
+        self._deleted_by_users.add(manifest["metadata"]["uid"])
+        if (origin := marks.annotation(manifest, _ORIGIN)) is not None:
+            self._deleted_by_users.add(origin)
+
+    def published(self, message: WireMessage) -> None:
+        """The broker is about to have a message."""
+        if message.type == Delete.type:
+            self._ordered.add((message.routing_key.partition(".")[0], orjson.loads(message.body)["job"]["uid"]))
+
+    def acknowledged(self, queue: str, message: WireMessage) -> None:
+        """Whoever took a message says that its effect is durable."""
+        cluster = message.routing_key.partition(".")[0]
+        with self._noting():
+            if queue in _MANAGER_QUEUES and message.user_id != cluster:
+                raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {message.user_id}")
+        if message.type == Delete.type:
+            body = orjson.loads(message.body)
+            key = cluster, body["job"]["uid"]
+            self._fences[key] = max(body["spec_version"], self._fences.get(key, 0))
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Violation as violation:
+            self.violation = self.violation or violation
+            self.was_broken.set()
+            raise
 
     def _check(self, cluster: str, change: Change) -> None:
         kind = change.key[:2]
@@ -61,8 +107,14 @@ class Rules:
                 nominal = ClusterQueue.from_manifest(change.object).nominal
                 if not quotas or quotas[-1] != nominal:
                     quotas.append(nominal)
+            elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
+                _check_epoch(change)
+            elif kind in _JOB_KINDS:
+                self._check_manager_job(change)
         elif kind == (PODS.group, PODS.plural):
             self._check_pod(cluster, change)
+        elif kind == (WORKLOADS.group, WORKLOADS.plural):
+            _check_version(cluster, change)
         elif kind in _JOB_KINDS:
             self._check_worker_job(cluster, change)
 
@@ -128,8 +180,13 @@ class Rules:
 
     def _check_worker_job(self, cluster: str, change: Change) -> None:
         job = change.object
-        if change.type == "DELETED" or not marks.is_ours(job):
+        if not marks.is_ours(job):
+            self._check_stranger(cluster, change)
             return
+        self._check_delete(cluster, change)
+        if change.type == "DELETED":
+            return
+        _check_version(cluster, change)
         granted, slice = marks.granted(job), marks.slice_of(job)
         before = marks.granted(change.old) if change.old else {}
         for name, count in granted.items():
@@ -137,15 +194,51 @@ class Rules:
                 raise Violation(f"rule 1: {cluster} grants {count} {name} to {slice}, which was never admitted so")
         if change.type == "ADDED":
             self._check_only_copy(cluster, job)
+            self._check_fence(cluster, job)
+
+    def _check_fence(self, cluster: str, job: Manifest) -> None:
+        """Rule 3: what was deleted on the manager's order does not come back from an older message."""
+        uid = marks.annotation(job, _ORIGIN) or ""
+        fence = self._fences.get((cluster, uid), 0)
+        if _version(job) <= fence:
+            name = job["metadata"]["name"]
+            raise Violation(f"rule 3: {name} is back on {cluster} with version {_version(job)}, deleted at {fence}")
+
+    def _check_delete(self, cluster: str, change: Change) -> None:
+        """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason."""
+        if not _goes(change):
+            return
+        metadata, origin = change.object["metadata"], marks.annotation(change.object, _ORIGIN)
+        if metadata["uid"] not in self._deleted_by_users and (cluster, origin) not in self._ordered:
+            raise Violation(f"rule 6: {metadata['name']} was deleted on {cluster}, and nobody had ordered it")
+
+    def _check_manager_job(self, change: Change) -> None:
+        """Rule 6, on the manager: only users delete jobs, there or where they run."""
+        metadata = change.object["metadata"]
+        if _goes(change) and metadata["uid"] not in self._deleted_by_users:
+            raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")
+
+    def _check_stranger(self, cluster: str, change: Change) -> None:
+        """An agent touches only what it has made: of a user's own job nothing changes but its status."""
+        if change.old is None or (change.object["metadata"].get("labels") or {}).get(OWNED_BY_USER) is None:
+            return
+        name = change.object["metadata"]["name"]
+        if _goes(change) and change.object["metadata"]["uid"] not in self._deleted_by_users:
+            raise Violation(f"only its own: {name}, a user's own, was deleted on {cluster}")
+        for part in ("labels", "annotations"):
+            if change.object["metadata"].get(part) != change.old["metadata"].get(part):
+                raise Violation(f"only its own: the {part} of {name}, a user's own, were changed on {cluster}")
+        if change.object["spec"] != change.old["spec"]:
+            raise Violation(f"only its own: {name}, a user's own, was changed on {cluster}")
 
     def _check_only_copy(self, cluster: str, job: Manifest) -> None:
         """Nothing runs twice: a job of the manager is on one cluster at a time."""
-        uid = marks.annotation(job, kueue.MANAGER_UID_ANNOTATION)
+        uid = marks.annotation(job, _ORIGIN)
         for name, api in self._apis.items():
             for key, other in api.store.objects.items():
                 if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not marks.is_ours(other):
                     continue
-                if marks.annotation(other, kueue.MANAGER_UID_ANNOTATION) == uid:
+                if marks.annotation(other, _ORIGIN) == uid:
                     raise Violation(f"nothing runs twice: {job['metadata']['name']} is on {name} and on {cluster}")
 
     def _pods(self, cluster: str) -> list[Manifest]:
@@ -163,6 +256,32 @@ class Rules:
             if found is not None and marks.is_ours(found):
                 return found
         return None
+
+
+def _goes(change: Change) -> bool:
+    """Whether this change is the beginning of an object's end."""
+    was_going = change.old is not None and "deletionTimestamp" in change.old["metadata"]
+    return not was_going and (change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"])
+
+
+def _version(manifest: Manifest) -> int:
+    return int(marks.annotation(manifest, kueue.SPEC_VERSION_ANNOTATION) or 0)
+
+
+def _check_version(cluster: str, change: Change) -> None:
+    """Rule 3: what a worker holds of a job never goes back to an older version."""
+    if change.old is None or change.type == "DELETED":
+        return
+    before, after = _version(change.old), _version(change.object)
+    if after < before and marks.annotation(change.old, _ORIGIN) == marks.annotation(change.object, _ORIGIN):
+        raise Violation(f"rule 3: {change.key[3]} on {cluster} goes back from version {before} to {after}")
+
+
+def _check_epoch(change: Change) -> None:
+    """Rule 9: once a newer epoch has spoken, no older one is listened to."""
+    before, after = ((one or {}).get("status", {}).get("epoch", 0) for one in (change.old, change.object))
+    if after < before and change.type != "DELETED":
+        raise Violation(f"rule 9: {change.key[3]} goes back from epoch {before} to {after}")
 
 
 def _replace_each_other(one: Slice, other: Slice) -> bool:

@@ -1,122 +1,122 @@
 """Runs seeds: one again and again, a set of them, or on and on.
 
-make sim            runs seed after seed until it is stopped or one fails
-make sim SEED=7     repeats one, with everything that happened in it
+make sim            runs seed after seed until it is stopped, and says how many an hour
+make sim SEED=7     repeats one, with everything that happened in it; a failure is thinned to what it needs
 """
 
 import argparse
-import hashlib
 import itertools
 import os
 import sys
-import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from time import perf_counter
 
-import msgspec
-import structlog
+from simulation.mutations import MUTATIONS
+from simulation.playing import Outcome, play, play_seed
+from simulation.schedule import TROUBLES, Crash, Schedule, schedule_of
+from simulation.shrink import shrunk
 
-from simulation.faults import Faults
-from simulation.fleet import Fleet
-from simulation.loop import run
-from simulation.mutations import MUTATIONS, mutated
-from simulation.rules import Violation
-from simulation.users import Day
-
-STORMY = Faults(lost=0.02, unanswered=0.02, twice=0.05, late=0.03, slow_s=0.2, cut=0.005, expired=0.05, crash=0.003)
-_ACTIONS, _RESTARTS = 25, 2
-_SHOWN = 60
+_SHOWN = 40
+_SHRINK_TRIES = 300
+_TOLD = 20
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """One seed, played: what was wrong, if anything; what happened; how many changes were checked."""
-
-    seed: int
-    problem: str
-    trace: list[str]
-    checked: int
-    virtual_s: float
-
-    @property
-    def digest(self) -> str:
-        """The same for two runs that went the same way."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
-
-
-def play(seed: int, mutation: str | None = None) -> Outcome:
-    """Play one seed to its end, on the product as it is or without one of its safeguards."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    fleets: list[Fleet] = []
-
-    async def main() -> None:
-        fleets.append(Fleet(seed))
-        await fleets[0].run(Day(faults=STORMY, actions=_ACTIONS, restarts=_RESTARTS).play)
-
-    problem = ""
-    try:
-        with mutated(mutation):
-            run(main())
-    except Violation as violation:
-        problem = str(violation)
-    except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
-        problem = "".join(traceback.format_exception(error))
-    fleet = fleets[0]
-    return Outcome(
-        seed=seed,
-        problem=str(fleet.rules.broken or problem),
-        trace=fleet.trace,
-        checked=fleet.rules.checked,
-        virtual_s=fleet.ended_s,
-    )
-
-
-def outcomes(seeds: Iterable[int], jobs: int, mutation: str | None) -> Iterator[Outcome]:
-    """Outcomes of seeds, in their order."""
+def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
+    """Outcomes in the order of their numbers, from so many processes."""
     with ProcessPoolExecutor(jobs) as pool:
-        remaining = iter(seeds)
+        remaining = iter(numbers)
         while batch := list(itertools.islice(remaining, 4 * jobs)):
-            yield from pool.map(partial(play, mutation=mutation), batch)
+            yield from pool.map(play_one, batch)
 
 
 def main() -> int:
-    """Run seeds; 1 when one fails."""
+    """Run seeds; 1 when one has failed."""
+    options = _options()
+    if options.seed is not None and options.crashes:
+        return _everywhere(options.seed, options)
+    if options.seed is not None:
+        outcome = play_seed(options.seed, options.mutation)
+        report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
+        return bool(outcome.problem)
+    count = options.count
+    seeds = itertools.count(options.first) if count is None else range(options.first, options.first + count)
+    return _all(partial(play_seed, mutation=options.mutation), seeds, options)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Play a fleet's days from seeds.")
     parser.add_argument("--seed", type=int, help="play this one, and show what happened")
+    parser.add_argument("--crashes", action="store_true", help="play the seed with a crash before each of its effects")
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
-    if options.seed is not None:
-        outcome = play(options.seed, options.mutation)
-        report(outcome, outcome.trace)
-        return bool(outcome.problem)
-    began, checked, virtual_s = perf_counter(), 0, 0.0
-    count = options.count
-    seeds = itertools.count(options.first) if count is None else range(options.first, options.first + count)
-    for number, outcome in enumerate(outcomes(seeds, options.jobs, options.mutation), start=1):
-        checked, virtual_s = checked + outcome.checked, virtual_s + outcome.virtual_s
+    return options
+
+
+def _all(play_one: Callable[[int], Outcome], numbers: Iterable[int], options: argparse.Namespace) -> int:
+    """Play one after the other and report each that fails."""
+    began, checked, failed, number = perf_counter(), 0, 0, 0
+    for number, outcome in enumerate(outcomes(play_one, numbers, options.jobs), start=1):
+        checked += outcome.checked
         if outcome.problem:
-            report(outcome, outcome.trace[-_SHOWN:])
-            return 1
-        if number % 20 == 0 or number == count:
-            an_hour = number / (perf_counter() - began) * 3600
-            print(
-                f"{number} seeds, {checked} changes checked, {virtual_s / 3600:.0f} h of fleet, {an_hour:.0f} an hour"
-            )
-    return 0
+            failed += 1
+            report(outcome, outcome.trace[-_SHOWN:], shrink=options.shrink, mutation=options.mutation)
+        if number % _TOLD == 0:
+            print(_progress(number, failed, checked, perf_counter() - began), flush=True)
+    print(_progress(number, failed, checked, perf_counter() - began))
+    return bool(failed)
 
 
-def report(outcome: Outcome, shown: list[str]) -> None:
-    """What happened in a seed."""
+def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
+    return f"{played} seeds, {failed} failed, {checked} changes checked, {played / elapsed_s * 3600:.0f} an hour"
+
+
+def _everywhere(seed: int, options: argparse.Namespace) -> int:
+    """A day in which nothing else goes wrong, with a crash before each effect that it has without one."""
+    schedule = calm(schedule_of(seed))
+    plan = [*every_crash(schedule, play(schedule, options.mutation))]
+    return _all(partial(_play_nth, plan, options.mutation), range(len(plan)), options)
+
+
+def calm(schedule: Schedule) -> Schedule:
+    """The same day with users only."""
+    users = [item for item in schedule.items if not isinstance(item, TROUBLES)]
+    return schedule.with_items(tuple(users))
+
+
+def every_crash(schedule: Schedule, outcome: Outcome) -> Iterator[Schedule]:
+    """The day with a crash before each effect that it had, one at a time."""
+    for role, count in outcome.effects.items():
+        for effect in range(1, count + 1):
+            yield schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
+
+
+def _play_nth(plan: list[Schedule], mutation: str | None, number: int) -> Outcome:
+    return play(plan[number], mutation)
+
+
+def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | None) -> None:
+    """What happened in a seed, and of a failure what it needs."""
     print("\n".join(shown))
     print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
-    if outcome.problem:
-        print(f"again: make sim SEED={outcome.seed}")
+    if not outcome.problem:
+        return
+    if shrink:
+        left = shrunk(
+            outcome.schedule, lambda thinner: play(thinner, mutation).kind == outcome.kind, most=_SHRINK_TRIES
+        )
+        print(f"of {len(outcome.schedule.items)} items {len(left.items)} are needed:\n{left}")
+        last = play(left, mutation)
+        print("\n".join(last.trace[-_SHOWN:]))
+        print(last.problem)
+    print(f"again: make sim SEED={outcome.seed}")
 
 
 if __name__ == "__main__":

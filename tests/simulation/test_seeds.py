@@ -1,4 +1,4 @@
-"""A set of seeds in which no rule is broken, and the same seed going the same way twice."""
+"""A set of seeds in which no rule is broken, the same seed going the same way twice, and safeguards that are missed."""
 
 import os
 import subprocess
@@ -9,7 +9,17 @@ import pytest
 
 from simulation.mutations import MUTATIONS
 
-SEEDS = 60
+SEEDS = 500
+SHOWN_BY = {
+    "versions": 0,
+    "epoch fence": 66,
+    "tombstones": 3,
+    "confirms": 20,
+    "delta charging": 4,
+    "ungate cap": 1,
+}
+"""A seed of the set that breaks a rule without the safeguard. When none does any more after a change of the product,
+`python -m simulation.run --count 500 --mutation NAME` finds another."""
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -19,26 +29,27 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_no_seed_breaks_a_rule() -> None:
-    done = simulate("--count", str(SEEDS), "--jobs", "2")
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert f"{SEEDS} seeds" in done.stdout
+    done = simulate("--count", str(SEEDS))
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+    assert f"{SEEDS} seeds, 0 failed" in done.stdout
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
-    done = simulate("--count", "12", "--jobs", "2", "--mutation", mutation)
+    """The same seeds break no rule with it: they are of the set above."""
+    done = simulate("--seed", str(SHOWN_BY[mutation]), "--mutation", mutation, "--no-shrink")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "rule 1" in done.stdout or "converged" in done.stdout
+    assert SHOWN_BY[mutation] < SEEDS
 
 
 def test_a_seed_goes_the_same_way_every_time() -> None:
-    first, second = simulate("--seed", "3"), simulate("--seed", "3")
+    first, second = simulate("--seed", "66"), simulate("--seed", "66")
     assert first.stdout == second.stdout
-    assert "seed 3: fine" in first.stdout
+    assert "seed 66: fine" in first.stdout

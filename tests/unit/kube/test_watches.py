@@ -8,6 +8,7 @@ import pytest
 
 from slicebus.kube.embedded import watches
 from slicebus.kube.embedded.kinds import Served
+from slicebus.kube.embedded.status import Refusal
 from slicebus.kube.embedded.store import Store, key_of
 from slicebus.kube.resources import CONFIGMAPS, SECRETS, Resource
 from unit.kube.loop_time import LoopTime, settle
@@ -57,3 +58,13 @@ async def test_a_change_at_the_moment_of_a_bookmark_is_not_skipped(store: Store,
     asyncio.get_running_loop().call_later(30.5, put, store, SECRETS, "a")
     await loop_time.advance(31.0)
     assert (await first)["type"] == "ADDED"
+
+
+async def test_a_server_that_starts_again_ends_its_watches(store: Store) -> None:
+    put(store, SECRETS, "a")
+    watching = watch(store, SECRETS, timeout_s=5.0)
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    store.forget()
+    with pytest.raises(Refusal, match="too old resource version"):
+        await first

@@ -114,9 +114,13 @@ class Store:
         return list(newest_first)[::-1]
 
     def forget(self) -> None:
-        """Empty every history, as a server does that starts again."""
+        """Empty every history, as a server does that starts again: every watch ends with 410."""
+        self.version += 1
         self._history.clear()
         self._forgotten = {kind_of(served): self.version for served in self.all_served()}
+        for waited_for in self._grew.values():
+            waited_for.set()
+        self._grew.clear()
 
     def subscribe(self, callback: Callable[[Change], None]) -> None:
         """Call back on every change from now on, at once and in order."""

@@ -1,0 +1,129 @@
+"""What must be true when everything has calmed down: manager, workers and broker agree on every job."""
+
+from typing import Any
+
+from simulation.rules import Violation
+from slicebus.agent import marks
+from slicebus.bus.memory import MemoryBroker
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.proto.errors import SlicebusError
+from slicebus.proto.messages import ClusterName, JobPhase
+from slicebus.proto.topology import DEAD
+from slicebus.slices.admission import is_pending
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+from slicebus.slices.quantities import add, times
+from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice, oldest_first
+
+Manifest = dict[str, Any]
+_OVER = ("Succeeded", "Failed")
+
+
+class Agreement:
+    """Whether manager and workers agree on every job."""
+
+    def __init__(self, world: World, broker: MemoryBroker) -> None:
+        self._manager = world.manager
+        self._workers = world.workers
+        self._broker = broker
+
+    async def check(self) -> None:
+        """Raise Violation for the first thing that two sides see differently."""
+        workloads = [Slice.from_manifest(found) for found in (await self._manager.list(WORKLOADS)).items]
+        known = set()
+        for kind, resource in JOB_RESOURCES.items():
+            for job in (await self._manager.list(resource)).items:
+                chain = oldest_first(slice for slice in workloads if slice.job_uid == job["metadata"]["uid"])
+                known.add(job["metadata"]["uid"])
+                await self._check_job(kind, job, [slice for slice in chain if not slice.finished])
+        self._check_waiting(workloads, (await self._manager.list(CLUSTERQUEUES)).items)
+        orphans = [slice.name for slice in workloads if slice.job_uid not in known]
+        if orphans:
+            raise Violation(f"converged: slices without a job are left: {orphans}")
+        for name, client in self._workers.items():
+            await self._check_worker(name, client, known)
+        self._check_queues()
+
+    async def _check_job(self, kind: str, job: Manifest, chain: list[Slice]) -> None:
+        name = f"{kind} {job['metadata']['name']}"
+        if KINDS[kind].outcome(job).phase is not JobPhase.RUNNING:
+            if chain:
+                raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
+            return
+        holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
+        if len(holders) > 1 or len(holders) + len(waiting) != len(chain) or not chain:
+            raise Violation(f"converged: {name} has unfinished slices {[(s.name, bool(s.admission)) for s in chain]}")
+        for slice in waiting:
+            if not slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("message"):
+                raise Violation(f"converged: {slice.name} waits and does not say why")
+        if holders:
+            await self._check_copy(name, kind, job, holders[0], waiting)
+
+    def _check_waiting(self, workloads: list[Slice], queues: list[Manifest]) -> None:
+        """What waits does not fit: everything used, and of a chain only what it wants more than it has."""
+        used = total_by_queue(usage_by_chain(workloads)).get(objects.CLUSTER_QUEUE, {})
+        nominal = ClusterQueue.from_manifest(queues[0]).nominal
+        free = {resource: value - used.get((flavor, resource), 0) for (flavor, resource), value in nominal.items()}
+        for slice in filter(is_pending, workloads):
+            held: dict[str, int] = {}
+            for other in workloads:
+                if other.job_uid == slice.job_uid:
+                    held = add(held, {resource: value for (_, resource), value in other.usage().items()})
+            wanted: dict[str, int] = {}
+            for pod_set in slice.pod_sets:
+                wanted = add(wanted, times(pod_set.requests, pod_set.count))
+            if all(value - held.get(resource, 0) <= free.get(resource, 0) for resource, value in wanted.items()):
+                raise Violation(f"converged: {slice.name} waits although it fits: {wanted} into {free}, has {held}")
+
+    async def _check_copy(self, name: str, kind: str, job: Manifest, holder: Slice, waiting: list[Slice]) -> None:
+        client = self._workers[ClusterName(holder.cluster or "")]
+        try:
+            copy = await client.get(JOB_RESOURCES[kind], job["metadata"]["name"], objects.NAMESPACE)
+        except SlicebusError as error:
+            raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
+        child = KINDS[kind].child(copy)
+        carrier = copy if child is None else await client.get(RAYCLUSTERS, child, objects.NAMESPACE)
+        wanted = KINDS[kind].counts(copy, carrier)
+        asked = waiting[0].counts if waiting else holder.counts
+        told = {
+            "its slice": (marks.slice_of(copy), holder.name),
+            "the size it wants": (wanted, asked),
+            "what is granted": (marks.granted(copy), holder.granted),
+            "its status": (copy.get("status"), job.get("status")),
+        }
+        for what, (there, here) in told.items():
+            if there != here:
+                raise Violation(f"converged: {name} on {holder.cluster}: {what} is {there}, the manager says {here}")
+        await self._check_pods(name, client, copy, carrier, holder.granted)
+
+    async def _check_pods(
+        self, name: str, client: KubeClient, copy: Manifest, carrier: Manifest, granted: dict[str, int]
+    ) -> None:
+        started: dict[str, int] = {}
+        for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items:
+            owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+            runs = not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
+            if runs and owners & {copy["metadata"]["uid"], carrier["metadata"]["uid"]}:
+                pod_set = pod["metadata"]["labels"].get("kueue.x-k8s.io/podset", "")
+                started[pod_set] = started.get(pod_set, 0) + 1
+        for pod_set, count in started.items():
+            if count > granted.get(pod_set, 0):
+                raise Violation(f"converged: {name} runs {count} {pod_set}, {granted} are granted")
+
+    async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:
+        for resource in (*JOB_RESOURCES.values(), WORKLOADS):
+            for found in (await client.list(resource)).items:
+                if marks.is_ours(found) and marks.annotation(found, "slicebus.dev/manager-uid") not in known:
+                    raise Violation(f"converged: {found['metadata']['name']} is left on {name} without a job")
+
+    def _check_queues(self) -> None:
+        """Rule 4: every message was applied, coalesced with a newer one, or dead-lettered."""
+        left = {name: len(queue.ready) for name, queue in self._broker.queues.items() if queue.ready}
+        left = {name: count for name, count in left.items() if name != DEAD}
+        if left:
+            raise Violation(f"converged: messages are left in {left}")

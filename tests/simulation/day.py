@@ -1,0 +1,95 @@
+"""A simulated day: what the schedule says happens, then the faults end, and everything has to agree."""
+
+import asyncio
+
+from simulation.agreement import Agreement
+from simulation.fleet import Fleet
+from simulation.rules import Violation
+from simulation.schedule import (
+    ApiRestart,
+    BrokerRestart,
+    Delete,
+    Forge,
+    Item,
+    Moment,
+    Quota,
+    Scale,
+    Squat,
+    Submit,
+)
+from simulation.users import Users
+from slicebus.proto.errors import SlicebusError
+
+_WARM_UP_S = 4.0
+_FIRST_QUOTA = 12
+_LOOK_S = 25.0
+"""Agreement has to last from one look to the next."""
+_CALM_S = 900.0
+"""Long enough for every lease, backoff and periodic comparison to have come round."""
+
+
+async def play(fleet: Fleet) -> None:
+    """Raises Violation when the fleet does not agree in the end."""
+    day = Day(fleet)
+    await day.users.set_quota(Quota(at_s=0.0, cpu=_FIRST_QUOTA))
+    await asyncio.sleep(_WARM_UP_S)
+    fleet.break_loose()
+    await asyncio.gather(*(day.at(item) for item in fleet.schedule.items if isinstance(item, Moment)))
+    await fleet.calm_down()
+    fleet.note("the faults end")
+    await _agree(fleet)
+
+
+class Day:
+    """Makes happen what the schedule says."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.users = Users(fleet)
+        self._fleet = fleet
+
+    async def at(self, item: Moment) -> None:
+        """Make one thing happen at its time. What users cannot do then they do not do."""
+        await asyncio.sleep(item.at_s)
+        self._fleet.note(str(item))
+        try:
+            await self._happen(item)
+        except SlicebusError as error:
+            self._fleet.note(f"given up: {error}")
+
+    async def _happen(self, item: Item) -> None:
+        match item:
+            case Submit():
+                await self.users.submit(item)
+            case Scale():
+                await self.users.scale(item)
+            case Delete():
+                await self.users.delete(item)
+            case Squat():
+                await self.users.squat(item)
+            case Quota():
+                await self.users.set_quota(item)
+            case Forge():
+                await self.users.forge(item)
+            case BrokerRestart():
+                await self._fleet.broker.restart(item.down_s)
+            case ApiRestart():
+                await self._fleet.servers[item.api].restart(item.down_s)
+
+
+async def _agree(fleet: Fleet) -> None:
+    """Wait until everything agrees at two looks in a row. Raises Violation when it does not, or not for long."""
+    agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
+    ends_at, agreed = clock() + _CALM_S, False
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        try:
+            await agreement.check()
+        except Violation as violation:
+            if agreed:
+                raise Violation(f"agreement did not last: {violation}") from violation
+            if clock() >= ends_at:
+                raise
+        else:
+            if agreed:
+                return
+            agreed = True

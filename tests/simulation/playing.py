@@ -1,0 +1,67 @@
+"""Plays a schedule on a fleet, and says how it ended."""
+
+import hashlib
+import traceback
+
+import msgspec
+import structlog
+
+from simulation import day
+from simulation.fleet import Fleet
+from simulation.loop import run
+from simulation.mutations import mutated
+from simulation.rules import Violation
+from simulation.schedule import Schedule, schedule_of
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule, played: what was wrong, if anything; what happened; how many changes were checked."""
+
+    schedule: Schedule
+    problem: str
+    trace: list[str]
+    checked: int
+    effects: dict[str, int]
+    """The effects that each role had in the day."""
+    virtual_s: float
+
+    @property
+    def seed(self) -> int:
+        """What the schedule was made from."""
+        return self.schedule.seed
+
+    @property
+    def kind(self) -> str:
+        """Which rule was broken, without by what."""
+        return self.problem.strip().splitlines()[-1].partition(":")[0] if self.problem else ""
+
+    @property
+    def digest(self) -> str:
+        """The same for two runs that went the same way."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+
+
+def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
+    """Play a schedule to its end, on the product as it is or without one of its safeguards."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    fleet, problem = Fleet(schedule), ""
+    try:
+        with mutated(mutation):
+            run(fleet.run(day.play))
+    except Violation as violation:
+        problem = str(violation)
+    except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
+        problem = "".join(traceback.format_exception(error))
+    return Outcome(
+        schedule=schedule,
+        problem=str(fleet.rules.violation or problem),
+        trace=fleet.trace,
+        checked=fleet.rules.checked,
+        effects=fleet.effects,
+        virtual_s=fleet.ended_s,
+    )
+
+
+def play_seed(seed: int, mutation: str | None = None) -> Outcome:
+    """Play the day of a seed."""
+    return play(schedule_of(seed), mutation)

@@ -1,0 +1,41 @@
+"""Schedules: the same for a seed, and thinned to what a failure needs."""
+
+from simulation.schedule import Crash, Moment, Quota, Schedule, schedule_of
+from simulation.shrink import shrunk
+
+
+def quotas(*sizes: int) -> Schedule:
+    items = tuple(Quota(at_s=float(number), cpu=cpu) for number, cpu in enumerate(sizes))
+    return Schedule(seed=1, standbys=("manager",), inventory_s=60.0, items=items)
+
+
+def sizes(schedule: Schedule) -> set[int]:
+    return {item.cpu for item in schedule.items if isinstance(item, Quota)}
+
+
+def test_a_seed_has_one_schedule() -> None:
+    assert schedule_of(7) == schedule_of(7)
+    assert schedule_of(7) != schedule_of(8)
+
+
+def test_a_day_is_told_in_its_order() -> None:
+    moments = [item.at_s for item in schedule_of(7).items if isinstance(item, Moment)]
+    assert moments == sorted(moments)
+    assert str(Crash(role="manager", effect=3)) == "all day  crash role=manager effect=3"
+
+
+def test_only_what_a_failure_needs_is_left() -> None:
+    left = shrunk(quotas(*range(40)), lambda thinner: {3, 17, 31} <= sizes(thinner), most=200)
+    assert sizes(left) == {3, 17, 31}
+    assert left.standbys == ()
+
+
+def test_what_cannot_be_spared_stays() -> None:
+    schedule = quotas(1, 2, 3)
+    assert shrunk(schedule, lambda thinner: thinner == schedule, most=200) == schedule
+
+
+def test_shrinking_ends_after_so_many_tries() -> None:
+    tried = []
+    shrunk(quotas(*range(40)), lambda thinner: bool(tried.append(thinner)) or True, most=5)
+    assert len(tried) == 5
