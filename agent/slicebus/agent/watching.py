@@ -84,8 +84,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
     publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
-    note = [_note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})] if not last.confirmed else []
-    return [*publish, *note]
+    told = [] if last.confirmed else [_note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    return [*publish, *told]
 
 
 def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Command:

@@ -28,7 +28,7 @@ from tenacity import (
 )
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq_failures import close_quietly, translated
 from slicebus.bus.rabbitmq_messages import RabbitDelivery, from_incoming, to_message
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.envelope import WireMessage
@@ -176,7 +176,7 @@ class RabbitBus:
             await asyncio.gather(self._supervisor, return_exceptions=True)
         if self._connection is not None:
             # A peer that no longer answers must not hold up the end of the process.
-            with suppress(Exception):
+            with suppress(Exception), translated("close"):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._connection.close()
 
@@ -211,8 +211,7 @@ class RabbitBus:
             with translated(what):
                 yield channel
         finally:
-            with suppress(Exception):
-                await channel.close()
+            await close_quietly(channel)
 
     async def _publish_once(self, exchange: str, message: WireMessage) -> None:
         channel = await self._publish_channel()
@@ -228,7 +227,7 @@ class RabbitBus:
             if self._publishing is None or self._publishing.is_closed:
                 self._publishing = channel
             else:
-                await channel.close()
+                await close_quietly(channel)
         return self._publishing
 
     async def _exists(self, queue: Queue) -> bool:
@@ -357,8 +356,7 @@ class RabbitSubscription:
         """Give everything unsettled back to the broker."""
         self._closing.set()
         if self._channel is not None:
-            with suppress(Exception):
-                await self._channel.close()
+            await close_quietly(self._channel)
 
     async def _consume(self) -> AsyncIterator[tuple[AbstractIncomingMessage, AbstractChannel]]:
         channel = await self._bus.open_channel()
@@ -376,5 +374,4 @@ class RabbitSubscription:
                     return
                 yield message, channel
         finally:
-            with suppress(Exception):
-                await channel.close()
+            await close_quietly(channel)

@@ -1,9 +1,15 @@
-"""What aio-pika, aiormq and asyncio raise, as slicebus errors: one table."""
+"""What aio-pika, aiormq and asyncio raise, as slicebus errors: one table.
 
+aiormq ends whatever waits for a connection that has fallen silent with the CancelledError of its own reader. Nobody has
+cancelled the one who waits, so it must not end as if: a task would be gone without a word.
+"""
+
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from aio_pika import exceptions
+from aio_pika.abc import AbstractChannel
 
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, UnavailableError
 
@@ -33,8 +39,19 @@ def translated(what: str) -> Iterator[None]:
         yield
     except SlicebusError:
         raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnavailableError(f"{what}: the connection has fallen silent") from error
     except tuple(row[0] for row in _TABLE) as error:
         raise _error_of(error)(f"{what}: {error or type(error).__name__}") from error
+
+
+async def close_quietly(channel: AbstractChannel) -> None:
+    """Close a channel that may be gone already."""
+    with suppress(Exception), translated("close a channel"):
+        await channel.close()
 
 
 def _error_of(error: BaseException) -> type[SlicebusError]:

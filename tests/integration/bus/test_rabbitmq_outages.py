@@ -13,6 +13,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ForbiddenError, ThrottledError, TransientError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import UP, manager_queue, manager_topology
+from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
 from support.waiting import eventually
 
@@ -129,6 +130,39 @@ async def test_a_blocked_connection_is_told_and_recovers(rabbitmq: RabbitBroker,
 
     await eventually(again, "publishing goes on")
     await impatient.aclose()
+
+
+async def test_a_connection_that_stands_still_is_given_up(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
+    received: set[int] = set()
+    async with Proxy.before(rabbitmq.port) as proxy:
+        url = rabbitmq.url(vhost).replace(f":{rabbitmq.port}/", f":{proxy.port}/") + "?heartbeat=1"
+        stalled = await connect(url, name="stalled", settings=FAST)
+        assert isinstance(stalled, RabbitBus)
+        consuming = asyncio.create_task(collect(stalled, received))
+        await stalled.publish(UP, message(1))
+
+        async def seen() -> bool:
+            return 1 in received
+
+        await eventually(seen, "the subscription runs")
+        proxy.stall()
+        publishing = asyncio.create_task(stalled.publish(UP, message(2)))
+
+        async def lost() -> bool:
+            return not stalled.connected
+
+        await eventually(lost, "the silence is noticed")
+        proxy.resume()
+        await publishing
+        await bus.publish(UP, message(3))
+
+        async def all_there() -> bool:
+            return received == {1, 2, 3}
+
+        await eventually(all_there, "publishing and consuming go on")
+        consuming.cancel()
+        await asyncio.gather(consuming, return_exceptions=True)
+        await stalled.aclose()
 
 
 async def test_a_broker_that_is_not_there_is_unavailable() -> None:
