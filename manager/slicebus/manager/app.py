@@ -16,6 +16,7 @@ from slicebus.manager.admitter import Admitter
 from slicebus.manager.breaker import Limits
 from slicebus.manager.dead_watch import DeadLetterWatch
 from slicebus.manager.guard import Guard
+from slicebus.manager.history import History
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.reporter import QueueReporter
@@ -28,12 +29,13 @@ from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
 from slicebus.process.role import Role, run_role
 from slicebus.process.run import run_process
-from slicebus.proto.errors import PermanentError
+from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Lane
 from slicebus.proto.topology import Topology, manager_topology
 
 _log = structlog.get_logger()
+_COLLECT_S = 60.0
 
 
 class Manager(Role[ManagerSettings]):
@@ -113,6 +115,7 @@ class Manager(Role[ManagerSettings]):
                 name="jobs",
             )
             group.create_task(guard.run(), name="deletes")
+            group.create_task(self._collect(decide, executor), name="history")
             group.create_task(self._watch_fleet(decide, executor, inbox, resyncer), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
@@ -131,6 +134,17 @@ class Manager(Role[ManagerSettings]):
                 await executor.run([told])
             raise
         await resyncer.clear(ref)
+
+    async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
+        """Delete finished slices that are no longer kept. One that cannot be deleted now is next time."""
+        history = History(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
+        while True:
+            await asyncio.sleep(_COLLECT_S)
+            for command in decide(decisions.collect, history=history, now=now_text()):
+                try:
+                    await executor.run([command])
+                except (ConflictError, TransientError, PermanentError) as error:
+                    _log.warning("slice.uncollected", error=str(error))
 
     async def _watch_fleet(self, decide: Decider[Store], executor: Executor, inbox: Inbox, resyncer: Resyncer) -> None:
         """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""

@@ -4,11 +4,14 @@ Nothing else decides. Each is made through a `Decider`, which records it, and `s
 """
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from slicebus.manager import dispatch, fleet, intake, jobs, queues, verdicts
+from slicebus.manager.history import History, surplus
+from slicebus.manager.history import collect as collected
 from slicebus.manager.inventories import Difference, difference
 from slicebus.manager.store import Store, owner_ref
 from slicebus.process.commands import Command
@@ -96,6 +99,18 @@ def verdict(store: Store, *, decision: Admit | Wait, now: str) -> list[Command]:
     return verdicts.commands(store.view(ref), slice, decision, now=now)
 
 
+def collect(store: Store, *, history: History, now: str) -> list[Command]:
+    """Deletes the finished slices of every job that are no longer kept."""
+    ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
+    commands: list[Command] = []
+    for chain in dict.fromkeys(slice.chain_id for slice in store.slices.values() if slice.finished):
+        for slice in surplus(ledger.chain(chain), history, moment)[:1]:
+            workload = store.workloads.get(slice.namespace, slice.name)
+            ref = owner_ref(workload) if workload else None
+            commands += collected(store.view(ref), history, moment) if ref else []
+    return commands
+
+
 def report_queues(store: Store, *, now: str) -> list[Command]:
     """The status of the queues, where it is not what it should be."""
     return queues.statuses(
@@ -117,6 +132,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     lose,
     cycle,
     verdict,
+    collect,
     report_queues,
 )
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})

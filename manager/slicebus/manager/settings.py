@@ -15,6 +15,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         "breaker_share": "SLICEBUS_BREAKER_SHARE",
         "breaker_count": "SLICEBUS_BREAKER_COUNT",
         "breaker_window_s": "SLICEBUS_BREAKER_WINDOW_SECONDS",
+        "slice_history_limit": "SLICEBUS_SLICE_HISTORY_LIMIT",
+        "slice_history_s": "SLICEBUS_SLICE_HISTORY_SECONDS",
         "dead_letter_alert_s": "SLICEBUS_DEAD_LETTER_ALERT_SECONDS",
     }
 
@@ -27,5 +29,9 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     `breaker_window_s`, none is until somebody says so."""
     breaker_count: Count = 20
     breaker_window_s: Seconds = 60.0
+    slice_history_limit: Count = 10
+    """So many finished slices of a job are kept."""
+    slice_history_s: Seconds = 7 * 24 * 3600.0
+    """And none that has been finished for longer."""
     dead_letter_alert_s: Seconds = 600.0
     """A cluster with a dead letter that is older gets an Event, at most so often."""
