@@ -9,6 +9,7 @@ from typing import Self
 import msgspec
 from msgspec import UnsetType
 
+from slicebus.process.marks import read_json, read_number
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
 
@@ -83,11 +84,7 @@ class Requested(msgspec.Struct, frozen=True):
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:
         """The record on a worker's job; None where there is none or it is unreadable."""
-        text = annotation(job, kueue.REQUESTED_ANNOTATION)
-        try:
-            return msgspec.json.decode(text, type=cls) if text else None
-        except msgspec.DecodeError:
-            return None
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), cls)
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -108,8 +105,7 @@ def is_of(manifest: Manifest, job: JobRef) -> bool:
 
 def spec_version(manifest: Manifest) -> int:
     """The applied version; 0 where none is readable."""
-    text = annotation(manifest, kueue.SPEC_VERSION_ANNOTATION) or "0"
-    return int(text) if text.isdecimal() else 0
+    return read_number(annotation(manifest, kueue.SPEC_VERSION_ANNOTATION))
 
 
 def slice_of(job: Manifest) -> str:
@@ -162,8 +158,4 @@ def reference(job: Manifest) -> JobRef:
 
 
 def _counts(job: Manifest, name: str) -> Counts | None:
-    text = annotation(job, name)
-    try:
-        return msgspec.json.decode(text, type=Counts) if text else None
-    except msgspec.DecodeError:
-        return None
+    return read_json(annotation(job, name), Counts)

@@ -5,19 +5,28 @@ than any message may lie in a queue unseen.
 """
 
 import msgspec
+import structlog
 
 from slicebus.agent.store import Store
 from slicebus.agent.views import Tombstone
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.clock import now
 from slicebus.kube.resources import CONFIGMAPS
+from slicebus.process.marks import read_json
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
 from slicebus.proto.messages import JobRef
+
+_log = structlog.get_logger()
 
 NAME = "slicebus-tombstones"
 _KEPT_S = 24 * 3600
 _MOST = 5000
 """About 150 bytes each; a ConfigMap holds 1 MiB."""
+
+
+def read_tombstone(text: str) -> Tombstone | None:
+    """An entry of the ConfigMap; None for one that somebody else has written."""
+    return read_json(text, Tombstone)
 
 
 class Tombstones:
@@ -46,7 +55,11 @@ class Tombstones:
                 found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         entries = (found.get("data") or {}).items()
         for uid, text in entries:
-            self._by_uid[uid] = msgspec.json.decode(text, type=Tombstone)
+            tombstone = read_tombstone(text)
+            if tombstone is None:
+                _log.warning("tombstone.unreadable", uid=uid)
+                continue
+            self._by_uid[uid] = tombstone
             self._owed[uid] = True
 
     def owe(self, job: JobRef) -> None:

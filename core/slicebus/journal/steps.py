@@ -31,6 +31,8 @@ _TOLD = {
     ("slicebus.dev/Dispatched", "False"): "refused by the worker",
 }
 """The conditions of a slice that are told, and how."""
+_OTHERWISE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
+"""What reading raises of a record that is in the right form and makes no sense: anybody may have published it."""
 
 Command = dict[str, Any]
 Subject = Callable[[str], bool]
@@ -88,9 +90,11 @@ class Steps:
             return  # Published twice.
         reader.next = batch.number + 1
         for record in batch.records:
-            for told in reader.read(record):
-                if self._wanted(told.job):
-                    yield told
+            try:
+                found = list(reader.read(record))
+            except _OTHERWISE:
+                continue
+            yield from (told for told in found if self._wanted(told.job))
 
 
 class _Reader:

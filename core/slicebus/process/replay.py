@@ -166,7 +166,14 @@ class Replay:
             yield from self._feed(position, record)
 
     def _apply(self, record: Record) -> None:
-        """Change the state. What this version does not decide by is left out: its decisions show what comes of that."""
+        """Change the state. What this version does not decide by is left out: its decisions show what comes of that.
+        Raises InvalidError for what no role has recorded."""
+        try:
+            self._change(record)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidError(f"{self.source}: a {type(record).__name__} that no role records: {error!r}") from error
+
+    def _change(self, record: Record) -> None:
         match record:
             case Put(of=of, object=manifest) if of in self._caches:
                 metadata, cache = manifest["metadata"], self._caches[of]

@@ -4,6 +4,7 @@ from typing import Self
 
 import msgspec
 
+from slicebus.process.marks import read_json, read_number
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, ScaleRequest
 from slicebus.slices import kueue
@@ -68,11 +69,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_job(cls, job: Manifest) -> Self | None:
         """The record on a job; None where there is none, or where somebody has made it unreadable."""
-        text = annotation(job, kueue.REQUESTED_ANNOTATION)
-        try:
-            return msgspec.json.decode(text, type=cls) if text else None
-        except msgspec.DecodeError:
-            return None
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), cls)
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,14 +108,9 @@ class Dispatch(msgspec.Struct, frozen=True):
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
         """The record on a Workload or a job; None where there is none or it is unreadable."""
-        text = annotation(manifest, kueue.DISPATCHED_ANNOTATION)
-        try:
-            return msgspec.json.decode(text, type=cls) if text else None
-        except msgspec.DecodeError:
-            return None
+        return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), cls)
 
 
 def applied_version(manifest: Manifest) -> int:
     """The version that the worker has reported, on the object that has the dispatch; 0 before the first."""
-    text = annotation(manifest, kueue.APPLIED_ANNOTATION) or "0"
-    return int(text) if text.isdecimal() else 0
+    return read_number(annotation(manifest, kueue.APPLIED_ANNOTATION))

@@ -55,6 +55,13 @@ async def test_the_first_start_makes_the_config_map(api: KubeClient) -> None:
     assert tombstones.of(REF) is None
 
 
+async def test_what_somebody_else_has_written_is_passed_over(api: KubeClient) -> None:
+    await (await loaded(api)).bury(REF, 3)
+    await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": {"a": "by hand", "b": "[" * 5000, "c": "{}"}}))
+    tombstones = await loaded(api)
+    assert list(tombstones.store.tombstones) == list(tombstones.store.owed) == [REF.uid]
+
+
 async def test_an_end_is_known_after_a_restart(api: KubeClient) -> None:
     await (await loaded(api)).bury(REF, 3)
     tombstone = (await loaded(api)).of(REF)
