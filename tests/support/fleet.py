@@ -137,6 +137,14 @@ class Jobs:
         await eventually(placed, "every job has a cluster", within_s=60)
         await self.agreed(within_s=60)
 
+    async def place(self, name: str) -> ClusterName:
+        """Where a job runs, as soon as it has quota."""
+
+        async def look() -> ClusterName | None:
+            return next((c for slice in (await self._slices()).get(name, ()) if (c := slice.cluster)), None)
+
+        return await eventually(look, f"{name} has a cluster") or ClusterName("")
+
     async def resize(self, name: str, size: int) -> None:
         """As a user does it on the worker, who tries again while the API server is away."""
         patch = MergePatch({"spec": {"parallelism": size}})

@@ -1,0 +1,272 @@
+"""Ten times more messages than can be handled: memory stays bounded, nothing is lost, and all is well afterwards."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from msgspec import structs
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.dead import REASON_HEADER
+from slicebus.bus.factory import connect
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.resources import JOBS
+from slicebus.manager.records import Requested, job_ref
+from slicebus.proto.codec import encode
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import (
+    MESSAGES,
+    ClusterName,
+    Heartbeat,
+    Hello,
+    JobPhase,
+    JobRef,
+    Lane,
+    Message,
+    Pending,
+    ScaleRequest,
+    Status,
+)
+from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue
+from support.controlplane import ControlPlane
+from support.fleet import Fleet, Jobs, connected
+from support.installation import Role
+from support.rabbitmq import RabbitBroker
+from support.story import NAMESPACE, set_quota
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+_log = structlog.get_logger()
+WEST = ClusterName("west")
+EPOCH = 2**40
+FLOOD = 6000
+AT_ONCE = 200
+MIB = 1024 * 1024
+MOST_GROWTH = 64 * MIB
+LONG_S = 90.0
+PADDING = "x" * 2000
+
+
+@pytest.fixture
+async def fleet(
+    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    """A manager, and an agent for east. West is whatever the test says."""
+    made = Fleet(tmp_path)
+    for name, command, own in (("manager", "manager", {}), ("east", "agent", {"SLICEBUS_CLUSTER": "east"})):
+        kubeconfig = control_plane.clusters[name].kubeconfig
+        made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=kubeconfig, **own)
+    async with made.kept():
+        await made.ready()
+        yield made
+
+
+@asynccontextmanager
+async def bus_of(rabbitmq: RabbitBroker, vhost: str, user: str) -> AsyncIterator[Bus]:
+    bus = await connect(rabbitmq.url(vhost, user, user), name="test")
+    try:
+        yield bus
+    finally:
+        await bus.aclose()
+
+
+class Voice:
+    """Publishes as somebody."""
+
+    def __init__(self, bus: Bus, cluster: str) -> None:
+        self._bus = bus
+        self._cluster = ClusterName(cluster)
+        self._issuer = Issuer(epoch=EPOCH, user=bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    async def say(self, message: Message) -> None:
+        async with self._free:
+            wire = encode(self._issuer.envelope(message, self._cluster), message)
+            await self._bus.publish(exchange_of(message.direction), wire)
+
+
+class Memory:
+    """The most that a role has had."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self.before = self.most = role.process.memory_bytes()
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        async def watch() -> None:
+            while True:
+                self.most = max(self.most, self._role.process.memory_bytes())
+                await asyncio.sleep(0.1)
+
+        watching = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    @property
+    def grown(self) -> int:
+        return self.most - self.before
+
+
+async def drained(bus: Bus, queue: str) -> None:
+    async def empty() -> bool:
+        return (await bus.depth(queue)).ready == 0
+
+    await eventually(empty, f"{queue} is empty", within_s=LONG_S)
+
+
+async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    manager, loop = fleet.roles["manager"], asyncio.get_running_loop()
+    await set_quota(clusters, 200)
+    async with bus_of(rabbitmq, vhost, "west") as bus:
+        west = Voice(bus, "west")
+        await west.say(Hello(agent_version="9", kubernetes_version="v1.30.0", schema_version="1.0"))
+        await eventually(partial(connected, clusters, "west"), "west is connected")
+        jobs = Jobs(clusters, [f"job-{number}" for number in range(10)])
+        refs = [job_ref(await clusters.manager.create(JOBS, objects.job(name))) for name in jobs.wanted]
+        placed = [ref for ref in refs if await jobs.place(ref.name) == WEST]
+        memory, at = Memory(manager), loop.time()
+        async with memory.watched():
+            async with asyncio.TaskGroup() as group:
+                for number in range(FLOOD):
+                    ref = placed[number % len(placed)]
+                    group.create_task(west.say(status(ref, number)))
+                    if number % 20 == 0:
+                        group.create_task(west.say(request(ref, number)))
+            flooded_s = loop.time() - at
+            for ref in placed:
+                await west.say(status(ref, FLOOD))
+                await west.say(request(ref, FLOOD))
+            for lane in Lane:
+                await drained(bus, manager_queue(lane))
+
+            async def newest() -> bool:
+                found = [await clusters.manager.get(JOBS, ref.name, NAMESPACE) for ref in placed]
+                wishes = [Requested.from_job(job) for job in found]
+                return all(job["status"].get("ready") == FLOOD for job in found) and all(
+                    wish is not None and wish.worker_generation == FLOOD for wish in wishes
+                )
+
+            await eventually(newest, "the newest status and the newest wish of each job are there", within_s=LONG_S)
+        handled_s = loop.time() - at
+        say_measured("manager", memory, flooded_s, handled_s)
+        assert memory.grown < MOST_GROWTH
+        assert (await bus.depth(DEAD)).ready == 0
+        assert "process.failed" not in manager.process.log_text()
+    assert await connected(clusters, "east"), "others were heard all the time"
+    assert not fleet.tracebacks()
+
+
+async def test_an_agent_outlasts_a_storm_of_notices(
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    agent, loop = fleet.roles["east"], asyncio.get_running_loop()
+    await set_quota(clusters, 20)
+    jobs = Jobs(clusters, ["one", "two"])
+    await jobs.submit()
+    ref = job_ref(await clusters.manager.get(JOBS, "one", NAMESPACE))
+    async with bus_of(rabbitmq, vhost, "manager") as bus:
+        manager = Voice(bus, "east")
+        memory, at = Memory(agent), loop.time()
+        async with memory.watched():
+            async with asyncio.TaskGroup() as group:
+                for number in range(FLOOD // 4):
+                    group.create_task(manager.say(notice(ref, number)))
+            flooded_s = loop.time() - at
+            await jobs.resize("one", 3)
+            await jobs.resize("two", 4)
+            await jobs.agreed(within_s=LONG_S)
+            left = (await bus.depth(agent_queue(ClusterName("east"), Lane.STATUS))).ready
+            await drained(bus, agent_queue(ClusterName("east"), Lane.STATUS))
+        say_measured("agent", memory, flooded_s, loop.time() - at, left_when_resized=left)
+        assert memory.grown < MOST_GROWTH
+        assert (await bus.depth(DEAD)).ready == 0
+    assert "process.failed" not in agent.process.log_text()
+    assert not fleet.tracebacks()
+
+
+async def test_poison_in_every_queue_stops_nothing(
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    """One for each type of message, in its own queue; what it says is not JSON."""
+    await set_quota(clusters, 20)
+    jobs = Jobs(clusters, ["one"])
+    await jobs.submit()
+    issuers = {
+        user: Issuer(epoch=EPOCH, user=user, now=partial(datetime.now, UTC), random=os.urandom)
+        for user in ("manager", "east")
+    }
+    async with bus_of(rabbitmq, vhost, "manager") as down, bus_of(rabbitmq, vhost, "east") as up:
+        for message in MESSAGES.values():
+            exchange = exchange_of(message.direction)
+            bus, user = (up, "east") if exchange == UP else (down, "manager")
+            envelope = issuers[user].envelope(Heartbeat(), ClusterName("east"))
+            wire = encode(structs.replace(envelope, type=message.type), Heartbeat())
+            poison = structs.replace(wire, routing_key=f"east.{message.type}", body=b"{not json")
+            await bus.publish(exchange, poison)
+        await jobs.resize("one", 4)
+        await jobs.agreed(within_s=LONG_S)
+
+        async def all_dead() -> bool:
+            return (await down.depth(DEAD)).ready == len(MESSAGES)
+
+        await eventually(all_dead, "each is a dead letter")
+        found = {}
+        async with down.subscribe(DEAD, prefetch=50) as dead:
+            async for delivery in dead:
+                found[delivery.message.routing_key] = delivery.message.headers[REASON_HEADER]
+                await delivery.ack()
+                if len(found) == len(MESSAGES):
+                    break
+    assert found == {f"east.{name}": DeadReason.MALFORMED for name in MESSAGES}
+    assert not fleet.tracebacks()
+
+
+def status(ref: JobRef, number: int) -> Status:
+    told: dict[str, Any] = {"active": number, "ready": number}
+    return Status(job=ref, workload="w", spec_version=1, phase=JobPhase.RUNNING, message=PADDING, job_status=told)
+
+
+def request(ref: JobRef, number: int) -> ScaleRequest:
+    return ScaleRequest(
+        job=ref,
+        workload="w",
+        worker_uid="u",
+        worker_generation=number,
+        granted={"main": 1},
+        wanted={"main": 1 + number % 4},
+        why=PADDING,
+    )
+
+
+def notice(ref: JobRef, number: int) -> Pending:
+    return Pending(
+        job=ref,
+        workload="w",
+        worker_uid="u",
+        worker_generation=1,
+        wanted={"main": 9},
+        reason="Pending",
+        message=f"{number} {PADDING[:900]}",
+        since="2026-01-01T00:00:00Z",
+    )
+
+
+def say_measured(role: str, memory: Memory, flooded_s: float, handled_s: float, **more: int) -> None:
+    mib = {"mib": memory.before // MIB, "grown_mib": round(memory.grown / MIB, 1)}
+    _log.info("overload", role=role, **mib, flooded_s=round(flooded_s, 1), handled_s=round(handled_s, 1), **more)
