@@ -9,7 +9,7 @@ from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
@@ -71,8 +71,9 @@ class Executor:
         metadata = manifest["metadata"]
         try:
             created = await self._client.create(resource, manifest, field_manager=self._component)
-        except ConflictError:
-            with suppress(NotFoundError):
+        except (ConflictError, TransientError):
+            # Without an answer it may have been made all the same: deciding again must not make another.
+            with suppress(NotFoundError, TransientError):
                 self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
             raise
         self._keep(resource, created)

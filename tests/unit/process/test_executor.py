@@ -166,6 +166,19 @@ async def test_a_create_that_finds_the_name_taken_is_a_conflict_and_shows_who_ha
     assert shell.cached() == theirs
 
 
+async def test_a_create_without_an_answer_shows_what_it_has_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = shell.client.create
+
+    async def unanswered(*given: Any, **how: Any) -> Manifest:
+        await create(*given, **how)
+        return await _unavailable()
+
+    monkeypatch.setattr(shell.client, "create", unanswered)
+    with pytest.raises(UnavailableError):
+        await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine")))
+    assert shell.cached() == await shell.there()
+
+
 async def test_what_the_server_refuses_is_no_conflict(shell: Shell) -> None:
     with pytest.raises(InvalidError):
         await shell.run(Create(resource=CONFIGMAPS, manifest=config_map("Not A Name")))
