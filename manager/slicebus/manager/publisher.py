@@ -6,7 +6,7 @@ from slicebus.process.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Delete, WorkloadSpec
+from slicebus.proto.messages import ClusterName, Delete, Relabel, WorkloadSpec
 from slicebus.proto.topology import agent_topology, exchange_of
 
 
@@ -26,6 +26,13 @@ class Publisher:
             await self._bus.declare(agent_topology(cluster))
             self._declared.add(cluster)
         envelope = self._issuer.envelope(message, cluster, caused_by=caused_by, correlation=command.correlation)
-        await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        # Noted before: the answer may be here before the confirm, and may ask for it again.
         if isinstance(message, WorkloadSpec | Delete):
             self._store.published[message.job] = message.spec_version
+        try:
+            await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        except BaseException:
+            # A spec without its relabel is half of what the worker has to know: both go again.
+            if isinstance(message, WorkloadSpec | Delete | Relabel):
+                self._store.published.pop(message.job, None)
+            raise

@@ -1,0 +1,66 @@
+"""What the manager notes of what it has published, whatever the broker says and when."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.kube.clock import now, random_bytes
+from slicebus.manager.publisher import Publisher
+from slicebus.manager.store import Store
+from slicebus.process.commands import Publish
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import UnavailableError
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import Delete, Message, Relabel
+from slicebus.proto.topology import Topology
+from unit.manager.objects import EAST, REF
+
+
+class Bus:
+    """Notes what the store says while a message is under way."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.refuses = False
+        self.noted: list[int | None] = []
+
+    async def declare(self, _: Topology) -> None:
+        """Everything is there."""
+
+    async def publish(self, _: str, __: WireMessage) -> None:
+        self.noted.append(self.store.published.get(REF))
+        if self.refuses:
+            raise UnavailableError("no confirm")
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return Bus(Store())
+
+
+async def publish(bus: Bus, message: Message) -> None:
+    connection: Any = bus
+    issuer = Issuer(epoch=1, user="manager", now=now, random=random_bytes)
+    await Publisher(connection, issuer, bus.store).publish(Publish(cluster=EAST, message=message), None)
+
+
+async def test_an_order_is_noted_before_its_answer_can_be_here(bus: Bus) -> None:
+    await publish(bus, Delete(job=REF, spec_version=3, reason=""))
+    assert bus.noted == [3]
+    assert bus.store.published.get(REF) == 3
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Delete(job=REF, spec_version=3, reason=""),
+        Relabel(job=REF, spec_version=3, from_workload="a", to_workload="b", granted={}),
+    ],
+    ids=["delete", "relabel"],
+)
+async def test_an_order_that_was_not_confirmed_is_due_again(bus: Bus, message: Message) -> None:
+    bus.store.published[REF] = 3
+    bus.refuses = True
+    with pytest.raises(UnavailableError):
+        await publish(bus, message)
+    assert bus.store.published.get(REF) is None
