@@ -8,7 +8,7 @@ from typing import Any
 
 from slicebus.agent import marks, orders, watching
 from slicebus.agent.store import Store
-from slicebus.agent.views import JobKey
+from slicebus.agent.views import JobKey, Tombstone
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
@@ -50,6 +50,17 @@ def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName)
 
 
 # --- a look at a job ------------------------------------------------------------------------------------------------
+
+
+def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
+    """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
+    view = store.view(key)
+    return [
+        command
+        for tombstone in _tombstones(store, key)
+        for command in orders.removes(view, tombstone.job, upto=tombstone.version)
+        if "deletionTimestamp" not in command.target["metadata"]
+    ]
 
 
 def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
@@ -95,7 +106,7 @@ def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, int
     return watching.report(store.view(key), cluster, last=store.reported.get(key), now_s=now_s, interval_s=interval_s)
 
 
-DECISIONS: tuple[Callable[..., Any], ...] = (accept, has_ended, step, ends, absent, link, request, ungate, report)
+DECISIONS: tuple[Callable[..., Any], ...] = (accept, has_ended, step, bury, ends, absent, link, request, ungate, report)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
 
@@ -106,8 +117,15 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest 
             cluster=cluster,
             message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
         )
+        for tombstone in _tombstones(store, key)
+        if tombstone.job.uid in store.owed and not (present and marks.is_of(present, tombstone.job))
+    ]
+
+
+def _tombstones(store: Store, key: JobKey) -> list[Tombstone]:
+    """Of every job that had the name."""
+    return [
+        tombstone
         for tombstone in store.tombstones.values()
         if JobKey(tombstone.job.kind, tombstone.job.namespace, tombstone.job.name) == key
-        and tombstone.job.uid in store.owed
-        and not (present and marks.is_of(present, tombstone.job))
     ]

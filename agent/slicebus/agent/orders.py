@@ -83,12 +83,23 @@ def suspend(order: Suspend, cluster: ClusterName) -> list[Step]:
 
 def delete(order: Delete) -> list[Step]:
     """The job and its copies go. The tombstone is written before, the answer comes when the job is really gone."""
-    return [lambda view: _remove_all(view, order)]
+    return [lambda view: removes(view, order.job, upto=order.spec_version)]
 
 
 def pending(notice: Pending) -> list[Step]:
     """Why a request waits, as an Event where the user looks: on the job, and on the cluster that a RayJob made."""
     return [lambda view: _tell(view, notice)]
+
+
+def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
+    """Only what was made for this very job of the manager, and not since."""
+    found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
+    found += [(WORKLOADS, copy) for copy in view.copies]
+    return [
+        Remove(resource=resource, target=target)
+        for resource, target in found
+        if marks.is_of(target, job) and marks.spec_version(target) <= upto
+    ]
 
 
 def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 0) -> list[Command]:
@@ -279,17 +290,6 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     resource = JOB_RESOURCES[view.key.kind]
     told = Emit(regarding=job, reason=order.reason or "Suspended", note=order.message, warning=True)
     return [Patch(resource=resource, target=job, body=body), told]
-
-
-def _remove_all(view: WorkerView, order: Delete) -> list[Command]:
-    """Only what was made for this very job of the manager, and not since."""
-    found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
-    found += [(WORKLOADS, copy) for copy in view.copies]
-    return [
-        Remove(resource=resource, target=target)
-        for resource, target in found
-        if marks.is_of(target, order.job) and marks.spec_version(target) <= order.spec_version
-    ]
 
 
 def _tell(view: WorkerView, notice: Pending) -> list[Command]:

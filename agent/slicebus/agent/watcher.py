@@ -70,6 +70,9 @@ class Watcher:
 
     async def _look(self, key: JobKey) -> None:
         decide, cluster = self._decide, self._settings.cluster
+        if removes := decide(decisions.bury, key=key):
+            await self._executor.run(removes)
+            return
         job = self._store.view(key).job
         if job is None or not marks.is_ours(job):
             await self._look_at_nothing(key, job)
@@ -109,10 +112,16 @@ class Watcher:
         now_s, interval_s = asyncio.get_running_loop().time(), self._settings.status_interval_s
         cluster = self._settings.cluster
         commands = self._decide(decisions.report, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
-        await self._executor.run(commands)
-        for command in commands:
-            if isinstance(command, Publish) and isinstance(command.message, Status):
-                self._reported[key] = command.message, now_s
+        reports = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, Status)]
+        # Noted before: the manager may ask for it again before the broker has confirmed it.
+        for report in reports:
+            self._reported[key] = report, now_s
+        try:
+            await self._executor.run(commands)
+        except BaseException:
+            if reports:
+                self._reported.pop(key, None)
+            raise
 
     async def _look_at_nothing(self, key: JobKey, known: Manifest | None) -> None:
         """A job that is not there: was it deleted on the manager's order, or by somebody else?"""

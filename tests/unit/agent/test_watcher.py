@@ -164,6 +164,19 @@ async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> 
     assert types(await worker.look()) == ["status"]
 
 
+async def test_what_the_manager_asks_for_before_the_confirm_is_reported_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered_at_once(*_: Any) -> None:
+        worker.watcher.report_again([KEY])
+
+    await given_job(worker)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.executor, "_publish", answered_at_once)
+        await worker.look()
+    assert types(await worker.look()) == ["status"]
+
+
 async def test_what_the_manager_asks_for_is_reported_again(worker: Worker) -> None:
     await given_job(worker)
     await worker.look()
@@ -211,10 +224,20 @@ async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
 async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker) -> None:
     await given_job(worker)
     await worker.tombstones.bury(REF, 2)
-    assert types(await worker.look()) == ["status"]
-    await delete_job(worker)
+    assert await worker.look() == []
+    await worker.sync()
     assert await worker.look() == [deleted(2)]
     assert await worker.look() == []
+
+
+async def test_what_comes_back_after_its_delete_goes_again(worker: Worker) -> None:
+    """An agent that was stopped before a create makes it when it goes on, and no API server can refuse that."""
+    await worker.tombstones.bury(REF, 2)
+    await worker.look()
+    await given_job(worker, version=2)
+    await linked_copy(worker, version=2)
+    assert await worker.look() == []
+    assert (await worker.job(), await worker.copies()) == (None, [])
 
 
 async def test_a_delete_that_was_asked_for_again_is_answered_again(worker: Worker) -> None:
@@ -239,6 +262,8 @@ async def test_a_job_that_the_manager_deleted_is_not_reported_as_gone(worker: Wo
     await worker.look()
     await worker.tombstones.bury(REF, 2)
     await delete_job(worker)
+    assert await worker.look() == []
+    await worker.sync()
     assert await worker.look() == [deleted(2)]
 
 
