@@ -165,6 +165,7 @@ class Rules:
         job = self._job_of(cluster, change.object)
         if job is None:
             raise Violation(f"rule 1: {cluster} ungated {change.key[3]}, whose job is gone")
+        self._check_fence(cluster, job)
         pod_set = pod_set_of(change.object)
         started = sum(
             1
@@ -194,15 +195,17 @@ class Rules:
                 raise Violation(f"rule 1: {cluster} grants {count} {name} to {slice}, which was never admitted so")
         if change.type == "ADDED":
             self._check_only_copy(cluster, job)
-            self._check_fence(cluster, job)
 
     def _check_fence(self, cluster: str, job: Manifest) -> None:
-        """Rule 3: what was deleted on the manager's order does not come back from an older message."""
+        """Rule 3: what was deleted on the manager's order does not run again for an older message.
+
+        It may come back for a moment: no API server refuses a create that was under way when its sender was stopped.
+        """
         uid = marks.annotation(job, _ORIGIN) or ""
         fence = self._fences.get((cluster, uid), 0)
-        if _version(job) <= fence:
+        if _version(job) <= fence and "deletionTimestamp" not in job["metadata"]:
             name = job["metadata"]["name"]
-            raise Violation(f"rule 3: {name} is back on {cluster} with version {_version(job)}, deleted at {fence}")
+            raise Violation(f"rule 3: {name} runs on {cluster} with version {_version(job)}, deleted at {fence}")
 
     def _check_delete(self, cluster: str, change: Change) -> None:
         """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason."""
