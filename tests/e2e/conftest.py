@@ -1,9 +1,11 @@
 """A fleet for each test: once all in this process, once on real servers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
@@ -41,6 +43,25 @@ async def world(parts: str, urls: dict[str, str], request: pytest.FixtureRequest
     made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
     async with made as world, fleet(world, urls):
         yield world
+
+
+@pytest.fixture
+def kubeconfig(world: World, parts: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Of the manager's cluster."""
+    if parts != "embedded":
+        yield request.getfixturevalue("control_plane").clusters["manager"].kubeconfig
+        return
+    path = tmp_path / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": world.manager.host}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    yield path
 
 
 @pytest.fixture

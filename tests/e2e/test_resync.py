@@ -1,13 +1,12 @@
 """What is different on a worker after an outage, or behind the agent's back, is found and made good; not more."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from slicebus.bus.contract import Bus
 from slicebus.cli.demo.world import World, embedded_world
@@ -208,25 +207,6 @@ async def test_a_manager_that_starts_asks_for_the_inventory(world: World, urls: 
 
 MANY = [f"many-{number}" for number in range(6)]
 BREAKER = {"breaker_count": 3}
-
-
-@pytest.fixture
-def kubeconfig(world: World, parts: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Of the manager's cluster."""
-    if parts != "embedded":
-        yield request.getfixturevalue("control_plane").clusters["manager"].kubeconfig
-        return
-    path = tmp_path / "kubeconfig"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": world.manager.host}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    yield path
 
 
 async def held(world: World, count: int) -> None:

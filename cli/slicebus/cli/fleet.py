@@ -1,29 +1,26 @@
 """`slicebus fleet`: the worker clusters, and what is held for them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from slicebus.cli.managing import Kubeconfig, with_client
+
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
 
 fleet = typer.Typer(help="Look at the worker clusters, and release what is held.", no_args_is_help=True)
 
-Kubeconfig = Annotated[
-    str | None,
-    typer.Option(envvar="KUBECONFIG", show_envvar=True, help="The manager's cluster; by default the one this runs in."),
-]
 _TITLES = ("CLUSTER", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "OUT OF SYNC", "DELETES HELD", "HEARTBEAT")
 
 
 @fleet.command(name="list")
 def list_clusters(kubeconfig: Kubeconfig = None) -> None:
     """Show every WorkerCluster."""
-    found = asyncio.run(_with_client(kubeconfig, _clusters))
+    found = asyncio.run(with_client(kubeconfig, _clusters))
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
     for manifest in sorted(found, key=lambda manifest: str(manifest["metadata"]["name"])):
         table.add_row(*_row(manifest))
@@ -46,15 +43,8 @@ def release(cluster: Annotated[str, typer.Argument(help="The WorkerCluster.")], 
         await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body))
         return int(held["jobs"])
 
-    count = asyncio.run(_with_client(kubeconfig, release_now))
+    count = asyncio.run(with_client(kubeconfig, release_now))
     typer.echo(f"{count} deletes on {cluster} go on" if count else f"no deletes are held for {cluster}")
-
-
-async def _with_client(kubeconfig: str | None, act: "Callable[[KubeClient], Awaitable[Any]]") -> Any:
-    from slicebus.kube.client import KubeClient
-
-    async with await KubeClient.connect(kubeconfig=kubeconfig) as client:
-        return await act(client)
 
 
 async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import typer
 from slicebus.cli.dead import dead
 from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
+from slicebus.cli.explain import explain
 from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
 from slicebus.cli.redrive import command as redrive
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.command()(explain)
 app.command()(trace)
 app.command()(replay)
 app.command("redrive")(redrive)

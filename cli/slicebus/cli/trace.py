@@ -1,6 +1,5 @@
 """`slicebus trace`: how each change of a job went, hop by hop."""
 
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
@@ -14,14 +13,13 @@ import typer
 from slicebus.bus.factory import connect
 from slicebus.bus.letters import DeadLetter, Wanted
 from slicebus.bus.settings import BusSettings
+from slicebus.cli.names import is_asked_for, nearest
 from slicebus.cli.recorded import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.settling import survey
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.steps import Step, Steps, Taken
 from slicebus.journal.timeline import Story, sizes, stories
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
-
-_NEAREST = 3
 
 
 class Found(msgspec.Struct):
@@ -90,7 +88,7 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
             for each in steps.feed(entry):
                 if span.since is not None and each.at < span.since:
                     continue
-                if _is_asked_for(each.job, job):
+                if is_asked_for(each.job, job):
                     found.told.append(each)
                 elif isinstance(each, Step):
                     found.others.add(each.job)
@@ -101,10 +99,6 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
     if source == STREAM and amqp_url and found.jobs:
         found.dead = await _dead(amqp_url, found.jobs)
     return found
-
-
-def _is_asked_for(key: str, job: str) -> bool:
-    return key == job or key.endswith(f"/{job}")
 
 
 async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
@@ -127,10 +121,7 @@ def _why(letter: DeadLetter) -> str:
 
 def _unknown(job: str, others: set[str]) -> None:
     """Say which names there are that look like it, and end with status 1."""
-    by_name = {key: key for key in others} | {key.rpartition("/")[2]: key for key in others}
-    near = difflib.get_close_matches(job, by_name, n=_NEAREST, cutoff=0.5)
-    hint = f"; did you mean {', '.join(sorted({by_name[name] for name in near}))}?" if near else ""
-    typer.secho(f"slicebus: nothing is recorded of a job {job}{hint}", err=True, fg=typer.colors.RED)
+    typer.secho(f"slicebus: nothing is recorded of a job {job}{nearest(job, others)}", err=True, fg=typer.colors.RED)
     raise typer.Exit(1)
 
 

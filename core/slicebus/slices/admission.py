@@ -5,7 +5,7 @@ cycle never gives more than there is, whichever of its decisions get written; a 
 the difference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from slicebus.slices.quota import (
     ResourceFlavor,
     Usage,
     holders,
+    total_by_queue,
     usage_by_chain,
 )
 from slicebus.slices.selectors import selects
@@ -76,10 +77,7 @@ class _Cycle:
         self.snapshot = snapshot
         self.held = holders(snapshot.slices)
         self.charged = usage_by_chain(snapshot.slices)
-        self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts)
-        for (queue, _), usage in self.charged.items():
-            if (node := self.forest.queues.get(queue)) is not None:
-                node.use_all(usage)
+        self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts, total_by_queue(self.charged))
         self.blocked: set[str] = set()
         self.load = dict(snapshot.load)
 
@@ -152,7 +150,12 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     account = _Cycle(snapshot)
-    return [account.decide(slice) for slice in sorted(filter(is_pending, snapshot.slices), key=_order)]
+    return [account.decide(slice) for slice in in_order(snapshot.slices)]
+
+
+def in_order(slices: Iterable[Slice]) -> list[Slice]:
+    """Those that are to be looked at, in the order in which they are."""
+    return sorted(filter(is_pending, slices), key=_order)
 
 
 def is_pending(slice: Slice) -> bool:

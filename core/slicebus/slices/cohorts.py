@@ -9,6 +9,7 @@ Amounts are whole numbers by flavor and resource. Source of the rules: Kueue v0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -106,8 +107,10 @@ class Forest(msgspec.Struct, frozen=True):
     """The cohorts that are each other's parent, by each queue that belongs to one of them or below."""
 
 
-def grow(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Forest:
-    """The trees of all queues, with nothing used."""
+def grow(
+    queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], used: Mapping[str, Usage] = MappingProxyType({})
+) -> Forest:
+    """The trees of all queues, with what is used of each. What is used of a queue that is not there counts nowhere."""
     specs = {cohort.name: cohort for cohort in cohorts}
     nodes: dict[str, Node] = {}
     leaves: dict[str, Node] = {}
@@ -137,6 +140,9 @@ def grow(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Forest:
             leaves[queue_name].join(nodes[name])
         for child in children.get(name, ()):
             nodes[child].join(nodes[name])
+    for name, usage in used.items():
+        if name in leaves:
+            leaves[name].use_all(usage)
     return Forest(queues=leaves, cohorts=nodes, circles=circles)
 
 

@@ -64,10 +64,14 @@ class Quotas:
             self._trees = trees(self._cluster_queues.values.values(), self.cohorts)
         return self._trees
 
+    def cluster_queue_of(self, local_queue: LocalQueueKey) -> str:
+        """The ClusterQueue that a LocalQueue stands for; empty where there is no such LocalQueue."""
+        local = self._local_queues.values.get(local_queue)
+        return local.cluster_queue if local else ""
+
     def tree_of(self, local_queue: LocalQueueKey) -> str:
         """The tree whose quota a LocalQueue gives."""
-        local = self._local_queues.values.get(local_queue)
-        return self.trees.get(queue_node(local.cluster_queue), NOWHERE) if local else NOWHERE
+        return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
 
     def snapshot(self, only: Collection[str] | None, assumed: Mapping[SliceKey, Admit]) -> Snapshot:
         """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""

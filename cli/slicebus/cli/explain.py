@@ -1,0 +1,59 @@
+"""`slicebus explain`: why a job has the size that it has."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slicebus.cli.managing import Kubeconfig, with_client
+from slicebus.cli.names import is_asked_for, nearest
+from slicebus.process.logs import configure_logging
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+    from slicebus.manager.explanation import Explanation
+
+
+def explain(
+    job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
+    kubeconfig: Kubeconfig = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain why a job waits or runs as it does: quota, its place in the queue, and its story. Exit status 1 for an
+    unknown job."""
+    configure_logging(format="console", level="CRITICAL")
+    found, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
+    if not found:
+        typer.echo(f"there is no job {job}{nearest(job, others)}", err=True)
+        raise typer.Exit(1)
+    for explanation in found:
+        _show(explanation, json=json)
+
+
+async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":
+    from slicebus.manager.explanation import explain as explained
+    from slicebus.manager.records import job_ref
+    from slicebus.manager.store import Store
+
+    store = Store()
+    for resource, cache in store.caches():
+        if await client.serves(resource):
+            for manifest in (await client.list(resource)).items:
+                cache.put(manifest)
+    refs = [job_ref(manifest) for cache in store.jobs.values() for manifest in cache.all()]
+    asked = [ref for ref in refs if is_asked_for(ref.key, job)]
+    return [explained(store, ref) for ref in asked], [ref.key for ref in refs]
+
+
+def _show(explanation: "Explanation", *, json: bool) -> None:
+    if json:
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(explanation).decode() + "\n")
+        return
+    from rich.console import Console
+
+    from slicebus.cli.explaining import page
+
+    Console(highlight=False, soft_wrap=True).print(page(explanation))

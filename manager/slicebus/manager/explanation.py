@@ -1,0 +1,217 @@
+"""Why a job has the size that it has: what it wants, what it waits for, and how it came here."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from slicebus.manager import dispatch
+from slicebus.manager.intake import DISPATCHED_CONDITION
+from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_managed
+from slicebus.manager.records import Requested, applied_version, wish_of
+from slicebus.manager.store import Store
+from slicebus.manager.views import JobView
+from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.slices import admission, kueue
+from slicebus.slices.admission import Wait
+from slicebus.slices.cohorts import grow, queue_node
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import total_by_queue, usage_by_chain
+from slicebus.slices.workload import Slice
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice that has no quota yet."""
+
+    slice: str
+    size: Counts
+    since: str
+    """RFC 3339."""
+    reason: str
+    message: str
+    would_admit: str
+    """What would let it in, in words; empty where nobody can say."""
+    position: int
+    """1 is the first of those that wait in its ClusterQueue; 0 where it has none."""
+    of: int
+    ahead: tuple[str, ...]
+    """Those before it, `namespace/name`, the first ones only."""
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """Quota of the job's ClusterQueue, as Kubernetes quantities."""
+
+    flavor: str
+    resource: str
+    nominal: str
+    used: str
+    by_this_job: str
+    available: str
+    """How much more the queue could use, borrowing included."""
+
+
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice."""
+
+    slice: str
+    size: Counts
+    replaces: str
+    steps: tuple[tuple[str, str], ...]
+    """When (RFC 3339) what happened to it."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that there is to say of a job."""
+
+    job: str
+    """`Kind/namespace/name`."""
+    local_queue: str
+    cluster_queue: str
+    cohort: str
+    cluster: str
+    wanted: Counts
+    wanted_by: str
+    granted: Counts
+    problems: tuple[str, ...]
+    """What is wrong, in sentences."""
+    waiting: tuple[Waiting, ...]
+    quota: tuple[Amount, ...]
+    story: tuple[Chapter, ...]
+
+
+_AHEAD_SHOWN = 3
+_SAID: dict[tuple[str, str], str] = {
+    (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
+    (Condition.QUOTA_RESERVED, "True"): "quota reserved",
+    (Condition.ADMITTED, "True"): "admitted",
+    (Condition.PODS_READY, "True"): "all pods ready",
+    (Condition.PODS_READY, "False"): "pods not ready",
+    (Condition.FINISHED, "True"): "finished: {reason}",
+}
+"""How a condition is told, by its type and status."""
+
+
+def explain(store: Store, ref: JobRef) -> Explanation:
+    """Explain a job that is there."""
+    view = store.view(ref)
+    assert view.job is not None
+    labels, kind = view.job["metadata"].get("labels", {}), KINDS[ref.kind]
+    queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
+    cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
+    found = store.quotas.cluster_queues.get(cluster_queue)
+    requested, wish = Requested.from_job(view.job), wish_of(view.job, kind)
+    asked = f"asked for by its worker, generation {requested.worker_generation}" if requested else ""
+    return Explanation(
+        job=ref.key,
+        local_queue=queue,
+        cluster_queue=cluster_queue,
+        cohort=found.cohort if found else "",
+        cluster=view.cluster or "",
+        wanted=wish.counts,
+        wanted_by=asked if wish.correlation else "its spec",
+        granted=view.holder.granted if view.holder else {},
+        problems=tuple(_problems(store, view, view.job)),
+        waiting=tuple(_waiting(store, view, cluster_queue)),
+        quota=tuple(_quota(store, view, cluster_queue)),
+        story=tuple(map(_chapter, view.slices)),
+    )
+
+
+def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
+    """What keeps the job from its size, beside a lack of quota."""
+    if not is_managed(job):
+        yield from _not_managed(job)
+    yield from _false(job, ACCEPTED_CONDITION)
+    for slice in view.slices:
+        for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION):
+            if not slice.finished:
+                yield from _false(view.workload(slice), type)
+    outbox = dispatch.outbox_of(view)
+    cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
+    if view.cluster and cluster is None:
+        yield f"WorkerCluster {view.cluster} is gone"
+    elif cluster is not None and not cluster.connected:
+        yield f"cluster {cluster.name} is not connected: what it does is not known"
+    if outbox is not None and (applied := applied_version(outbox.carrier)) < outbox.record.version:
+        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
+
+
+def _not_managed(job: Manifest) -> Iterator[str]:
+    metadata, spec = job["metadata"], job["spec"]
+    if not metadata.get("labels", {}).get(kueue.QUEUE_NAME_LABEL):
+        yield f"it has no label {kueue.QUEUE_NAME_LABEL}: slicebus leaves it alone"
+    if metadata.get("annotations", {}).get(kueue.ELASTIC_ANNOTATION) != "true":
+        yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true": slicebus leaves it alone'
+    if spec.get("managedBy") != kueue.MANAGED_BY_MULTIKUEUE:
+        yield f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}: slicebus leaves it alone"
+
+
+def _false(manifest: Manifest, type: str) -> Iterator[str]:
+    for condition in manifest.get("status", {}).get("conditions") or ():
+        if condition["type"] == type and condition["status"] == "False":
+            yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
+
+
+def _waiting(store: Store, view: JobView, cluster_queue: str) -> Iterator[Waiting]:
+    tree = store.quotas.trees.get(queue_node(cluster_queue))
+    decided = admission.cycle(store.quotas.snapshot([tree] if tree else None, {}))
+    decisions = {decision.key: decision for decision in decided}
+    line = [
+        slice
+        for slice in admission.in_order(store.slices.values())
+        if store.quotas.cluster_queue_of((slice.namespace, slice.queue)) == cluster_queue
+    ]
+    for slice in view.slices:
+        if not admission.is_pending(slice):
+            continue
+        decision = decisions.get(slice.key)
+        ahead = line[: line.index(slice)] if slice in line else []
+        yield Waiting(
+            slice=slice.name,
+            size=slice.counts,
+            since=slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", slice.created),
+            reason=decision.reason if isinstance(decision, Wait) else "",
+            message=decision.message if isinstance(decision, Wait) else "it fits, and is about to be admitted",
+            would_admit=decision.would_admit if isinstance(decision, Wait) else "",
+            position=len(ahead) + 1 if slice in line else 0,
+            of=len(line),
+            ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
+        )
+
+
+def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
+    """Where the queue has quota of what the job needs."""
+    quotas = store.quotas
+    queue, charged = quotas.cluster_queues.get(cluster_queue), usage_by_chain(store.slices.values())
+    if queue is None:
+        return
+    forest = grow(quotas.cluster_queues.values(), quotas.cohorts, total_by_queue(charged))
+    own = charged.get((cluster_queue, view.ref.uid), {})
+    needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.requests}
+    node = forest.queues[cluster_queue]
+    for key, nominal in queue.nominal.items():
+        flavor, resource = key
+        if resource in needed:
+            yield Amount(
+                flavor=flavor,
+                resource=resource,
+                nominal=format_amount(resource, nominal),
+                used=format_amount(resource, node.used(key)),
+                by_this_job=format_amount(resource, own.get(key, 0)),
+                available=format_amount(resource, max(0, node.available(key))),
+            )
+
+
+def _chapter(slice: Slice) -> Chapter:
+    steps = [(slice.created, "created")]
+    for type, condition in slice.conditions.items():
+        said = _SAID.get((type, condition["status"]))
+        if said:
+            steps.append((condition["lastTransitionTime"], said.format(reason=condition.get("reason", ""))))
+    return Chapter(
+        slice=slice.name,
+        size=slice.counts,
+        replaces=(slice.replaces or "").partition("/")[2],
+        steps=tuple(sorted(steps, key=lambda step: step[0])),
+    )
