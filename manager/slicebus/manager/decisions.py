@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from slicebus.manager import dispatch, fleet, intake, jobs, queues, verdicts
+from slicebus.manager import dispatch, fleet, intake, inventories, jobs, queues, verdicts
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
-from slicebus.manager.inventories import Difference, difference
+from slicebus.manager.inventories import Difference
 from slicebus.manager.store import Store, owner_ref
 from slicebus.process.commands import Command
 from slicebus.process.decisions import Incoming
@@ -68,7 +68,12 @@ def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
 
 def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Difference:
     """What a worker's inventory says of a job of its cluster."""
-    return difference(store.view(job), item)
+    return inventories.difference(store.view(job), item)
+
+
+def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
+    """Whether a status that the worker's agent takes as reported has to be asked for."""
+    return inventories.status_differs(store.view(job), item)
 
 
 def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
@@ -128,6 +133,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     authorize,
     receive,
     compare,
+    status_differs,
     renew,
     lose,
     cycle,

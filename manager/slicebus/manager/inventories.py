@@ -104,8 +104,17 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
         return not_held
     if not reported:
         return Difference.AGAIN
+    return Difference.STATUS if status_differs(view, item) else Difference.NONE
+
+
+def status_differs(view: JobView, item: InventoryItem) -> bool:
+    """Whether the worker's job has another status than was mirrored last.
+
+    Its agent takes every status of its first inventory as reported: one that differs has to be asked for, whatever else
+    is to be done about the job.
+    """
     mirrored = _status_hash(view)
-    return Difference.STATUS if mirrored and item.status_hash not in ("", mirrored) else Difference.NONE
+    return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
 def is_elsewhere(view: JobView, cluster: ClusterName) -> bool:

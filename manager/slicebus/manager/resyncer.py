@@ -124,6 +124,8 @@ class Resyncer:
                 continue
             item = items.pop(ref, None)
             if self._is_heard_since(listed, ref):
+                if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
+                    statuses.append(ref)
                 continue
             verdict = self._decide(decisions.compare, job=ref, item=item)
             found[verdict] += 1
@@ -135,6 +137,8 @@ class Resyncer:
                     await self._renew(ref, item)
                 case Difference.STATUS:
                     statuses.append(ref)
+            if verdict in (Difference.AGAIN, Difference.RENEW) and self._status_differs(ref, item):
+                statuses.append(ref)
         strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
         found["stray"] = len(strays)
         self._guard.set_strays(cluster, strays, of=len(listed.items))
@@ -154,6 +158,12 @@ class Resyncer:
     def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
         heard = self._heard.get(listed.cluster, {}).get(ref)
         return heard is not None and heard > listed.since
+
+    def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
+        return item is not None and self._decide(decisions.status_differs, job=ref, item=item)
+
+    def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
+        return self._store.newest.get((listed.cluster, ref), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         """Not what came meanwhile, and not what has told of itself since."""

@@ -123,6 +123,25 @@ async def test_statuses_that_differ_are_asked_for(manager: Manager) -> None:
     assert manager.published == [Resync(reason="StatusDiffers", jobs=[ref])]
 
 
+async def test_a_status_is_asked_for_whatever_else_differs(manager: Manager) -> None:
+    """The agent takes what its first inventory says as reported."""
+    ref = await manager.given_job()
+    await manager.receive(inventory(an_item(ref, status="other")))
+    assert manager.looked == [ref]
+    assert manager.published == [Resync(reason="StatusDiffers", jobs=[ref])]
+
+
+@pytest.mark.parametrize("reported", [False, True], ids=["applied", "status"])
+async def test_only_a_status_makes_up_for_the_inventorys(manager: Manager, reported: bool) -> None:
+    ref = await manager.given_job()
+    await manager.receive(Inventory(round=1, page=0, last=False, items=[an_item(ref, status="other")]))
+    await applied(manager, ref)
+    if reported:
+        await manager.receive(Status(job=ref, workload="w0", spec_version=1, phase=JobPhase.RUNNING))
+    await manager.receive(Inventory(round=1, page=1, last=True, items=[]))
+    assert manager.published == ([] if reported else [Resync(reason="StatusDiffers", jobs=[ref])])
+
+
 async def test_a_status_that_was_mirrored_is_the_same(manager: Manager) -> None:
     ref = await manager.given_job()
     await applied(manager, ref)
