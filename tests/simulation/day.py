@@ -24,7 +24,7 @@ _WARM_UP_S = 4.0
 _FIRST_QUOTA = 12
 _LOOK_S = 25.0
 """Agreement has to last from one look to the next."""
-_CALM_S = 900.0
+_CALM_S = 300.0
 """Long enough for every lease, backoff and periodic comparison to have come round."""
 
 
