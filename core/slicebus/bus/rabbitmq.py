@@ -59,6 +59,7 @@ class RabbitBus:
         self._closed = False
         self._in_flight = asyncio.Semaphore(settings.in_flight)
         self._declaring = asyncio.Lock()
+        self._opening = asyncio.Lock()
         self._supervisor: asyncio.Task[None] | None = None
 
     @classmethod
@@ -221,14 +222,11 @@ class RabbitBus:
             await target.publish(to_message(message), message.routing_key, mandatory=True)
 
     async def _publish_channel(self) -> AbstractChannel:
-        if self._publishing is None or self._publishing.is_closed:
-            channel = await self.open_channel(confirms=True)
-            # Another publish may have opened one meanwhile.
+        # One opens it, however many wait: after a reconnect that may be as many as may be in flight.
+        async with self._opening:
             if self._publishing is None or self._publishing.is_closed:
-                self._publishing = channel
-            else:
-                await close_quietly(channel)
-        return self._publishing
+                self._publishing = await self.open_channel(confirms=True)
+            return self._publishing
 
     async def _exists(self, queue: Queue) -> bool:
         try:

@@ -1,7 +1,9 @@
 """What aio-pika, aiormq and asyncio raise, as slicebus errors: one table.
 
 aiormq ends whatever waits for a connection that has fallen silent with the CancelledError of its own reader. Nobody has
-cancelled the one who waits, so it must not end as if: a task would be gone without a word.
+cancelled the one who waits, so it must not end as if: a task would be gone without a word. The other way round, its
+deadlines are those of `asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together with the
+result: a task would go on that was told to end, and whoever waits for its end would wait for ever.
 """
 
 import asyncio
@@ -35,13 +37,16 @@ _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Raise the slicebus error of whatever the broker or the connection has raised."""
+    task = asyncio.current_task()
+    asked_before = task.cancelling() if task else 0
     try:
         yield
+        if task and task.cancelling() > asked_before:
+            raise asyncio.CancelledError
     except SlicebusError:
         raise
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if task is None or task.cancelling() > asked_before:
             raise
         raise UnavailableError(f"{what}: the connection has fallen silent") from error
     except tuple(row[0] for row in _TABLE) as error:

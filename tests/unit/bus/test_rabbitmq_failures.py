@@ -1,6 +1,7 @@
 """What a library raises, as our errors."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -25,6 +26,43 @@ async def test_a_cancellation_that_somebody_asked_for_stays_one() -> None:
         await waiting
 
 
+async def test_a_cancellation_that_the_library_has_lost_comes_all_the_same() -> None:
+    ended = asyncio.Event()
+
+    async def wait() -> None:
+        with translated("publish"), suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        ended.set()
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not ended.is_set()
+
+
+async def test_who_was_cancelled_before_may_still_say_its_last_words() -> None:
+    said: list[str] = []
+
+    async def last_words() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with translated("publish"):
+                await asyncio.sleep(0)
+            said.append("word")
+            with pytest.raises(UnavailableError), translated("publish"):
+                raise asyncio.CancelledError
+            said.append("another")
+
+    waiting = asyncio.create_task(last_words())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert said == ["word", "another"]
+
+
 async def test_a_deadline_within_is_no_cancellation() -> None:
     with pytest.raises(UnavailableError), translated("publish"):
         async with asyncio.timeout(0):
@@ -32,7 +70,10 @@ async def test_a_deadline_within_is_no_cancellation() -> None:
 
 
 async def test_a_deadline_around_is_the_deadline() -> None:
-    with pytest.raises(TimeoutError):
+    async def wait() -> None:
         async with asyncio.timeout(0):
             with translated("publish"):
                 await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await wait()
