@@ -265,4 +265,4 @@ def test_numbers(text: str | None, number: int) -> None:
 
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 5000 + "1" + "}" * 5000, "\ud800", "", None])
 def test_json_that_is_none(text: str | None) -> None:
-    assert read_json(text, dict[str, int]) is None
+    assert read_json(text, msgspec.json.Decoder(dict[str, int])) is None

@@ -81,10 +81,14 @@ class Requested(msgspec.Struct, frozen=True):
             granted = lowered(granted, wish.wanted)
         return granted
 
-    @classmethod
-    def from_job(cls, job: Manifest) -> Self | None:
+    @staticmethod
+    def from_job(job: Manifest) -> "Requested | None":
         """The record on a worker's job; None where there is none or it is unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), cls)
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _REQUESTED)
+
+
+_REQUESTED = msgspec.json.Decoder(Requested)
+_COUNTS = msgspec.json.Decoder(Counts)
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -158,4 +162,4 @@ def reference(job: Manifest) -> JobRef:
 
 
 def _counts(job: Manifest, name: str) -> Counts | None:
-    return read_json(annotation(job, name), Counts)
+    return read_json(annotation(job, name), _COUNTS)

@@ -50,6 +50,10 @@ class Store:
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
+        self._seen: WorkerView | None = None
+        for cache in self._caches.values():
+            cache.subscribe(self._forget_seen)
+        self.published.observe(self._forget_seen)
 
     def turn(self, key: JobKey) -> asyncio.Lock:
         """Held by whoever acts on a job: what was decided for it is carried out before anything else is decided."""
@@ -77,7 +81,13 @@ class Store:
         return self._caches.get(resource)
 
     def view(self, key: JobKey) -> WorkerView:
-        """Everything that belongs to one job."""
+        """Everything that belongs to one job. One look makes several decisions, and sees the same as long as nothing
+        has changed."""
+        if self._seen is None or self._seen.key != key:
+            self._seen = self._view(key)
+        return self._seen
+
+    def _view(self, key: JobKey) -> WorkerView:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
         copies = self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
         if job is None:
@@ -130,6 +140,9 @@ class Store:
             self._caches[resource].subscribe(changed(_keys_of_job))
         self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
         self._caches[PODS].subscribe(changed(self._keys_of_pod))
+
+    def _forget_seen(self, *_: object) -> None:
+        self._seen = None
 
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order

@@ -19,6 +19,7 @@ from slicebus.proto.messages import JobRef
 _log = structlog.get_logger()
 
 NAME = "slicebus-tombstones"
+_TOMBSTONE = msgspec.json.Decoder(Tombstone)
 _KEPT_S = 24 * 3600
 _MOST = 5000
 """About 150 bytes each; a ConfigMap holds 1 MiB."""
@@ -26,7 +27,7 @@ _MOST = 5000
 
 def read_tombstone(text: str) -> Tombstone | None:
     """An entry of the ConfigMap; None for one that somebody else has written."""
-    return read_json(text, Tombstone)
+    return read_json(text, _TOMBSTONE)
 
 
 class Tombstones:

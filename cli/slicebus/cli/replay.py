@@ -1,9 +1,11 @@
 """`slicebus replay`: this version's decisions from recorded inputs, beside the recorded ones."""
 
 import asyncio
+import gc
 import sys
 from collections import Counter
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,9 @@ from slicebus.proto.errors import ConfigurationError, InvalidError
 if TYPE_CHECKING:
     from slicebus.journal.recording import Source as Leader
     from slicebus.process.replay import Made, Position, Replayer
+
+_OBJECTS = 100_000
+"""New containers between two looks for garbage, where Python's own number is 700."""
 
 
 def replay(
@@ -45,12 +50,27 @@ def replay(
     if accept:
         _accept(source)
     run = _Run(Replayer(MODELS), until=_position(until), step=step)
-    asyncio.run(run.read(source, Span.of(since), amqp_url))
+    with few_collections():
+        asyncio.run(run.read(source, Span.of(since), amqp_url))
     run.tell(state=state)
     if run.different is not None:
         raise typer.Exit(1)
     if not run.made and until is None:
         raise InvalidError(f"{source}: no decision in it can be made again")
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Look for garbage seldom: a recording has many objects that stay and no cycles, and looking for some took a fifth
+    of the time."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 class _Run:

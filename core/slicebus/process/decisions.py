@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
 
 import msgspec
 import structlog
@@ -180,10 +180,16 @@ _encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
 encode = _encoder.encode
 
 
+_COMMANDS = frozenset(get_args(Command))
+_NOTHING = b"[]"
+
+
 def encode_outcome(outcome: object) -> bytes:
     """What a decision has returned. Commands name their targets; everything else is written in full."""
-    if isinstance(outcome, list | tuple):
-        return encode([_command(entry) if isinstance(entry, Command) else entry for entry in outcome])
+    if outcome == []:
+        return _NOTHING  # What most decisions come to.
+    if isinstance(outcome, (list, tuple)):
+        return encode([_command(entry) if type(entry) in _COMMANDS else entry for entry in outcome])
     return encode(outcome)
 
 

@@ -10,15 +10,14 @@ _DIGITS = 18
 """Of a number: more do not fit into 64 bits, and of thousands int() raises."""
 
 
-def read_json(text: str | None, type: type[Value]) -> Value | None:
-    """The value; None for no text, and for one that is not of the type."""
+def read_json(text: str | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
+    """The value; None for no text, and for one that is not of the decoder's type."""
     if not text:
         return None
     try:
-        value: Value = msgspec.json.decode(text, type=type)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return value
 
 
 def read_number(text: str | None) -> int:

@@ -41,6 +41,7 @@ from slicebus.proto.topology import DECISIONS_TYPE
 
 Decision = Callable[..., Any]
 _LAST = 2**62
+_ARGUMENTS_KEPT = 4096
 _MESSAGES_KEPT = 4096
 """Messages that a later decision may refer to: more than can be under way at once."""
 
@@ -86,6 +87,28 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be made by this version."""
 
 
+class _Callable(msgspec.Struct):
+    """A decision of this version."""
+
+    decision: Decision
+    decoder: msgspec.json.Decoder[Any]
+    repeats: bool
+    """Whether the same arguments come again: those of a look at a job do, a message's or a time's do not."""
+    known: dict[bytes, dict[str, Any]]
+    """Arguments that were read already."""
+
+
+class _Reader(msgspec.Struct, frozen=True):
+    """Reads the keys and values of a table."""
+
+    key: msgspec.json.Decoder[Any]
+    value: msgspec.json.Decoder[Any]
+
+    @classmethod
+    def of(cls, table: Table[Any, Any]) -> Self:
+        return cls(msgspec.json.Decoder(table.key_type), msgspec.json.Decoder(table.value_type))
+
+
 class Phase(Enum):
     """How far a source's state is known."""
 
@@ -106,9 +129,10 @@ class Replay:
         self.passed_over = 0
         """Decisions that could not be made again, as not all that they were made from is there."""
         self._model = model
-        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
+        self._callable: dict[str, _Callable] = {}
         self._caches: dict[str, Cache] = {}
         self._tables: Mapping[str, Table[Any, Any]] = {}
+        self._readers: dict[str, _Reader] = {}
         self._incoming: dict[int, Incoming] = {}
         self._snapshot: list[Put | Noted] = []
         self._waiting: list[tuple[Position, Record]] = []
@@ -122,10 +146,27 @@ class Replay:
             self.phase = Phase.UNKNOWN
         self._next = batch.number + 1
         for index, record in enumerate(batch.records):
-            position = Position(offset, index)
-            if until is not None and position > until:
+            if until is not None and Position(offset, index) > until:
                 return
-            yield from self._feed(position, record)
+            if self.phase is Phase.KNOWN:
+                made = self._next_known(offset, index, record)
+                if made is not None:
+                    yield made
+            else:
+                yield from self._feed(Position(offset, index), record)
+
+    def _next_known(self, offset: int, index: int, record: Record) -> Made | None:
+        """What nearly every record is: a decision, or a change of the state. By its type, as there are many."""
+        kind = type(record)
+        if kind is Decided:
+            return self._decide(Position(offset, index), record)  # type: ignore[arg-type]
+        if kind is Received:
+            return self._receive(Position(offset, index), record)  # type: ignore[arg-type]
+        if kind is Began or kind is Gap:
+            self.phase = Phase.UNKNOWN
+        elif kind is not Snapshot:
+            self._apply(record)
+        return None
 
     def _feed(self, position: Position, record: Record) -> Iterator[Made]:
         match record:
@@ -137,14 +178,10 @@ class Replay:
                 self.passed_over += 1
             case _ if self.phase is Phase.COLLECTING:
                 self._waiting.append((position, record))
-            case Decided() | Received() if self.phase is Phase.KNOWN:
-                made = (
-                    self._decide(position, record) if isinstance(record, Decided) else self._receive(position, record)
-                )
+            case _ if self.phase is Phase.KNOWN:
+                made = self._next_known(position.offset, position.index, record)
                 if made is not None:
                     yield made
-            case _ if self.phase is Phase.KNOWN:
-                self._apply(record)
 
     def _collect(self, part: Snapshot) -> Iterator[Made]:
         if part.part == 0:
@@ -158,6 +195,7 @@ class Replay:
         self.state = self._model.state()
         self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
         self._tables = self.state.tables()
+        self._readers = {name: _Reader.of(table) for name, table in self._tables.items()}
         self.phase = Phase.KNOWN
         for change in self._snapshot:
             self._apply(change)
@@ -183,11 +221,10 @@ class Replay:
                 if present is not None:
                     self._caches[of].remove(present)
             case Noted(table=name, key=key, value=value) if name in self._tables:
-                table = self._tables[name]
-                table[_read(key, table.key_type)] = _read(value, table.value_type)
+                reader = self._readers[name]
+                self._tables[name][_read(reader.key, key)] = _read(reader.value, value)
             case Forgot(table=name, key=key) if name in self._tables:
-                table = self._tables[name]
-                table.pop(_read(key, table.key_type), None)
+                self._tables[name].pop(_read(self._readers[name].key, key), None)
 
     def _receive(self, position: Position, record: Received) -> Made | None:
         """Read a message again. One that could not be read then, or cannot now, is a decision; one whose body was
@@ -208,15 +245,15 @@ class Replay:
 
     def _decide(self, position: Position, record: Decided) -> Made | None:
         recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
-        problem, made = "", b""
+        problem, made, given = "", b"", bytes(record.given)
         try:
-            made = self._make(record.what, record.given)
+            made = self._make(record.what, given)
         except _UnknownMessage:
             self.passed_over += 1
             return None
         except InvalidError as error:
             problem = str(error)
-        return self._made(position, record.at, record.what, bytes(record.given), recorded, made, problem=problem)
+        return self._made(position, record.at, record.what, given, recorded, made, problem=problem)
 
     def _made(
         self, position: Position, at: float, what: str, given: bytes, recorded: bytes, made: bytes, *, problem: str = ""
@@ -233,40 +270,40 @@ class Replay:
             problem=problem,
         )
 
-    def _make(self, what: str, given: Raw) -> bytes:
+    def _make(self, what: str, given: bytes) -> bytes:
         """What comes of a decision. Raises InvalidError when this version cannot make it."""
-        decision = self._model.decisions.get(what)
-        if decision is None:
-            raise InvalidError(f"this version has no decision {what}")
+        found = self._callable.get(what) or self._prepare(what)
+        arguments = found.known.get(given)
+        if arguments is None:
+            try:
+                arguments = msgspec.structs.asdict(found.decoder.decode(given))
+            except msgspec.ValidationError as error:
+                raise InvalidError(f"this version's {what} takes other arguments: {error}") from error
+            if found.repeats and len(found.known) < _ARGUMENTS_KEPT:
+                found.known[given] = arguments
         try:
-            arguments = self._decoder(what, decision).decode(given)
-        except msgspec.ValidationError as error:
-            raise InvalidError(f"this version's {what} takes other arguments: {error}") from error
-        try:
-            return encode_outcome(decision(self.state, **msgspec.structs.asdict(arguments)))
+            return encode_outcome(found.decision(self.state, **arguments))
         except Exception as error:  # noqa: BLE001 an incident may be just this
             return encode(failure_of(error))
 
-    def _decoder(self, what: str, decision: Decision) -> msgspec.json.Decoder[Any]:
-        """Reads the arguments of a decision: every parameter but the first, which is the state.
+    def _prepare(self, what: str) -> "_Callable":
+        """A decision with what reads its arguments: every parameter but the first, which is the state.
 
         One that the recording does not have yet has its default.
         """
-        decoder = self._decoders.get(what)
-        if decoder is None:
-            hints = get_type_hints(decision)
-            _, *parameters = inspect.signature(decision).parameters.values()
-            fields = [
-                (
-                    each.name,
-                    hints.get(each.name, Any),
-                    msgspec.NODEFAULT if each.default is each.empty else each.default,
-                )
-                for each in parameters
-            ]
-            decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
-            self._decoders[what] = decoder
-        return decoder
+        decision = self._model.decisions.get(what)
+        if decision is None:
+            raise InvalidError(f"this version has no decision {what}")
+        hints = get_type_hints(decision)
+        _, *parameters = inspect.signature(decision).parameters.values()
+        fields = [
+            (each.name, hints.get(each.name, Any), msgspec.NODEFAULT if each.default is each.empty else each.default)
+            for each in parameters
+        ]
+        decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
+        repeats = all(hints.get(each.name) not in (Incoming, Any, float) for each in parameters)
+        made = self._callable[what] = _Callable(decision, decoder, repeats, {})
+        return made
 
     def _look_up(self, _: type, number: int) -> Incoming:
         incoming = self._incoming.get(number)
@@ -310,9 +347,9 @@ def _same(recorded: bytes, made: bytes) -> bool:
     return bool(then == now or then == redacted(now))
 
 
-def _read(raw: Raw, type: Any) -> Any:
+def _read(decoder: msgspec.json.Decoder[Any], raw: Raw) -> Any:
     """A key or a value of a table. Raises InvalidError for one that this version cannot read."""
     try:
-        return msgspec.json.decode(raw, type=type)
+        return decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise InvalidError(f"recorded by a version whose tables were others: {error}") from error

@@ -149,8 +149,11 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
+    pending = in_order(snapshot.slices)
+    if not pending:
+        return []
     account = _Cycle(snapshot)
-    return [account.decide(slice) for slice in in_order(snapshot.slices)]
+    return [account.decide(slice) for slice in pending]
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:

@@ -7,6 +7,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 import re
 from collections.abc import Mapping
 from decimal import ROUND_UP, Context, Decimal
+from functools import lru_cache
 from typing import TypeVar
 
 Amounts = Mapping[str, int]
@@ -43,6 +44,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
     return max(-_LARGEST, min(value, _LARGEST)).quantize(_FINEST, context=_CONTEXT)
 
 
+@lru_cache(maxsize=4096)
 def amount(resource: str, text: str | int | float) -> int:
     """A quantity as this module's integer for that resource. Raises ValueError."""
     scale = 1000 if resource == "cpu" else 1

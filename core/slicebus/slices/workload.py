@@ -196,7 +196,10 @@ def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
     By creation time, but never before the slice that one replaces: times are whole seconds, and the clocks of a control
     plane's servers differ.
     """
-    chain = {slice.key: slice for slice in slices}
+    found = list(slices)
+    if len(found) < 2:
+        return found
+    chain = {slice.key: slice for slice in found}
 
     def made(slice: Slice) -> tuple[str, int, str]:
         latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid

@@ -1,7 +1,5 @@
 """What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
 
-from typing import Self
-
 import msgspec
 
 from slicebus.process.marks import read_json, read_number
@@ -66,10 +64,10 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
             return self.worker_generation < request.worker_generation
         return self.cluster != envelope.cluster or (self.epoch, self.sequence) < (envelope.epoch, envelope.sequence)
 
-    @classmethod
-    def from_job(cls, job: Manifest) -> Self | None:
+    @staticmethod
+    def from_job(job: Manifest) -> "Requested | None":
         """The record on a job; None where there is none, or where somebody has made it unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), cls)
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _REQUESTED)
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +103,14 @@ class Dispatch(msgspec.Struct, frozen=True):
         """JSON."""
         return msgspec.json.encode(self).decode()
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Self | None:
+    @staticmethod
+    def from_manifest(manifest: Manifest) -> "Dispatch | None":
         """The record on a Workload or a job; None where there is none or it is unreadable."""
-        return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), cls)
+        return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), _DISPATCH)
+
+
+_REQUESTED = msgspec.json.Decoder(Requested)
+_DISPATCH = msgspec.json.Decoder(Dispatch)
 
 
 def applied_version(manifest: Manifest) -> int:
