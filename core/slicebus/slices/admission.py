@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from slicebus.slices.cohorts import grow
-from slicebus.slices.flavors import Misfit, Room, assign
+from slicebus.slices.flavors import Misfit, Room, assign, assign_part
 from slicebus.slices.placement import Cluster, place, why_not
 from slicebus.slices.quantities import format_amount, larger
 from slicebus.slices.quota import (
@@ -119,7 +119,10 @@ class _Cycle:
             return Wait(key=slice.key, reason=PENDING, message=message)
         node, own = self.forest.queues[queue.name], _replaced(self.charged, (queue.name, slice.chain_id))
         node.use_all(own, times=-1)
-        found = assign(slice, Room(queue, self.snapshot.flavors, node), replaced=replaced)
+        room = Room(queue, self.snapshot.flavors, node)
+        found = assign(slice, room, replaced=replaced)
+        if isinstance(found, Misfit) and slice.partial and replaced is not None:
+            found = assign_part(slice, room, replaced=replaced) or found
         node.use_all(own)
         if isinstance(found, Misfit):
             return Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)

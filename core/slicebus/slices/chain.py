@@ -112,15 +112,15 @@ def _finish(slice: Slice, holder: Slice) -> FinishSlice:
 
 
 def _follow(holder: Slice, pending: Slice | None, wanted: Counts) -> list[ChainCommand]:
-    change = scaling(holder.counts, wanted)
-    if change is Scaling.STRUCTURAL:
+    if holder.counts.keys() != wanted.keys():
         return [RefuseScaling(slice=holder, message=structural_message(holder.counts, wanted))]
+    set_counts: list[ChainCommand] = [SetCounts(slice=holder, counts=wanted)] if holder.counts != wanted else []
     if not holder.admitted:
-        return [] if change is Scaling.NONE else [SetCounts(slice=holder, counts=wanted)]
-    if change is not Scaling.UP:
+        return set_counts
+    # By what it was granted: a slice that was admitted with less than it asks for still wants the rest.
+    if scaling(holder.granted, wanted) is not Scaling.UP:
         withdrawn: list[ChainCommand] = [_withdraw(pending)] if pending else []
-        shrunk: list[ChainCommand] = [SetCounts(slice=holder, counts=wanted)] if change is Scaling.DOWN else []
-        return withdrawn + shrunk
+        return withdrawn + set_counts
     if pending is None:
         return [CreateSlice(counts=wanted, replaces=holder.key, chain=holder.chain)]
     return [] if pending.counts == wanted else [SetCounts(slice=pending, counts=wanted)]

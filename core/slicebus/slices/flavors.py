@@ -60,6 +60,34 @@ def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admiss
     return Admission(cluster_queue=room.queue.name, pod_sets=tuple(assignments))
 
 
+def assign_part(slice: Slice, room: Room, *, replaced: Slice) -> Admission | None:
+    """Flavors for as many more pods than the replaced slice has as there is room for; None where there is none for one.
+
+    All pod sets that grow come as far on their way as each other.
+    """
+    have, wanted = replaced.granted, slice.counts
+    steps = max((wanted.get(name, 0) - count for name, count in have.items()), default=0)
+    best, low, high = None, 1, steps - 1
+    while low <= high:
+        step = (low + high) // 2
+        found = assign(_on_the_way(slice, have, step, steps), room, replaced=replaced)
+        if isinstance(found, Misfit):
+            high = step - 1
+        else:
+            best, low = found, step + 1
+    return best
+
+
+def _on_the_way(slice: Slice, have: Mapping[str, int], step: int, steps: int) -> Slice:
+    """The slice with what its pod sets have after so many steps; one that shrinks has shrunk from the first on."""
+    pod_sets = []
+    for pod_set in slice.pod_sets:
+        now = have.get(pod_set.name, 0)
+        more = max(0, pod_set.count - now) * step // steps
+        pod_sets.append(msgspec.structs.replace(pod_set, count=min(pod_set.count, now + more)))
+    return msgspec.structs.replace(slice, pod_sets=tuple(pod_sets))
+
+
 def _assign_pod_set(
     pod_set: PodSet, room: Room, *, taken: Usage, sticky: Mapping[str, FlavorName]
 ) -> PodSetAssignment | Misfit:

@@ -108,6 +108,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     deleting: bool
     cluster: str | None
+    partial: bool = False
+    """Whether it may be admitted with fewer pods than it asks for, when it replaces another."""
     conditions: dict[str, Manifest]
     """By type."""
 
@@ -169,6 +171,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
             finished=holds(Condition.FINISHED),
             deleting="deletionTimestamp" in metadata,
             cluster=status.get("clusterName"),
+            partial=annotations.get(kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             conditions=conditions,
         )
 

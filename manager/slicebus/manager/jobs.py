@@ -21,7 +21,7 @@ from slicebus.manager.manifests import (
     workload_manifest,
 )
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
-from slicebus.manager.records import Wish, wish_of
+from slicebus.manager.records import Wish, annotation, wish_of
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, Patch
 from slicebus.proto.messages import JobPhase, Manifest
@@ -107,7 +107,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 def _kept(wish: Wish, view: JobView) -> Wish:
     """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less."""
-    held = view.holder.counts if view.holder else {}
+    held = view.holder.granted if view.holder else {}
     if wish.correlation is not None or held.keys() != wish.counts.keys():
         return wish
     return msgspec.structs.replace(wish, counts={name: max(n, held[name]) for name, n in wish.counts.items()})
@@ -133,6 +133,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if annotation(job, kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true":
+        annotations[kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
     manifest = workload_manifest(
         job,

@@ -106,8 +106,8 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:
-    """`base`, or a variant of it where a slice of the job that has ended already has the name."""
-    taken = {slice.name for slice in slices if slice.finished}
+    """`base`, or a variant of it where a slice of the job that has ended, or was granted a part, has the name."""
+    taken = {slice.name for slice in slices if slice.finished or slice.admission is not None}
     name, attempt = base, 1
     while name in taken:
         attempt += 1

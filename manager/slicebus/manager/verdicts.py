@@ -3,6 +3,7 @@
 The cycle itself is `slicebus.slices.admission`; here its verdicts become writes, Events and notices.
 """
 
+from slicebus.journal.summary import counts_text
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
@@ -37,6 +38,8 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
         "conditions": with_findings(workload, reserved, admitted, now=now),
     }
     note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
+    if decision.admission.counts != slice.counts:
+        note += f", {counts_text(decision.admission.counts)} of {counts_text(slice.counts)}"
     told = (workload, view.job) if view.job else (workload,)
     return [
         Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),

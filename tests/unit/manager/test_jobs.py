@@ -293,6 +293,14 @@ def test_a_later_slice_knows_the_first_one() -> None:
     assert create.manifest["metadata"]["annotations"][kueue.SLICE_NAME_ANNOTATION] == "w1"
 
 
+def test_slices_of_a_job_that_takes_a_part_may_be_granted_in_part() -> None:
+    job = asking(1, 5)
+    job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    [create, _] = decide(a_view(job, S1), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] == "true"
+
+
 def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
     made = [decide(a_view(job, *workloads), NOW)[0] for job, workloads in jobs_and_workloads]
     return [command.manifest["metadata"]["name"] for command in made if isinstance(command, Create)]
@@ -311,6 +319,13 @@ def test_a_wish_that_comes_back_does_not_meet_the_name_of_its_ended_slice() -> N
     [second] = names_of((asking(1, 5), [S1, ended]))
     assert second != first
     assert len(second) <= 63
+
+
+def test_the_rest_of_a_wish_does_not_meet_the_name_of_its_part() -> None:
+    [first] = names_of((asking(1, 5), [S1]))
+    part = a_workload(first, 5, admitted=3)
+    [second] = names_of((asking(1, 5), [part]))
+    assert second != first
 
 
 BAD = a_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})

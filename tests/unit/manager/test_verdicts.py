@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import verdicts
 from slicebus.manager.notices import pending_notice
-from slicebus.process.commands import Patch, Publish
+from slicebus.process.commands import Emit, Patch, Publish
 from slicebus.proto.messages import Pending
 from slicebus.slices.admission import Admit, Wait
 from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
@@ -18,6 +19,7 @@ ADMISSION = Admission(
     cluster_queue="cq",
     pod_sets=(PodSetAssignment(name="main", flavors={"cpu": FlavorName("spot")}, usage={"cpu": 5000}, count=5),),
 )
+A_PART = msgspec.structs.replace(ADMISSION.pod_sets[0], count=3, usage={"cpu": 3000})
 ADMIT = Admit(key=SliceKey("team/w2"), admission=ADMISSION, cluster="east")
 WAIT = Wait(key=SliceKey("team/w2"), reason="Pending", message="4 cpu short", would_admit="4 cpu")
 OLD = a_workload(admitted=1, dispatched=1, applied=1)
@@ -41,6 +43,13 @@ def test_quota_and_admission_come_in_one_write() -> None:
     read = Slice.from_manifest(merge_patch(NEW, patch.body))
     assert read.admitted
     assert (read.granted, read.cluster, read.admission) == ({"main": 5}, "east", ADMISSION)
+
+
+def test_who_gets_a_part_is_told_how_much() -> None:
+    part = msgspec.structs.replace(ADMIT, admission=msgspec.structs.replace(ADMISSION, pod_sets=(A_PART,)))
+    [_, told, _] = verdicts.commands(GROWING, slice_of(GROWING, "w2"), part, now=NOW)
+    assert isinstance(told, Emit)
+    assert told.note == "Admitted by ClusterQueue cq, runs on cluster east, main=3 of main=5"
 
 
 def test_a_job_that_is_gone_is_told_nothing() -> None:

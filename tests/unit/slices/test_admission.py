@@ -407,6 +407,59 @@ class TestCohort:
         assert decision.message == "the cohorts a and b are each other's parent"
 
 
+class TestPartial:
+    """A job with 2 of 10 cores, and others that hold some: how many it is granted of those that it asks for."""
+
+    def granted(self, asks: int, *, others: int = 0, partial: bool = True, **sets: Any) -> dict[str, int]:
+        old = admitted(a_slice("a", 2))
+        new = replacement(old, "b", asks, partial=partial)
+        taken = [admitted(a_slice("other", others, job_uid="k"))] if others else []
+        return {name: n for admit in admits(snapshot(old, new, *taken)) for name, n in admit.admission.counts.items()}
+
+    def test_everything_where_there_is_room(self) -> None:
+        assert self.granted(10) == {"main": 10}
+
+    def test_as_many_as_fit(self) -> None:
+        assert self.granted(64) == {"main": 10}
+        assert self.granted(9, others=3) == {"main": 7}
+
+    def test_one_more_is_something_and_none_is_nothing(self) -> None:
+        assert self.granted(9, others=7) == {"main": 3}
+        assert self.granted(9, others=8) == {}
+
+    def test_only_for_those_who_ask_for_it(self) -> None:
+        assert self.granted(64, partial=False) == {}
+
+    def test_a_job_begins_whole_or_not_at_all(self) -> None:
+        assert admits(snapshot(a_slice("a", 64, partial=True))) == []
+
+    def test_pod_sets_come_equally_far(self) -> None:
+        old = admitted(a_slice("a", pod_sets=(a_pod_set("head", 1), a_pod_set("big", 1), a_pod_set("small", 3))))
+        wanted = (a_pod_set("head", 1), a_pod_set("big", 9), a_pod_set("small", 7))
+        new = msgspec.structs.replace(replacement(old, "b", 0, partial=True), pod_sets=wanted)
+        [admit] = admits(snapshot(old, new))
+        assert admit.admission.counts == {"head": 1, "big": 4, "small": 4}
+
+    def test_what_shrinks_has_shrunk_and_makes_room(self) -> None:
+        old = admitted(a_slice("a", pod_sets=(a_pod_set("left", 8), a_pod_set("right", 1))))
+        new = msgspec.structs.replace(
+            replacement(old, "b", 0, partial=True), pod_sets=(a_pod_set("left", 2), a_pod_set("right", 20))
+        )
+        [admit] = admits(snapshot(old, new))
+        assert admit.admission.counts == {"left": 2, "right": 8}
+
+    def test_the_rest_is_charged_when_it_comes(self) -> None:
+        old = admitted(a_slice("a", 2))
+        first = replacement(old, "b", 9, partial=True)
+        other = admitted(a_slice("other", 5, job_uid="k"))
+        [part] = admits(snapshot(old, first, other))
+        [holder] = apply([first], part)
+        rest = replacement(holder, "c", 9, partial=True)
+        assert admits(snapshot(holder, rest, other)) == []
+        [whole] = admits(snapshot(holder, rest))
+        assert whole.admission.counts == {"main": 9}
+
+
 SELECTORS: dict[str, tuple[Any, bool]] = {
     "every namespace": ({}, True),
     "none": (None, False),

@@ -187,6 +187,7 @@ class Story:
             "job_uid": job,
             "queue": self.queues[job],
             "priority": old.priority if old else priority,
+            "partial": self.made % 2 == 0,
             # Several slices within one second.
             "created": f"{self.made // 3:04}",
             "pod_sets": tuple(a_pod_set(name, wanted[name], requests) for name, requests in POD_SETS.items()),

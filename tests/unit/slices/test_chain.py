@@ -56,6 +56,11 @@ def admitted(name: str, counts: dict[str, int], **changes: Any) -> Slice:
     return a_slice(name, counts, **({"admitted": True, "admission": given} | changes))
 
 
+def granted_part(name: str, counts: dict[str, int], given: dict[str, int]) -> Slice:
+    """A slice that asks for `counts` and was admitted with `given`."""
+    return msgspec.structs.replace(a_slice(name, counts), admitted=True, admission=admitted(name, given).admission)
+
+
 def replacing(old: str) -> dict[str, Any]:
     return {"replaces": SliceKey(f"team/{old}")}
 
@@ -98,6 +103,31 @@ CASES: dict[str, tuple[list[Slice], dict[str, int], list[tuple[Any, ...]]]] = {
         [("create", {"a": 1, "b": 4}, "team/s1", "s1")],
     ),
     "other pod sets": ([admitted(S1, {"a": 1})], {"a": 1, "b": 1}, [("refuse", "s1")]),
+    "granted in part, the rest is still wanted": (
+        [granted_part(S1, {"main": 8}, {"main": 5})],
+        {"main": 8},
+        [("create", {"main": 8}, "team/s1", "s1")],
+    ),
+    "granted in part, while the rest waits": (
+        [granted_part(S1, {"main": 8}, {"main": 5}), a_slice(S2, {"main": 8}, **replacing(S1))],
+        {"main": 8},
+        [],
+    ),
+    "granted in part, and no more than that is wanted": (
+        [granted_part(S1, {"main": 8}, {"main": 5}), a_slice(S2, {"main": 8}, **replacing(S1))],
+        {"main": 5},
+        [("finish", "s2", OUT_OF_SYNC), ("set", "s1", {"main": 5})],
+    ),
+    "granted in part, and less than that is wanted": (
+        [granted_part(S1, {"main": 8}, {"main": 5})],
+        {"main": 2},
+        [("set", "s1", {"main": 2})],
+    ),
+    "granted in part, and less than asked but more than granted is wanted": (
+        [granted_part(S1, {"main": 8}, {"main": 5})],
+        {"main": 6},
+        [("create", {"main": 6}, "team/s1", "s1")],
+    ),
     "while the replacement waits": (
         [admitted(S1, {"main": 1}), a_slice(S2, {"main": 5}, **replacing(S1))],
         {"main": 5},
