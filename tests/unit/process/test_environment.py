@@ -51,6 +51,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "lease_duration_s": "70",
         "breaker_share": "0.5",
         "breaker_count": "7",
+        "slice_history_limit": "8",
         "record_decisions": "true",
         "journal_max_age": "12h",
         "journal_max_bytes": "5000000",
