@@ -29,6 +29,11 @@ def has_ended(_store: Any, *, incoming: Any) -> bool:
     return False
 
 
+def bury(_store: Any, *, key: Any) -> list[Any]:
+    """As the agent's decision of this name, without looking at the tombstones."""
+    return []
+
+
 def _senders_without_epochs(clusters: Iterable[Manifest]) -> dict[str, Sender]:
     return {name: msgspec.structs.replace(sender, epoch=0) for name, sender in senders(clusters).items()}
 
@@ -36,7 +41,7 @@ def _senders_without_epochs(clusters: Iterable[Manifest]) -> dict[str, Sender]:
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(fleet, "senders", _senders_without_epochs),
-    "tombstones": lambda: patch.object(decisions, "has_ended", has_ended),
+    "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(admission, "_replaced", lambda *_: {}),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from simulation.mutations import MUTATIONS
 from simulation.playing import Outcome, play, play_seed
-from simulation.schedule import TROUBLES, Crash, Schedule, schedule_of
+from simulation.schedule import SHORT, TROUBLES, Crash, Schedule, schedule_of
 from simulation.shrink import shrunk
 
 _SHOWN = 40
@@ -34,8 +34,8 @@ def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: i
 def main() -> int:
     """Run seeds; 1 when one has failed."""
     options = _options()
-    if options.seed is not None and options.crashes:
-        return _everywhere(options.seed, options)
+    if options.crashes:
+        return _everywhere(SHORT if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
         outcome = play_seed(options.seed, options.mutation)
         report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
@@ -48,11 +48,14 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Play a fleet's days from seeds.")
     parser.add_argument("--seed", type=int, help="play this one, and show what happened")
-    parser.add_argument("--crashes", action="store_true", help="play the seed with a crash before each of its effects")
+    parser.add_argument(
+        "--crashes", action="store_true", help="play the seed, or a short day, with a crash before each effect"
+    )
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -68,6 +71,8 @@ def _all(play_one: Callable[[int], Outcome], numbers: Iterable[int], options: ar
         if outcome.problem:
             failed += 1
             report(outcome, outcome.trace[-_SHOWN:], shrink=options.shrink, mutation=options.mutation)
+            if options.until_failure:
+                break
         if number % _TOLD == 0:
             print(_progress(number, failed, checked, perf_counter() - began), flush=True)
     print(_progress(number, failed, checked, perf_counter() - began))
@@ -78,9 +83,8 @@ def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
     return f"{played} seeds, {failed} failed, {checked} changes checked, {played / elapsed_s * 3600:.0f} an hour"
 
 
-def _everywhere(seed: int, options: argparse.Namespace) -> int:
+def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
     """A day in which nothing else goes wrong, with a crash before each effect that it has without one."""
-    schedule = calm(schedule_of(seed))
     plan = [*every_crash(schedule, play(schedule, options.mutation))]
     return _all(partial(_play_nth, plan, options.mutation), range(len(plan)), options)
 
@@ -108,6 +112,8 @@ def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | 
     print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
     if not outcome.problem:
         return
+    if outcome.schedule != schedule_of(outcome.seed):
+        print(outcome.schedule)
     if shrink:
         left = shrunk(
             outcome.schedule, lambda thinner: play(thinner, mutation).kind == outcome.kind, most=_SHRINK_TRIES

@@ -150,6 +150,21 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([head, *map(str, self.items)])
 
 
+SHORT = Schedule(
+    seed=0,
+    standbys=(),
+    inventory_s=1e6,
+    items=(
+        Submit(at_s=0.0, kind="Job", name="a"),
+        Scale(at_s=3.0, api="east", pick=0, counts=(3,)),
+        Scale(at_s=6.0, api="east", pick=0, counts=(1,)),
+        Scale(at_s=9.0, api="manager", pick=0, counts=(2,)),
+        Delete(at_s=12.0, api="manager", kind="Job", pick=0, again=True),
+    ),
+)
+"""One job's life, and that of the next with its name."""
+
+
 def schedule_of(seed: int) -> Schedule:
     """The day of a seed: the same for the same seed."""
     random = Random(f"{seed}/schedule")
