@@ -56,6 +56,10 @@ class Ledger:
 
     def put(self, slice: Slice) -> None:
         """Take a slice in, in place of what it was."""
+        old = self._slices.get(slice.key)
+        if old is not None and _filed(old) == _filed(slice):
+            self._slices[slice.key] = slice
+            return
         self.remove(slice.key)
         self._count(slice.chain_id, -1)
         self._slices[slice.key] = slice
@@ -100,3 +104,9 @@ class Ledger:
         holder = holders(self.chain(chain_id)).get(chain_id)
         if holder is not None and holder.cluster:
             self._load[holder.cluster] += more
+
+
+def _filed(slice: Slice) -> tuple[object, ...]:
+    """Everything by which a slice is found, or counted."""
+    holds = slice.admission.cluster_queue if slice.admission is not None else None
+    return slice.chain_id, slice.finished, holds, slice.cluster, slice.namespace, slice.queue

@@ -141,8 +141,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         return self.conditions.get(type, {}).get("status") == "True"
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Self:
-        """The slice of a Workload. Raises ValueError for a pod request that is not a quantity."""
+    def from_manifest(cls, manifest: Manifest, *, pod_sets: tuple[PodSet, ...] | None = None) -> Self:
+        """The slice of a Workload. Raises ValueError for a pod request that is not a quantity.
+
+        `pod_sets`, where somebody has read those of this very spec already.
+        """
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
@@ -159,7 +162,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=tuple(PodSet.from_manifest(pod_set) for pod_set in spec.get("podSets", ())),
+            pod_sets=tuple(map(PodSet.from_manifest, spec.get("podSets", ()))) if pod_sets is None else pod_sets,
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=Admission.from_manifest(status["admission"]) if status.get("admission") else None,

@@ -7,6 +7,7 @@ import msgspec
 from slicebus.kube.cache import Cache
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.readings import Readings
+from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Snapshot
 from slicebus.slices.cohorts import queue_node, trees
 from slicebus.slices.ledger import Ledger, LocalQueueKey
@@ -34,7 +35,9 @@ class Quotas:
         self.ledger = Ledger()
         """Every Workload as a slice."""
         self._trees: dict[str, str] | None = None
-        self._workloads = Readings(workloads, Slice.from_manifest, on_change=self._slice_changed)
+        self._workloads = Readings(
+            workloads, Slice.from_manifest, read_again=_slice_again, on_change=self._slice_changed
+        )
         self._cluster_queues = Readings(cluster_queues, ClusterQueue.from_manifest, on_change=self._forest_changed)
         self._cohorts = Readings(cohorts, Cohort.from_manifest, on_change=self._forest_changed)
         self._local_queues = Readings(local_queues, LocalQueue.from_manifest)
@@ -98,11 +101,15 @@ class Quotas:
 
     def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
         if only is None:
-            return self.ledger.slices.values()
+            return (slice for slice in self.ledger.slices.values() if not slice.finished)
         waiting = {key for key in self.ledger.waiting_in() if self.tree_of(key) in only}
         # A chain may hold quota here and wait for more in a queue of another tree.
         part = self.ledger.part(queues, waiting)
-        return [slice for slice in part if slice.admission is not None or (slice.namespace, slice.queue) in waiting]
+        return (
+            slice
+            for slice in part
+            if not slice.finished and (slice.admission is not None or (slice.namespace, slice.queue) in waiting)
+        )
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         if new is not None:
@@ -112,6 +119,12 @@ class Quotas:
 
     def _forest_changed(self, _old: object, _new: object) -> None:
         self._trees = None
+
+
+def _slice_again(new: Manifest, old: Manifest, slice: Slice) -> Slice:
+    """Most changes are of the status: the pod sets, with a quantity for each resource, are what takes time to read."""
+    is_same = new.get("spec", {}).get("podSets") == old.get("spec", {}).get("podSets")
+    return Slice.from_manifest(new, pod_sets=slice.pod_sets if is_same else None)
 
 
 def _assumed(slice: Slice, admit: Admit | None) -> Slice:

@@ -20,12 +20,15 @@ class Readings(Generic[Read]):
         cache: Cache,
         read: Callable[[Manifest], Read],
         *,
+        read_again: Callable[[Manifest, Manifest, Read], Read] | None = None,
         on_change: Callable[[Read | None, Read | None], None] = lambda old, new: None,
     ) -> None:
-        """`read` raises ValueError for what it cannot make sense of. `on_change` gets what was read before, and now."""
+        """`read` raises ValueError for what it cannot make sense of. `read_again` gets the object, the object as it was
+        before, and what was read of that. `on_change` gets what was read before, and now."""
         self.values: dict[tuple[str, str], Read] = {}
         """By namespace and name; the namespace is empty where there is none."""
         self._read = read
+        self._read_again = read_again
         self._on_change = on_change
         cache.subscribe(self._follow)
 
@@ -34,14 +37,20 @@ class Readings(Generic[Read]):
         assert manifest is not None
         metadata = manifest["metadata"]
         key, new = (metadata.get("namespace", ""), metadata["name"]), None
-        if change.new is not None:
-            try:
-                new = self._read(change.new)
-            except ValueError as error:
-                _log.warning("object.unreadable", namespace=key[0], name=key[1], error=str(error))
         old = self.values.get(key)
+        try:
+            new = self._newly(change, old)
+        except ValueError as error:
+            _log.warning("object.unreadable", namespace=key[0], name=key[1], error=str(error))
         if new is None:
             self.values.pop(key, None)
         else:
             self.values[key] = new
         self._on_change(old, new)
+
+    def _newly(self, change: Change, old: Read | None) -> Read | None:
+        if change.new is None:
+            return None
+        if self._read_again is None or change.old is None or old is None:
+            return self._read(change.new)
+        return self._read_again(change.new, change.old, old)
