@@ -102,7 +102,7 @@ class Inbox:
 
     def _deliver_again(self, cluster: ClusterName) -> None:
         """An agent that has just started may not have what was published to the one before it."""
-        for ref in set(self._store.refs()):
+        for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
                 self._look(ref)

@@ -116,7 +116,7 @@ class Resyncer:
         cluster, items = listed.cluster, dict(listed.items)
         found: Tally[str] = Tally()
         statuses: list[JobRef] = []
-        for number, ref in enumerate(set(self._store.refs())):
+        for number, ref in enumerate(dict.fromkeys(self._store.refs())):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             view = self._store.view(ref)
