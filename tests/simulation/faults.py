@@ -44,7 +44,9 @@ class Weather:
 
     def dice(self, name: str) -> Random:
         """A source of random numbers for one purpose."""
-        return self._dice.setdefault(name, Random(f"{self._name}/{name}"))
+        if name not in self._dice:
+            self._dice[name] = Random(f"{self._name}/{name}")
+        return self._dice[name]
 
 
 class Network:
@@ -193,7 +195,7 @@ class FaultyBus:
         self._broker = broker
         self._link = link
         self._observer = observer
-        self._subscriptions: set[MemorySubscription] = set()
+        self._subscriptions: dict[MemorySubscription, None] = {}
         link.buses.append(self)
 
     @property
@@ -271,7 +273,7 @@ class FaultyBus:
             await self._broker.up.wait()
             restarted = self._broker.restarted
             async with self._inner.subscribe(queue, prefetch=prefetch) as subscription:
-                self._subscriptions.add(subscription)
+                self._subscriptions[subscription] = None
                 try:
                     async for delivery in _until(aiter(subscription), restarted):
                         if self._link.weather.happens("late"):
@@ -280,7 +282,7 @@ class FaultyBus:
                             continue
                         yield WatchedDelivery(delivery, self._observer)
                 finally:
-                    self._subscriptions.discard(subscription)
+                    self._subscriptions.pop(subscription, None)
 
 
 class WatchedDelivery:

@@ -6,6 +6,7 @@ it is continued it finds every answer and every timer that has fallen due in the
 
 import asyncio
 import heapq
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,19 @@ class _Leaping(selectors.BaseSelector):
         return self._registered
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address: a task group cancels its tasks in a set's order."""
+
+    def __new__(cls, *_: Any, loop: "VirtualLoop", **__: Any) -> "_Task":
+        # Before its initialization, which puts it into the set of all tasks.
+        task = super().__new__(cls)
+        task.number = next(loop.task_numbers)
+        return task
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Runs what is ready; when nothing is, time leaps."""
 
@@ -79,6 +93,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._leaping = _Leaping()
         super().__init__(self._leaping)
+        self.task_numbers = itertools.count()
+        self.set_task_factory(lambda loop, work, **how: _Task(work, loop=loop, **how))
 
     def time(self) -> float:
         """Seconds since the beginning."""

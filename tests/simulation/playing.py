@@ -38,7 +38,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """The same for two runs that went the same way."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+        text = "\n".join([*self.trace, f"{self.checked} {self.effects} {self.virtual_s}"])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
