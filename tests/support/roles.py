@@ -55,11 +55,11 @@ async def agent(
 ) -> AsyncIterator[Running]:
     """The agent of one worker, until the context is left; `client` stands between it and its API server."""
     bus, registry = await connect(urls[name], name=name), CollectorRegistry()
-    await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name, broker_user=bus.user))
     cluster = ClusterName(name)
     given = {"cluster": cluster, "amqp_url": urls[name], "namespace": objects.SYSTEM_NAMESPACE, "identity": name}
     role = Agent(AgentSettings(**given | LEASE | AGENT | how), client or world.workers[cluster], bus, registry)
     try:
+        await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name, broker_user=bus.user))
         async with running(role.run(), started=[role.leading]):
             yield Running(bus, registry)
     finally:

@@ -79,7 +79,12 @@ class HttpTransport:
             async with response:
                 if response.status != 200:
                     raise error_of(response.status, await response.read())
-                yield aiter(response.content)
+                try:
+                    yield aiter(response.content)
+                finally:
+                    # Nothing more will come of it, and TLS would wait for the server's farewell beyond the loop's end.
+                    if response.connection is not None and response.connection.transport is not None:
+                        response.connection.transport.abort()
 
     async def aclose(self) -> None:
         """Close the connections."""
