@@ -79,7 +79,9 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
     `slices` are all Workloads of the job, in any order. Those that end come before what is made, so that a chain never
     has more than two unfinished slices.
     """
-    unfinished = [slice for slice in oldest_first(slices) if not slice.finished and not slice.deleting]
+    unfinished = [slice for slice in slices if not slice.finished and not slice.deleting]
+    if len(unfinished) > 1:
+        unfinished = [slice for slice in oldest_first(slices) if slice in unfinished]
     if not unfinished:
         return [CreateSlice(counts=wanted, replaces=None, chain=None)]
     holder, pending = _holder_and_pending(unfinished)
