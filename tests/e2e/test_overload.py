@@ -68,6 +68,8 @@ async def fleet(
         made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=kubeconfig, **own)
     async with made.kept():
         await made.ready()
+        # Then the manager leads, and its queues are there: a hello before that reaches nobody.
+        await eventually(partial(connected, clusters, "east"), "east is connected", within_s=60)
         yield made
 
 
