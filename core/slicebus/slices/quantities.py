@@ -67,6 +67,11 @@ def format_amount(resource: str, value: int) -> str:
     return str(value)
 
 
+def in_units(resource: str, value: int) -> float:
+    """An amount in whole cores, bytes, or pieces, as metrics have it."""
+    return value / 1000 if resource == "cpu" else float(value)
+
+
 def add(left: Mapping[_Key, int], right: Mapping[_Key, int]) -> dict[_Key, int]:
     """The sum by resource."""
     return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}

@@ -15,9 +15,11 @@ from slicebus.manager import decisions
 from slicebus.manager.admitter import Admitter
 from slicebus.manager.breaker import Limits
 from slicebus.manager.dead_watch import DeadLetterWatch
+from slicebus.manager.gauges import QueueGauges
 from slicebus.manager.guard import Guard
 from slicebus.manager.history import History
 from slicebus.manager.inbox import Inbox
+from slicebus.manager.lifecycle import LifecycleMetrics
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.reporter import QueueReporter
 from slicebus.manager.resyncer import Resyncer
@@ -51,6 +53,8 @@ class Manager(Role[ManagerSettings]):
         """Manage until cancelled."""
         store = Store()
         decide = Decider(store, self.recorder(Source("manager", "", epoch)))
+        LifecycleMetrics(self._registry).follow(store.workloads)
+        self._registry.register(QueueGauges(store))
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 

@@ -15,6 +15,7 @@ from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.kube.times import now_text
 from slicebus.manager import decisions
+from slicebus.manager.resizes import ResizeTimes
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
 from slicebus.process.decisions import Decider
@@ -50,6 +51,9 @@ class Inbox:
         self._executor = executor
         self._look = look
         self._resyncer = resyncer
+        self._resizes = ResizeTimes(registry)
+        for jobs in decide.state.jobs.values():
+            self._resizes.follow(jobs)
         self.heard_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
         self._received = Counter(
@@ -84,6 +88,7 @@ class Inbox:
         self._received.labels(envelope.cluster, envelope.type).inc()
         self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
         commands = self._decide(decisions.receive, incoming=incoming, now=now_text())
+        self._resizes.note(envelope, message)
         if isinstance(message, Status):
             self._note(envelope, message)
         answer = self._resyncer.answer(envelope, message)

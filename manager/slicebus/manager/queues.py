@@ -45,8 +45,8 @@ def statuses(
 ) -> list[Command]:
     """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read."""
     local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
-    by_local = _census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
-    by_cluster = _census(
+    by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
+    by_cluster = census(
         (local.cluster_queue, slice)
         for slice in slices
         if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
@@ -70,15 +70,16 @@ def _key(local: LocalQueue) -> str:
     return f"{local.namespace}/{local.name}"
 
 
-def _census(members: Iterable[tuple[str, Slice]]) -> Census:
-    census = Census(Counter(), Counter(), Counter())
+def census(members: Iterable[tuple[str, Slice]]) -> Census:
+    """How many of the slices, each with its queue, wait or hold quota."""
+    found = Census(Counter(), Counter(), Counter())
     for queue, slice in members:
         if slice.finished:
             continue
-        census.pending[queue] += is_pending(slice)
-        census.reserving[queue] += slice.admission is not None
-        census.admitted[queue] += slice.admitted
-    return census
+        found.pending[queue] += is_pending(slice)
+        found.reserving[queue] += slice.admission is not None
+        found.admitted[queue] += slice.admitted
+    return found
 
 
 def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:

@@ -1,0 +1,127 @@
+"""Counts the steps of every slice's life, and how long each took, under Kueue's names and labels.
+
+What was there when this process began to follow is not counted: whoever led before has counted it.
+Source: Kueue v0.19.2, `pkg/metrics`.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.proto.messages import Manifest
+from slicebus.slices.kueue import Condition, FinishedReason
+
+_BUCKETS = (1, 2.5, *(5.0 * 2**doubling for doubling in range(12)))
+"""Seconds, up to almost three hours."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A condition of a Workload became True."""
+
+    condition: Condition
+    reason: str
+    cluster_queue: str
+    priority_class: str
+    took_s: float
+    """Since the Workload was made or requeued; for the end of an eviction see `Released`."""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """An evicted Workload has given its quota back."""
+
+    reason: str
+    cluster_queue: str
+    took_s: float
+    """Since it was evicted."""
+
+
+def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
+    """What happened to a Workload between two of its states."""
+    before, after = _true(old), _true(new)
+    queue = _cluster_queue(new) or _cluster_queue(old)
+    priority_class = new.get("spec", {}).get("priorityClassRef", {}).get("name", "")
+    # Not `Requeued` of the new state: it may have come with the very step.
+    since = before.get(Condition.REQUEUED, {}).get("lastTransitionTime") or new["metadata"]["creationTimestamp"]
+    for type in (Condition.QUOTA_RESERVED, Condition.ADMITTED, Condition.EVICTED, Condition.FINISHED):
+        condition = after.get(type)
+        if condition is not None and type not in before:
+            took_s = _seconds(since, condition["lastTransitionTime"])
+            yield Step(type, condition["reason"], queue, priority_class, took_s)
+    evicted = after.get(Condition.EVICTED) or before.get(Condition.EVICTED)
+    if evicted and Condition.FINISHED not in after and _cluster_queue(old) and not _cluster_queue(new):
+        ended = _conditions(new).get(Condition.QUOTA_RESERVED, evicted)["lastTransitionTime"]
+        yield Released(evicted["reason"], queue, _seconds(evicted["lastTransitionTime"], ended))
+
+
+class LifecycleMetrics:
+    """Follows the Workloads from now on."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kueue_{name}", text, ["cluster_queue", *labels], registry=registry)
+
+        def histogram(name: str, text: str, label: str) -> Histogram:
+            return Histogram(f"kueue_{name}", text, ["cluster_queue", label], buckets=_BUCKETS, registry=registry)
+
+        by_class = "priority_class"
+        self._counters = {
+            Condition.QUOTA_RESERVED: counter("quota_reserved_workloads", "Workloads that got quota.", by_class),
+            Condition.ADMITTED: counter("admitted_workloads", "Workloads that were admitted.", by_class),
+            Condition.FINISHED: counter("finished_workloads", "Workloads that finished.", by_class),
+        }
+        waited = "From when a workload was made or requeued until it {}."
+        self._waits = {
+            Condition.QUOTA_RESERVED: histogram(
+                "quota_reserved_wait_time_seconds", waited.format("got quota"), by_class
+            ),
+            Condition.ADMITTED: histogram("admission_wait_time_seconds", waited.format("was admitted"), by_class),
+        }
+        self._evicted = counter("evicted_workloads", "Workloads that were evicted.", "reason", by_class)
+        self._replaced = counter("replaced_workload_slices", "Slices that another has replaced.")
+        self._released = histogram(
+            "workload_eviction_latency_seconds", "From an eviction until its quota was given back.", "reason"
+        )
+
+    def follow(self, workloads: Cache) -> None:
+        """Count every change from now on."""
+        workloads.subscribe(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        if change.old is None or change.new is None:
+            return
+        for step in steps(change.old, change.new):
+            match step:
+                case Released():
+                    self._released.labels(step.cluster_queue, step.reason).observe(step.took_s)
+                case Step(condition=Condition.EVICTED):
+                    self._evicted.labels(step.cluster_queue, step.reason, step.priority_class).inc()
+                case Step():
+                    self._count(step)
+
+    def _count(self, step: Step) -> None:
+        self._counters[step.condition].labels(step.cluster_queue, step.priority_class).inc()
+        if step.condition in self._waits:
+            self._waits[step.condition].labels(step.cluster_queue, step.priority_class).observe(step.took_s)
+        if step.condition is Condition.FINISHED and step.reason == FinishedReason.SLICE_REPLACED:
+            self._replaced.labels(step.cluster_queue).inc()
+
+
+def _conditions(workload: Manifest) -> dict[str, Manifest]:
+    return {condition["type"]: condition for condition in workload.get("status", {}).get("conditions", ())}
+
+
+def _true(workload: Manifest) -> dict[str, Manifest]:
+    return {type: condition for type, condition in _conditions(workload).items() if condition["status"] == "True"}
+
+
+def _cluster_queue(workload: Manifest) -> str:
+    admission = workload.get("status", {}).get("admission") or {}
+    return str(admission.get("clusterQueue", ""))
+
+
+def _seconds(since: str, until: str) -> float:
+    """Never less than nothing: the times may be of two clocks."""
+    return max(0.0, (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds())
