@@ -1,17 +1,18 @@
-"""The builtin admission: which pending slices get quota and a cluster now, and why the others wait.
+"""The builtin admission: which pending slices get quota and a cluster now, why the others wait, and who loses quota.
 
 `cycle` is one pass over everything that is pending. Each admission is charged before the next slice is looked at, so a
 cycle never gives more than there is, whichever of its decisions get written; a slice that replaces another is charged
 the difference.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.cohorts import grow
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
+from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.placement import Cluster, place, why_not
 from slicebus.slices.quantities import format_amount, larger
 from slicebus.slices.quota import (
@@ -67,14 +68,28 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     would_admit: str = ""
 
 
-Decision = Admit | Wait
+class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The slice that holds a chain's quota is to give it back, and the whole chain with it.
+
+    The quota stays charged until the worker has no pod of it left: `Slice.evicting`.
+    """
+
+    key: SliceKey
+    reason: EvictionReason
+    message: str
+    preemption: str = ""
+    """The `PreemptionReason`, where it is a preemption."""
+
+
+Decision = Admit | Wait | Evict
 
 
 class _Cycle:
     """The running account of one pass."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
         self.snapshot = snapshot
+        self.evicted = evicted
         self.held = holders(snapshot.slices)
         self.charged = usage_by_chain(snapshot.slices)
         self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts, total_by_queue(self.charged))
@@ -117,6 +132,8 @@ class _Cycle:
         if replaced is not None and replaced.key != slice.replaces:
             message = "the slice that it replaces is not the one that holds the job's quota"
             return Wait(key=slice.key, reason=PENDING, message=message)
+        if replaced is not None and (replaced.evicted or replaced.key in self.evicted):
+            return Wait(key=slice.key, reason=PENDING, message="the job is evicted, and comes back at its spec's size")
         node, own = self.forest.queues[queue.name], _replaced(self.charged, (queue.name, slice.chain_id))
         node.use_all(own, times=-1)
         room = Room(queue, self.snapshot.flavors, node)
@@ -148,15 +165,38 @@ class _Cycle:
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
-    """A decision for every pending slice, by priority, then age.
+    """Who loses its quota, then a decision for every pending slice, by priority, then age.
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
-    pending = in_order(snapshot.slices)
+    evictions, pending = stopped(snapshot), in_order(snapshot.slices)
     if not pending:
-        return []
-    account = _Cycle(snapshot)
-    return [account.decide(slice) for slice in pending]
+        return [*evictions]
+    account = _Cycle(snapshot, {eviction.key for eviction in evictions})
+    return [*evictions, *(account.decide(slice) for slice in pending)]
+
+
+def stopped(snapshot: Snapshot) -> list[Evict]:
+    """The holders of quota that somebody has stopped: deactivated, or in a queue that is drained."""
+    queues = {name for name, queue in snapshot.cluster_queues.items() if queue.drained}
+    locals = {key for key, queue in snapshot.local_queues.items() if queue.drained}
+
+    def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
+        if slice.admission is None or slice.finished or slice.evicted or slice.deleting:
+            return None
+        if not slice.active:
+            return EvictionReason.DEACTIVATED, "The workload is deactivated"
+        if (slice.namespace, slice.queue) in locals:
+            return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
+        if slice.admission.cluster_queue in queues:
+            return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
+        return None
+
+    found = [(slice, why) for slice in snapshot.slices if (why := reason(slice))]
+    standing = holders(snapshot.slices) if found else {}
+    return [
+        Evict(key=slice.key, reason=why[0], message=why[1]) for slice, why in found if standing[slice.chain_id] is slice
+    ]
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
@@ -165,8 +205,8 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
 
 
 def is_pending(slice: Slice) -> bool:
-    """Whether a slice is to be looked at: it wants quota and has none."""
-    return slice.active and slice.admission is None and not (slice.finished or slice.evicted or slice.deleting)
+    """Whether a slice is to be looked at: it wants quota and has none. One that was evicted comes back."""
+    return slice.active and slice.admission is None and not (slice.finished or slice.deleting)
 
 
 def admission_manifest(admission: Admission) -> Manifest:

@@ -66,6 +66,24 @@ class Condition(StrEnum):
     DEACTIVATION_TARGET = "DeactivationTarget"
 
 
+class EvictionReason(StrEnum):
+    """Why a Workload loses its quota."""
+
+    CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+    LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+    DEACTIVATED = "Deactivated"
+    PREEMPTED = "Preempted"
+
+
+class PreemptionReason(StrEnum):
+    """Of what a preemption made use."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+
+
 class FinishedReason(StrEnum):
     """Why a Workload is finished."""
 

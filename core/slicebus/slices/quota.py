@@ -69,6 +69,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     strict_fifo: bool
     held: bool
     """A stopPolicy other than None: nothing is admitted."""
+    drained: bool = False
+    """The stopPolicy HoldAndDrain: what holds quota is evicted too."""
     resource_groups: tuple[ResourceGroup, ...]
     namespace_selector: Manifest | None = None
     """Of the namespaces whose workloads it takes; None is no namespace."""
@@ -94,7 +96,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=manifest["metadata"]["name"],
             strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
-            held=spec.get("stopPolicy", "None") != "None",
+            held=_stop_policy(spec) != "None",
+            drained=_stop_policy(spec) == "HoldAndDrain",
             resource_groups=tuple(ResourceGroup.from_manifest(group) for group in spec.get("resourceGroups", ())),
             namespace_selector=spec.get("namespaceSelector"),
             cohort=spec.get("cohortName", ""),
@@ -139,6 +142,10 @@ def limits_of(groups: Iterable[ResourceGroup]) -> dict[FlavorResource, Limits]:
     }
 
 
+def _stop_policy(spec: Manifest) -> str:
+    return spec.get("stopPolicy") or "None"
+
+
 def _weight(spec: Manifest) -> float:
     return float(parse_quantity((spec.get("fairSharing") or {}).get("weight", 1)))
 
@@ -150,6 +157,8 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cluster_queue: str
     held: bool
+    """As of a ClusterQueue."""
+    drained: bool = False
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
@@ -159,7 +168,8 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
             namespace=metadata["namespace"],
             name=metadata["name"],
             cluster_queue=spec.get("clusterQueue", ""),
-            held=spec.get("stopPolicy", "None") != "None",
+            held=_stop_policy(spec) != "None",
+            drained=_stop_policy(spec) == "HoldAndDrain",
         )
 
 

@@ -136,6 +136,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         wanted = self.counts
         return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
 
+    @property
+    def evicting(self) -> bool:
+        """Evicted, and its quota is still held: its worker may have pods of it left."""
+        return self.evicted and self.admission is not None and not self.finished
+
     def condition(self, type: Condition) -> bool:
         """Whether the condition of that type is True."""
         return self.conditions.get(type, {}).get("status") == "True"

@@ -16,7 +16,7 @@ from slicebus.manager.store import Store, Uncertain
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
-from slicebus.slices.admission import Admit, Decision
+from slicebus.slices.admission import Admit, Decision, Evict
 
 _log = structlog.get_logger()
 _CONCURRENT_WRITES = 16
@@ -78,6 +78,8 @@ class Admitter:
             return True
         if isinstance(decision, Admit):
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
+        elif isinstance(decision, Evict):
+            _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True
 
     def _forget_certain(self) -> None:

@@ -33,7 +33,7 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices import admission
-from slicebus.slices.admission import Admit, Wait
+from slicebus.slices.admission import Decision
 from slicebus.slices.jobs import KINDS
 
 
@@ -87,14 +87,15 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
 
 
-def cycle(store: Store, *, trees: Sequence[str] | None = None) -> list[Admit | Wait]:
+def cycle(store: Store, *, trees: Sequence[str] | None = None) -> list[Decision]:
     """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
-    decided = [*admission.cycle(store.quotas.snapshot(trees, assumed)), *assumed.values()]
+    decided = admission.cycle(store.quotas.snapshot(trees, assumed))
+    decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
     return [decision for decision in decided if _is_news(store, decision)]
 
 
-def verdict(store: Store, *, decision: Admit | Wait, now: str) -> list[Command]:
+def verdict(store: Store, *, decision: Decision, now: str) -> list[Command]:
     """What a decision of the cycle means for the objects, as they are when its turn has come."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
@@ -169,7 +170,7 @@ def _known(ref: JobRef) -> JobRef:
     return ref
 
 
-def _is_news(store: Store, decision: Admit | Wait) -> bool:
+def _is_news(store: Store, decision: Decision) -> bool:
     """A slice that waits for the reason that it shows already needs nothing."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None

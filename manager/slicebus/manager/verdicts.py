@@ -5,11 +5,12 @@ The cycle itself is `slicebus.slices.admission`; here its verdicts become writes
 
 from slicebus.journal.summary import counts_text
 from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.manifests import findings_patch
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import Admit, Decision, Wait, admission_manifest
+from slicebus.slices.admission import Admit, Decision, Evict, Wait, admission_manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
@@ -17,9 +18,13 @@ from slicebus.slices.workload import Slice
 
 def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
     """The writes of one decision about a slice of this job."""
-    if isinstance(decision, Admit):
-        return _admit(view, slice, decision, now=now)
-    return _wait(view, slice, decision, now=now)
+    match decision:
+        case Admit():
+            return _admit(view, slice, decision, now=now)
+        case Wait():
+            return _wait(view, slice, decision, now=now)
+        case Evict():
+            return _evict(view, slice, decision, now=now)
 
 
 def is_shown(workload: Manifest, decision: Decision) -> bool:
@@ -66,6 +71,22 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
         *(notice if slice.replaces else ()),
         Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
         *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in told),
+    ]
+
+
+def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
+    """The quota stays reserved until the worker has no pod of the job left: see `dispatch.suspend`."""
+    if slice.evicted or slice.finished or slice.admission is None:
+        return []
+    workload = view.workload(slice)
+    findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
+    if decision.preemption:
+        findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
+    body = findings_patch(workload, *findings, now=now)
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in told),
     ]
 
 

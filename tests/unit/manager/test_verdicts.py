@@ -10,7 +10,8 @@ from slicebus.manager import verdicts
 from slicebus.manager.notices import pending_notice
 from slicebus.process.commands import Emit, Patch, Publish
 from slicebus.proto.messages import Pending
-from slicebus.slices.admission import Admit, Wait
+from slicebus.slices.admission import Admit, Evict, Wait
+from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
 from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, shorts
 
@@ -101,6 +102,32 @@ def test_a_first_slice_that_waits_is_no_workers_business() -> None:
         "warn Workload",
         "warn Job",
     ]
+
+
+EVICT = Evict(
+    key=SliceKey("team/w1"), reason=EvictionReason.CLUSTER_QUEUE_STOPPED, message="The ClusterQueue is stopped"
+)
+
+
+def test_who_is_evicted_keeps_its_quota_at_first() -> None:
+    commands = verdicts.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
+    assert shorts(commands) == [
+        ("w1", "Evicted=True ClusterQueueStopped"),
+        ("tell Workload", "EvictedDueToClusterQueueStopped"),
+        ("tell Job", "EvictedDueToClusterQueueStopped"),
+    ]
+    [patch, *_] = commands
+    assert isinstance(patch, Patch)
+    read = Slice.from_manifest(merge_patch(OLD, patch.body))
+    assert (read.evicting, read.admitted, read.granted) == (True, False, {})
+    again = a_view(asking(1, 5), merge_patch(OLD, patch.body))
+    assert verdicts.commands(again, again.slices[0], EVICT, now=LATER) == []
+
+
+def test_a_preemption_says_also_what_it_makes_use_of() -> None:
+    evict = Evict(key=EVICT.key, reason=EvictionReason.PREEMPTED, message="for w9", preemption="InCohortReclamation")
+    [patch, *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
+    assert patch == ("w1", "Evicted=True Preempted", "Preempted=True InCohortReclamation")
 
 
 NOBODY = {

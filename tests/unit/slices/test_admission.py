@@ -269,10 +269,11 @@ PENDING = a_slice("s1")
         (admitted(PENDING), False),
         (msgspec.structs.replace(PENDING, active=False), False),
         (msgspec.structs.replace(PENDING, finished=True), False),
-        (msgspec.structs.replace(PENDING, evicted=True), False),
+        (msgspec.structs.replace(PENDING, evicted=True), True),
+        (msgspec.structs.replace(admitted(PENDING), evicted=True), False),
         (msgspec.structs.replace(PENDING, deleting=True), False),
     ],
-    ids=["pending", "has quota", "not active", "finished", "evicted", "deleting"],
+    ids=["pending", "has quota", "not active", "finished", "evicted", "evicted, with quota", "deleting"],
 )
 def test_only_an_active_slice_that_wants_quota_is_looked_at(slice: Slice, expected: bool) -> None:
     assert is_pending(slice) is expected
