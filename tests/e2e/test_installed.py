@@ -99,6 +99,11 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> N
         assert done.returncode == 0, done.stdout
         assert "✗" not in done.stdout, f"{name}: {done.stdout}"
 
+    metrics = fleet.roles["manager"].probe("/metrics").splitlines()
+    assert 'slicebus_resize_seconds_count{cluster="east"} 2.0' in metrics
+    assert any(line.startswith("kueue_admitted_workloads_total{") and line.endswith(" 2.0") for line in metrics)
+    assert any(line.startswith("kueue_cluster_queue_resource_usage{") and line.endswith(" 3.0") for line in metrics)
+
     exported = tmp_path / "journal.jsonl"
     done = run_cli("journal", "export", "--no-decisions", str(exported), env={"AMQP_URL": fleet.journal_url})
     assert done.returncode == 0, done.stderr
