@@ -4,10 +4,12 @@ import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from slicebus.kube.standins import crds as ray_crds
 from support.controlplane import ControlPlane
 from support.missing import skip_or_fail
 from support.rabbitmq import SERVER, RabbitBroker
@@ -64,14 +66,18 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
     try:
         plane.start()
-        definitions = [str(path) for kind in NEEDED_CRDS for path in SHARED_CRDS.glob(f"*/{kind}.yaml")]
-        if definitions:
-            with ThreadPoolExecutor() as pool:
-                create = ("create", "--validate=false", *(f"--filename={path}" for path in definitions))
-                list(pool.map(lambda cluster: cluster.kubectl(*create), plane.clusters.values()))
+        create = ("create", "--validate=false", *(f"--filename={path}" for path in _definitions()))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda cluster: cluster.kubectl(*create), plane.clusters.values()))
         yield plane
     finally:
         plane.stop()
+
+
+def _definitions() -> list[str]:
+    """Files of what has to be there before slicebus is: its own subset of Kueue's comes with its charts."""
+    real = [str(path) for kind in NEEDED_CRDS for path in SHARED_CRDS.glob(f"*/{kind}.yaml")]
+    return real or [str(path) for path in resources.files(ray_crds).iterdir() if path.name.endswith(".yaml")]
 
 
 @pytest.fixture(scope="session")

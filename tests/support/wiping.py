@@ -32,11 +32,14 @@ async def wipe(*clients: KubeClient) -> None:
         for resource in (LEASES, CONFIGMAPS):
             await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
         for resource in (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS):
-            if await client.serves(resource):
-                await wipe_resource(client, resource, None)
+            await wipe_resource(client, resource, None)
 
 
 async def wipe_resource(client: KubeClient, resource: Resource, namespace: str | None) -> None:
+    """Take away every object of a resource, if there is such a resource."""
+    if not await client.serves(resource):
+        return
+
     async def empty() -> bool:
         page = await client.list(resource, namespace=namespace)
         for item in page.items:
