@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from slicebus.slices.quota import holders
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
 LocalQueueKey = tuple[str, str]
 """Namespace and name."""
@@ -38,7 +38,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._slices: dict[SliceKey, Slice] = {}
-        self._by_chain = _Index[str]()
+        self._chains: dict[str, tuple[Slice, ...]] = {}
+        """Oldest first."""
         self._holding = _Index[str]()
         """By ClusterQueue."""
         self._waiting = _Index[LocalQueueKey]()
@@ -59,11 +60,13 @@ class Ledger:
         old = self._slices.get(slice.key)
         if old is not None and _filed(old) == _filed(slice):
             self._slices[slice.key] = slice
+            chain = self._chains[slice.chain_id]
+            self._chains[slice.chain_id] = tuple(slice if each is old else each for each in chain)
             return
         self.remove(slice.key)
         self._count(slice.chain_id, -1)
         self._slices[slice.key] = slice
-        self._by_chain.add(slice.chain_id, slice.key)
+        self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
         if not slice.finished and slice.admission is not None:
             self._holding.add(slice.admission.cluster_queue, slice.key)
         elif not slice.finished:
@@ -77,16 +80,20 @@ class Ledger:
             return
         self._count(slice.chain_id, -1)
         del self._slices[key]
-        self._by_chain.remove(slice.chain_id, key)
+        left = tuple(each for each in self.chain(slice.chain_id) if each is not slice)
+        if left:
+            self._chains[slice.chain_id] = left
+        else:
+            del self._chains[slice.chain_id]
         if not slice.finished and slice.admission is not None:
             self._holding.remove(slice.admission.cluster_queue, key)
         elif not slice.finished:
             self._waiting.remove((slice.namespace, slice.queue), key)
         self._count(slice.chain_id, 1)
 
-    def chain(self, chain_id: str) -> list[Slice]:
-        """The slices of one job."""
-        return [self._slices[key] for key in self._by_chain.of(chain_id)]
+    def chain(self, chain_id: str) -> tuple[Slice, ...]:
+        """The slices of one job, oldest first."""
+        return self._chains.get(chain_id, ())
 
     def part(self, cluster_queues: Collection[str], local_queues: Iterable[LocalQueueKey]) -> list[Slice]:
         """Every chain that holds quota of one of the ClusterQueues or waits in one of the LocalQueues, whole."""
@@ -107,6 +114,7 @@ class Ledger:
 
 
 def _filed(slice: Slice) -> tuple[object, ...]:
-    """Everything by which a slice is found, or counted."""
+    """Everything by which a slice is found, counted, or has its place in its chain."""
     holds = slice.admission.cluster_queue if slice.admission is not None else None
-    return slice.chain_id, slice.finished, holds, slice.cluster, slice.namespace, slice.queue
+    place = slice.uid, slice.created, slice.replaces
+    return slice.chain_id, slice.finished, holds, slice.cluster, slice.namespace, slice.queue, place

@@ -32,6 +32,9 @@ def to_ungate(
     Of each pod set granted minus what runs already. A terminating pod still counts, one that has succeeded or failed
     does not. Pods of a multi-host replica start together or not at all.
     """
+    pods = list(pods)
+    if not any(map(is_gated, pods)):
+        return []
     by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
         if pod.get("status", {}).get("phase") not in _OVER:

@@ -5,6 +5,7 @@ the manifest.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, NewType, Self
 
 import msgspec
@@ -85,7 +86,7 @@ class Admission(msgspec.Struct, frozen=True):
         )
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
+class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One Workload. Slices of one job form a chain by `job_uid`."""
 
     namespace: str
@@ -113,22 +114,25 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     conditions: dict[str, Manifest]
     """By type."""
 
-    @property
+    @cached_property
     def key(self) -> SliceKey:
         """`namespace/name`."""
         return SliceKey(f"{self.namespace}/{self.name}")
 
-    @property
+    @cached_property
     def chain_id(self) -> str:
-        """The same for all slices of one job. A Workload without a job is a chain of its own."""
-        return self.job_uid or self.uid
+        """The same for all slices of one job: `namespace/UID`, so that nobody joins a chain from another namespace.
 
-    @property
+        A Workload without a job is a chain of its own.
+        """
+        return chain_id(self.namespace, self.job_uid or self.uid)
+
+    @cached_property
     def counts(self) -> Counts:
         """Pods by pod set, as the spec asks."""
         return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
 
-    @property
+    @cached_property
     def granted(self) -> Counts:
         """Pods by pod set that may run: min(admitted, spec); empty while nothing is admitted."""
         if not self.admitted or self.admission is None:
@@ -199,6 +203,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
                 value = assignment.usage.get(resource, 0) * count // assignment.count if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value
         return used
+
+
+def chain_id(namespace: str, uid: str) -> str:
+    """The chain of a job by its UID."""
+    return f"{namespace}/{uid}"
 
 
 def oldest_first(slices: Iterable[Slice]) -> list[Slice]:

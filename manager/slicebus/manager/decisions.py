@@ -44,7 +44,8 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
 
 def authorize(store: Store, *, incoming: Incoming) -> None:
     """Whether the sender may speak for its cluster. Raises ProtocolError."""
-    intake.authorize(incoming.envelope, fleet.senders(store.clusters.all()))
+    cluster = store.clusters.get(None, incoming.envelope.cluster)
+    intake.authorize(incoming.envelope, fleet.senders([cluster] if cluster else []))
 
 
 def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:

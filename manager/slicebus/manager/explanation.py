@@ -18,7 +18,7 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import total_by_queue, usage_by_chain
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import Slice, chain_id
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
     if queue is None:
         return
     forest = grow(quotas.cluster_queues.values(), quotas.cohorts, total_by_queue(charged))
-    own = charged.get((cluster_queue, view.ref.uid), {})
+    own = charged.get((cluster_queue, chain_id(view.ref.namespace, view.ref.uid)), {})
     needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.requests}
     node = forest.queues[cluster_queue]
     for key, nominal in queue.nominal.items():

@@ -26,14 +26,15 @@ from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit
-from slicebus.slices.workload import Slice, SliceKey, oldest_first
+from slicebus.slices.workload import Slice, SliceKey, chain_id
 
-_BY_JOB_UID = "job-uid"
+_BY_CHAIN = "chain"
 
 
-def _job_uids(workload: Manifest) -> Iterable[str]:
-    uid = workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL)
-    return [uid] if uid else []
+def _chains(workload: Manifest) -> Iterable[str]:
+    metadata = workload["metadata"]
+    uid = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL)
+    return [chain_id(metadata["namespace"], uid)] if uid else []
 
 
 class Uncertain(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class Store:
 
     def __init__(self) -> None:
         self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
-        self.workloads = Cache(indexes={_BY_JOB_UID: _job_uids})
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
         self.cluster_queues = Cache()
         self.cohorts = Cache()
         self.namespaces = Cache()
@@ -105,13 +106,12 @@ class Store:
     def view(self, ref: JobRef) -> JobView:
         """Everything that belongs to one job."""
         job = self.jobs[ref.kind].get(ref.namespace, ref.name)
-        workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_JOB_UID, ref.uid)}
-        slices = (self.slices.get(SliceKey(f"{ref.namespace}/{name}")) for name in workloads)
-        chain = tuple(oldest_first(filter(None, slices)))
+        id = chain_id(ref.namespace, ref.uid)
+        chain = self.quotas.ledger.chain(id)
         return JobView(
             ref=ref,
             job=job if job is not None and job["metadata"]["uid"] == ref.uid else None,
-            workloads=workloads,
+            workloads={workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)},
             slices=chain,
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
             priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},

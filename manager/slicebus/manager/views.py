@@ -1,12 +1,14 @@
 """What a decision about one job may look at: the cached objects, as values."""
 
+from functools import cached_property
+
 import msgspec
 
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices.workload import Slice
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
+class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
 
     ref: JobRef
@@ -27,12 +29,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
 
-    @property
+    @cached_property
     def holder(self) -> Slice | None:
         """The newest admitted slice: the one that the worker's pods may run on."""
         return next((slice for slice in reversed(self.slices) if slice.admitted), None)
 
-    @property
+    @cached_property
     def cluster(self) -> ClusterName | None:
         """Where the chain runs."""
         name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster), None)

@@ -7,20 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.slices.ledger import Ledger
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import Slice, oldest_first
 from unit.slices.builders import a_slice, admitted, loads
 
 slices = st.builds(
-    lambda number, job, queue, state: made(number, job, queue, state),
+    lambda number, job, queue, state, created, replaces: made(
+        number, job, queue, state, created=created, replaces=replaces
+    ),
     st.integers(0, 5),
     st.sampled_from("jk"),
     st.sampled_from(["lq1", "lq2"]),
     st.sampled_from(["waits", "cq1", "cq2", "finished", "was admitted and finished"]),
+    st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]),
+    st.sampled_from([None, "team/s0", "team/s1"]),
 )
 
 
-def made(number: int, job: str, queue: str, state: str) -> Slice:
-    slice = a_slice(f"s{number}", job_uid=job, queue=queue)
+def made(number: int, job: str, queue: str, state: str, **changes: Any) -> Slice:
+    slice = a_slice(f"s{number}", job_uid=job, queue=queue, **changes)
     match state:
         case "waits":
             return slice
@@ -45,6 +49,8 @@ def test_a_part_is_what_a_look_at_everything_finds(steps: list[Any]) -> None:
         for slice in everything
         if not slice.finished and (slice.admission.cluster_queue == "cq1" if slice.admission else slice.queue == "lq2")
     }
+    for chain in {slice.chain_id for slice in everything}:
+        assert list(ledger.chain(chain)) == oldest_first(slice for slice in everything if slice.chain_id == chain)
     part = ledger.part(["cq1"], [("team", "lq2")])
     assert sorted(slice.key for slice in part) == sorted(slice.key for slice in everything if slice.chain_id in named)
     assert +ledger.load == loads(everything)

@@ -176,9 +176,9 @@ def test_flavors_and_resources_are_counted_apart() -> None:
 )
 def test_a_chain_is_held_by_its_newest_slice_with_quota(slices: list[Slice], expected: str | None) -> None:
     held = holders(slices)
-    assert {chain: slice.name for chain, slice in held.items()} == ({"j": expected} if expected else {})
+    assert {chain: slice.name for chain, slice in held.items()} == ({"team/j": expected} if expected else {})
 
 
 def test_slices_without_a_job_are_chains_of_their_own() -> None:
     one, other = admitted(a_slice("a", job_uid="")), admitted(a_slice("b", job_uid=""))
-    assert set(holders([one, other])) == {"uid-a", "uid-b"}
+    assert set(holders([one, other])) == {"team/uid-a", "team/uid-b"}

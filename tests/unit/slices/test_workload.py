@@ -64,7 +64,7 @@ def with_conditions(*types: str) -> dict[str, Any]:
 def test_a_slice_is_read_from_its_workload() -> None:
     slice = Slice.from_manifest(a_workload())
     assert slice.key == "team/job-demo-2"
-    assert (slice.job_uid, slice.chain_id, slice.chain) == ("job-1", "job-1", "job-demo-1")
+    assert (slice.job_uid, slice.chain_id, slice.chain) == ("job-1", "team/job-1", "job-demo-1")
     assert slice.replaces == "team/job-demo-1"
     assert (slice.queue, slice.priority, slice.active, slice.cluster) == ("lq", 7, True, "worker-1")
     assert slice.pod_sets == (PodSet(name="main", count=3, requests={"cpu": 1500, "memory": 2**30}, template=TEMPLATE),)
@@ -75,7 +75,7 @@ def test_a_slice_is_read_from_its_workload() -> None:
 
 def test_a_workload_with_nothing_but_a_name_is_the_first_slice_of_its_own_chain() -> None:
     slice = Slice.from_manifest({"metadata": {"namespace": "team", "name": "w", "uid": "u"}})
-    assert (slice.chain, slice.chain_id, slice.replaces) == ("w", "u", None)
+    assert (slice.chain, slice.chain_id, slice.replaces) == ("w", "team/u", None)
     assert (slice.active, slice.priority, slice.admission, slice.cluster) == (True, 0, None, None)
     assert (slice.counts, slice.granted, slice.usage()) == ({}, {}, {})
 
