@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from simulation.rules import Violation
+from simulation.limits import fitting
+from simulation.violations import Violation
 from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBroker
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
 from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
-from slicebus.slices.quantities import add, times
-from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
 
@@ -41,7 +41,7 @@ class Agreement:
                 chain = oldest_first(slice for slice in workloads if slice.job_uid == job["metadata"]["uid"])
                 known.add(job["metadata"]["uid"])
                 await self._check_job(kind, job, [slice for slice in chain if not slice.finished])
-        self._check_waiting(workloads, (await self._manager.list(CLUSTERQUEUES)).items)
+        await self._check_waiting(workloads)
         orphans = [slice.name for slice in workloads if slice.job_uid not in known]
         if orphans:
             raise Violation(f"converged: slices without a job are left: {orphans}")
@@ -64,21 +64,13 @@ class Agreement:
         if holders:
             await self._check_copy(name, kind, job, holders[0], waiting)
 
-    def _check_waiting(self, workloads: list[Slice], queues: list[Manifest]) -> None:
-        """What waits does not fit: everything used, and of a chain only what it wants more than it has."""
-        used = total_by_queue(usage_by_chain(workloads)).get(objects.CLUSTER_QUEUE, {})
-        nominal = ClusterQueue.from_manifest(queues[0]).nominal
-        free = {resource: value - used.get((flavor, resource), 0) for (flavor, resource), value in nominal.items()}
+    async def _check_waiting(self, workloads: list[Slice]) -> None:
+        """What waits does not fit."""
+        queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
+        cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
         for slice in filter(is_pending, workloads):
-            held: dict[str, int] = {}
-            for other in workloads:
-                if other.job_uid == slice.job_uid:
-                    held = add(held, {resource: value for (_, resource), value in other.usage().items()})
-            wanted: dict[str, int] = {}
-            for pod_set in slice.pod_sets:
-                wanted = add(wanted, times(pod_set.requests, pod_set.count))
-            if all(value - held.get(resource, 0) <= free.get(resource, 0) for resource, value in wanted.items()):
-                raise Violation(f"converged: {slice.name} waits although it fits: {wanted} into {free}, has {held}")
+            if (found := fitting(slice, workloads, queues, cohorts)) is not None:
+                raise Violation(f"converged: {slice.name} waits although it fits: {found}")
 
     async def _check_copy(self, name: str, kind: str, job: Manifest, holder: Slice, waiting: list[Slice]) -> None:
         client = self._workers[ClusterName(holder.cluster or "")]

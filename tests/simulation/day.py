@@ -4,24 +4,26 @@ import asyncio
 
 from simulation.agreement import Agreement
 from simulation.fleet import Fleet
-from simulation.rules import Violation
 from simulation.schedule import (
     ApiRestart,
     BrokerRestart,
     Delete,
     Forge,
     Item,
+    Join,
     Moment,
+    Prioritize,
     Quota,
+    Revalue,
     Scale,
     Squat,
     Submit,
 )
 from simulation.users import Users
+from simulation.violations import Violation
 from slicebus.proto.errors import SlicebusError
 
 _WARM_UP_S = 4.0
-_FIRST_QUOTA = 12
 _LOOK_S = 25.0
 """Agreement has to last from one look to the next."""
 _CALM_S = 300.0
@@ -31,7 +33,7 @@ _CALM_S = 300.0
 async def play(fleet: Fleet) -> None:
     """Raises Violation when the fleet does not agree in the end."""
     day = Day(fleet)
-    await day.users.set_quota(Quota(at_s=0.0, cpu=_FIRST_QUOTA))
+    await day.users.set_up()
     await asyncio.sleep(_WARM_UP_S)
     fleet.break_loose()
     await asyncio.gather(*(day.at(item) for item in fleet.schedule.items if isinstance(item, Moment)))
@@ -68,6 +70,12 @@ class Day:
                 await self.users.squat(item)
             case Quota():
                 await self.users.set_quota(item)
+            case Join():
+                await self.users.join(item)
+            case Prioritize():
+                await self.users.prioritize(item)
+            case Revalue():
+                await self.users.revalue(item)
             case Forge():
                 await self.users.forge(item)
             case BrokerRestart():

@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
-from simulation.rules import Rules, Violation
+from simulation.queues import FLAVORS, node_labels
+from simulation.rules import Rules
 from simulation.schedule import ROLES, WORKERS, Crash, Noise, Schedule, Stop
+from simulation.violations import Violation
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
@@ -257,8 +259,11 @@ class Fleet:
             world = self.world()
             await prepare(world)
             for name, client in world.workers.items():
-                await client.create(NODES, objects.node(f"{name}-1", cpu=64))
-                await client.replace(NODES, objects.node(f"{name}-1", cpu=64), subresource="status")
+                for flavor in FLAVORS:
+                    node = objects.node(f"{name}-{flavor}", cpu=64)
+                    node["metadata"]["labels"] |= node_labels(flavor)
+                    await client.create(NODES, node)
+                    await client.replace(NODES, node, subresource="status")
                 await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name))
             running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
             playing = asyncio.ensure_future(story(self))

@@ -10,8 +10,8 @@ from simulation import day
 from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.mutations import mutated
-from simulation.rules import Violation
 from simulation.schedule import Schedule, schedule_of
+from simulation.violations import Violation
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

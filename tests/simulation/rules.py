@@ -8,31 +8,28 @@ from typing import Any
 
 import orjson
 
+from simulation.quota_rules import QuotaRules
+from simulation.violations import Violation
 from slicebus.agent import marks
 from slicebus.kube.embedded.api import Api
 from slicebus.kube.embedded.store import Change
-from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition, FinishedReason
-from slicebus.slices.quota import ClusterQueue, Usage, total_by_queue, usage_by_chain
 from slicebus.slices.ungate import is_gated, pod_set_of
 from slicebus.slices.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
-_QUOTAS_SEEN = 2
 _OVER = ("Succeeded", "Failed")
 _MANAGER_QUEUES = {manager_queue(lane) for lane in Lane}
 _ORIGIN = kueue.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
+_QUOTAS = {(resource.group, resource.plural): resource for resource in (CLUSTERQUEUES, COHORTS)}
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
-
-
-class Violation(AssertionError):
-    """A rule of the design was broken. The text says which, and by what."""
 
 
 class Rules:
@@ -46,8 +43,7 @@ class Rules:
         self._slices: dict[SliceKey, Slice] = {}
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
-        self._quotas: dict[str, deque[Usage]] = {}
-        """The last quotas of each queue: a manager may not have seen the newest yet."""
+        self._quota = QuotaRules(self._slices)
         self._deleted_by_users: set[str] = set()
         """UIDs of objects, and of the manager's jobs whose copies these were."""
         self._ordered: set[tuple[str, str]] = set()
@@ -104,17 +100,16 @@ class Rules:
         if cluster == "manager":
             if kind == (WORKLOADS.group, WORKLOADS.plural):
                 self._check_slice(change)
-            elif kind == (CLUSTERQUEUES.group, CLUSTERQUEUES.plural) and change.type != "DELETED":
-                quotas = self._quotas.setdefault(change.key[3], deque(maxlen=_QUOTAS_SEEN))
-                nominal = ClusterQueue.from_manifest(change.object).nominal
-                if not quotas or quotas[-1] != nominal:
-                    quotas.append(nominal)
+            elif kind in _QUOTAS:
+                self._quota.see_quota(_QUOTAS[kind], change)
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
                 _check_epoch(change)
             elif kind in _JOB_KINDS:
                 self._check_manager_job(change)
         elif kind == (PODS.group, PODS.plural):
-            self._check_pod(cluster, change)
+            job = self._job_of(cluster, change.object)
+            self._quota.see_pod(cluster, change, marks.annotation(job, _ORIGIN) if job else None)
+            self._check_pod(cluster, change, job)
         elif kind == (WORKLOADS.group, WORKLOADS.plural):
             _check_version(cluster, change)
         elif kind in _JOB_KINDS:
@@ -124,6 +119,8 @@ class Rules:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
         old = self._slices.pop(key, None)
         if change.type == "DELETED":
+            if old is not None:
+                self._quota.check_running(old.job_uid)
             return
         slice = self._slices[key] = Slice.from_manifest(change.object)
         if slice.admission is not None:
@@ -131,8 +128,7 @@ class Rules:
             for name, count in slice.admission.counts.items():
                 most[name] = max(most.get(name, 0), count)
         self._check_chain(slice, old)
-        if slice.admission is not None and (old is None or old.admission is None):
-            self._check_quota(slice)
+        self._quota.see_slice(slice, old)
 
     def _check_chain(self, slice: Slice, old: Slice | None) -> None:
         """Rule 2: at most one admitted and one pending, and the old one ends only when the new one has its quota."""
@@ -150,21 +146,10 @@ class Rules:
             if not successors:
                 raise Violation(f"rule 2: {slice.name} was replaced before its successor had its quota")
 
-    def _check_quota(self, admitted: Slice) -> None:
-        """Rule 1: an admission never takes the use past the quota, counting a chain once."""
-        assert admitted.admission is not None
-        queue = admitted.admission.cluster_queue
-        used: Usage = total_by_queue(usage_by_chain(self._slices.values())).get(queue, {})
-        for key, value in used.items():
-            most = max((nominal.get(key, 0) for nominal in self._quotas.get(queue, ())), default=0)
-            if admitted.usage().get(key) and value > most:
-                raise Violation(f"rule 1: {admitted.name} takes {key} to {value} of {most}")
-
-    def _check_pod(self, cluster: str, change: Change) -> None:
+    def _check_pod(self, cluster: str, change: Change, job: Manifest | None) -> None:
         """Rule 1: ungated pods never pass the granted counts, at the moment when a gate goes."""
         if change.old is None or not is_gated(change.old) or is_gated(change.object) or change.type == "DELETED":
             return
-        job = self._job_of(cluster, change.object)
         if job is None:
             raise Violation(f"rule 1: {cluster} ungated {change.key[3]}, whose job is gone")
         self._check_fence(cluster, job)

@@ -9,13 +9,16 @@ from typing import Literal
 
 import msgspec
 
+from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES
+
 WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
 KINDS = ("Job", "RayCluster", "RayJob")
 NAMES = ("a", "b")
-QUOTAS = (8, 12, 20)
+CPUS = (0, 2, 4, 8)
+LIMITS = (None, None, 0, 2, 6)
 
-_ACTIONS = 28
+_ACTIONS = 32
 _GAPS_S = (0.01, 0.1, 1.0, 3.0, 10.0)
 _MOST_PODS = 6
 _STOPS_S = (2.0, 14.0, 20.0, 40.0)
@@ -85,6 +88,10 @@ class Submit(Moment):
     kind: str
     name: str
     ends: bool = False
+    queue: str = "batch"
+    priority: str = ""
+    partial: bool = False
+    """Whether it takes a part of a scale-up."""
 
 
 class Scale(Moment):
@@ -113,9 +120,35 @@ class Squat(Moment):
 
 
 class Quota(Moment):
-    """Another quota."""
+    """Another quota of a queue or a cohort, in one flavor."""
 
     cpu: int
+    of: str = "batch"
+    flavor: str = "reserved"
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+class Join(Moment):
+    """A queue or a cohort belongs to another cohort, or to none."""
+
+    who: str
+    cohort: str
+
+
+class Prioritize(Moment):
+    """Some job of a kind gets another priority class, or none."""
+
+    kind: str
+    pick: int
+    priority: str
+
+
+class Revalue(Moment):
+    """A priority class gets another value."""
+
+    priority: str
+    value: int
 
 
 class Forge(Moment):
@@ -213,7 +246,17 @@ def _outages(random: Random, day_s: float) -> Iterator[Moment]:
 
 
 def _actions(random: Random) -> Iterator[Moment]:
-    weights = {_submit: 4, _scale: 7, _flap: 2, _delete: 3, _squat: 1, _quota: 1, _forge: 1}
+    weights = {
+        _submit: 4,
+        _scale: 7,
+        _flap: 2,
+        _delete: 3,
+        _squat: 1,
+        _quota: 2,
+        _join: 1,
+        _priority: 1,
+        _forge: 1,
+    }
     makers = random.choices(list(weights), list(weights.values()), k=_ACTIONS)
     at_s = 0.0
     for maker in (_submit, _submit, *makers):
@@ -223,7 +266,15 @@ def _actions(random: Random) -> Iterator[Moment]:
 
 def _submit(random: Random, at_s: float) -> Moment:
     kind = random.choice(KINDS)
-    return Submit(at_s=at_s, kind=kind, name=random.choice(NAMES), ends=kind == "Job" and random.random() < 0.3)
+    return Submit(
+        at_s=at_s,
+        kind=kind,
+        name=random.choice(NAMES),
+        ends=kind == "Job" and random.random() < 0.3,
+        queue=random.choice(("batch", "batch", *QUEUES)),
+        priority=random.choice(("", "", *PRIORITIES)),
+        partial=random.random() < 0.3,
+    )
 
 
 def _scale(random: Random, at_s: float) -> Moment:
@@ -248,7 +299,27 @@ def _squat(random: Random, at_s: float) -> Moment:
 
 
 def _quota(random: Random, at_s: float) -> Moment:
-    return Quota(at_s=at_s, cpu=random.choice(QUOTAS))
+    return Quota(
+        at_s=at_s,
+        cpu=random.choice(CPUS),
+        of=random.choice((*QUEUES, *COHORT_PARENTS)),
+        flavor=random.choice(FLAVORS),
+        borrowing=random.choice(LIMITS),
+        lending=random.choice(LIMITS),
+    )
+
+
+def _join(random: Random, at_s: float) -> Moment:
+    who = random.choice((*QUEUES, "team"))
+    return Join(at_s=at_s, who=who, cohort=random.choice(("all", "") if who == "team" else ("team", "all", "")))
+
+
+def _priority(random: Random, at_s: float) -> Moment:
+    priority = random.choice(list(PRIORITIES))
+    if random.random() < 0.3:
+        return Revalue(at_s=at_s, priority=priority, value=random.choice((-20, 0, 20)))
+    kind, pick = random.choice(KINDS), random.randrange(12)
+    return Prioritize(at_s=at_s, kind=kind, pick=pick, priority=random.choice(("", priority)))
 
 
 def _forge(random: Random, at_s: float) -> Moment:

@@ -11,12 +11,12 @@ from simulation.mutations import MUTATIONS
 
 SEEDS = 500
 SHOWN_BY = {
-    "versions": 0,
-    "epoch fence": 66,
-    "tombstones": 44,
-    "confirms": 66,
-    "delta charging": 4,
-    "ungate cap": 1,
+    "versions": 5,
+    "epoch fence": 31,
+    "tombstones": 13,
+    "confirms": 22,
+    "delta charging": 13,
+    "ungate cap": 0,
 }
 """A seed of the set that has broken a rule without the safeguard. The search begins there: a change of the product may
 leave the schedules as they are and yet make another seed the first."""

@@ -5,18 +5,26 @@ from typing import Any
 
 import msgspec
 
+from simulation import queues
 from simulation.fleet import MANAGER, Fleet
 from simulation.rules import OWNED_BY_USER
-from simulation.schedule import Delete, Forge, Quota, Scale, Squat, Submit
+from simulation.schedule import Delete, Forge, Join, Prioritize, Quota, Revalue, Scale, Squat, Submit
 from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, RAYCLUSTERS
+from slicebus.kube.resources import (
+    CLUSTERQUEUES,
+    JOB_RESOURCES,
+    JOBS,
+    RAYCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
+)
 from slicebus.kube.standins.pods import RUN_SECONDS_ANNOTATION
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
+from slicebus.slices import kueue
 
 Manifest = dict[str, Any]
 
@@ -34,15 +42,36 @@ class Users:
         self._fleet = fleet
         self._clients: dict[str, KubeClient] = {MANAGER: world.manager, **world.workers}
 
+    async def set_up(self) -> None:
+        """The quota that a day begins with."""
+        for resource, manifest in queues.at_first():
+            await self._clients[MANAGER].create(resource, manifest)
+
     async def set_quota(self, item: Quota) -> None:
-        """Another quota."""
-        manager = self._clients[MANAGER]
-        for resource, manifest in objects.quota(item.cpu):
-            try:
-                await manager.create(resource, manifest)
-            except AlreadyExistsError:
-                if resource == CLUSTERQUEUES:
-                    await manager.patch(resource, objects.CLUSTER_QUEUE, None, MergePatch({"spec": manifest["spec"]}))
+        """Another quota of a queue or a cohort."""
+        limits = {"nominalQuota": item.cpu, "borrowingLimit": item.borrowing, "lendingLimit": item.lending}
+        manager, resource = self._clients[MANAGER], queues.resource_of(item.of)
+        present = await manager.get(resource, item.of)
+        await manager.patch(resource, item.of, None, MergePatch(queues.with_quota(present, item.flavor, limits)))
+
+    async def join(self, item: Join) -> None:
+        """Another cohort for a queue or a cohort, or none."""
+        resource = queues.resource_of(item.who)
+        field = "cohortName" if resource == CLUSTERQUEUES else "parentName"
+        await self._clients[MANAGER].patch(resource, item.who, None, MergePatch({"spec": {field: item.cohort or None}}))
+
+    async def prioritize(self, item: Prioritize) -> None:
+        """Another priority class for a job."""
+        jobs = (await self._clients[MANAGER].list(JOB_RESOURCES[item.kind])).items
+        if jobs:
+            name = jobs[item.pick % len(jobs)]["metadata"]["name"]
+            patch = MergePatch({"metadata": {"labels": {kueue.PRIORITY_CLASS_LABEL: item.priority or None}}})
+            await self._clients[MANAGER].patch(JOB_RESOURCES[item.kind], name, objects.NAMESPACE, patch)
+
+    async def revalue(self, item: Revalue) -> None:
+        """Another value for a priority class."""
+        patch = MergePatch({"value": item.value})
+        await self._clients[MANAGER].patch(WORKLOADPRIORITYCLASSES, item.priority, None, patch)
 
     async def submit(self, item: Submit) -> None:
         """Another job on the manager."""
@@ -50,6 +79,11 @@ class Users:
         if item.ends:
             job["spec"]["completions"] = _COMPLETIONS
             job["spec"]["template"]["metadata"] = {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}
+        job["metadata"]["labels"] = {kueue.QUEUE_NAME_LABEL: item.queue}
+        if item.priority:
+            job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
+        if item.partial:
+            job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
         await self._clients[MANAGER].create(JOB_RESOURCES[item.kind], job)
 
     async def scale(self, item: Scale) -> None:
@@ -132,4 +166,6 @@ class Users:
 
 
 def _job(kind: str, name: str) -> Manifest:
-    return _MAKE[kind](name)
+    job = _MAKE[kind](name)
+    job["metadata"]["labels"] = {kueue.QUEUE_NAME_LABEL: "batch"}
+    return job

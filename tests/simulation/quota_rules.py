@@ -1,0 +1,137 @@
+"""Rule 1: what is admitted, and what runs on all workers together, stays within the quota.
+
+It is held in two parts, which together say it of the whole fleet. An admission takes no queue and no cohort past its
+limits, counting a chain once; and of every job at most that runs which its chain is charged for. So what runs passes
+the quota only where somebody has lowered that since, and then nothing is admitted that makes it worse.
+
+A pod that is terminating does not count: a worker asks for a smaller size when its pods are going, and the quota is
+free from then on.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simulation.limits import excess, grown
+from simulation.queues import flavor_of
+from simulation.violations import Violation
+from slicebus.kube.embedded.store import Change, Key
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
+from slicebus.slices.quantities import larger
+from slicebus.slices.quota import ClusterQueue, Cohort, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.resources import pod_requests
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice, SliceKey
+
+Manifest = dict[str, Any]
+_SEEN_S = 90.0
+"""How old the quota may be that an admission is made by: longer than a process is stopped, and then a slow way."""
+_OVER = ("Succeeded", "Failed")
+_READ = {CLUSTERQUEUES: ClusterQueue.from_manifest, COHORTS: Cohort.from_manifest}
+
+
+class _Versions:
+    """What one object says, and what it said not long ago."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[float, ClusterQueue | Cohort]] = []
+        """With the time since when."""
+
+    def say(self, now_s: float, value: ClusterQueue | Cohort) -> None:
+        if not self._said or self._said[-1][1] != value:
+            self._said.append((now_s, value))
+
+    def lately(self, now_s: float) -> list[ClusterQueue | Cohort]:
+        """The newest first."""
+        old = sum(since <= now_s - _SEEN_S for since, _ in self._said[1:])
+        return [value for _, value in reversed(self._said[old:])]
+
+
+class QuotaRules:
+    """Raises Violation for an admission or a start that breaks the rule."""
+
+    def __init__(self, slices: Mapping[SliceKey, Slice]) -> None:
+        self._slices = slices
+        """Of the manager, as they are now."""
+        self._versions: dict[tuple[str, str], _Versions] = {}
+        self._running: dict[tuple[str, Key], tuple[str, Usage]] = {}
+        """The job of each pod that runs, and what it uses."""
+        self._used: dict[str, Counter[tuple[Any, str]]] = {}
+        """What runs of each job on all workers."""
+
+    def see_quota(self, resource: Resource, change: Change) -> None:
+        """A ClusterQueue or a Cohort has changed."""
+        if change.type == "DELETED":
+            return
+        said = self._versions.setdefault((resource.kind, change.key[3]), _Versions())
+        said.say(asyncio.get_running_loop().time(), _READ[resource](change.object))
+
+    def see_slice(self, slice: Slice, old: Slice | None) -> None:
+        """A slice has changed: it may have been admitted, or have given quota back."""
+        if slice.admission is not None and (old is None or old.admission is None):
+            self._check_admission(slice, old)
+        self.check_running(slice.job_uid)
+
+    def see_pod(self, cluster: str, change: Change, job_uid: str | None) -> None:
+        """A pod of a job, by the job's UID on the manager, has changed."""
+        key = cluster, change.key
+        if key in self._running:
+            # The job may be gone before its pods are.
+            job_uid, usage = self._running.pop(key)
+            self._used[job_uid].subtract(usage)
+        if job_uid is not None and _runs(change):
+            usage = _usage(change.object)
+            self._running[key] = job_uid, usage
+            self._used.setdefault(job_uid, Counter()).update(usage)
+            self.check_running(job_uid)
+
+    def check_running(self, job_uid: str) -> None:
+        """Of a job at most that runs which its chain is charged for."""
+        used = self._used.get(job_uid)
+        if not used:
+            return
+        charged = _charged(slice for slice in self._slices.values() if slice.job_uid == job_uid)
+        past = {key: value for key, value in used.items() if value > charged.get(key, 0)}
+        if past:
+            name = next((slice.chain for slice in self._slices.values() if slice.job_uid == job_uid), job_uid)
+            raise Violation(f"rule 1: of {name} runs {past}, it is charged for {charged}")
+
+    def _check_admission(self, slice: Slice, old: Slice | None) -> None:
+        others = [other for other in self._slices.values() if other.key != slice.key]
+        before = total_by_queue(usage_by_chain([*others, old] if old else others))
+        after = total_by_queue(usage_by_chain([*others, slice]))
+        now_s = asyncio.get_running_loop().time()
+        worse = {}
+        # The manager's watches may be at different moments of the past.
+        for nodes in itertools.product(*(versions.lately(now_s) for versions in self._versions.values())):
+            queues = [node for node in nodes if isinstance(node, ClusterQueue)]
+            cohorts = [node for node in nodes if isinstance(node, Cohort)]
+            worse = grown(excess(queues, cohorts, before), excess(queues, cohorts, after))
+            if not worse:
+                return
+        raise Violation(f"rule 1: {slice.name} was admitted past the quota: {worse}")
+
+
+def _runs(change: Change) -> bool:
+    pod = change.object
+    return not (
+        change.type == "DELETED"
+        or is_gated(pod)
+        or "deletionTimestamp" in pod["metadata"]
+        or pod.get("status", {}).get("phase") in _OVER
+    )
+
+
+def _usage(pod: Manifest) -> Usage:
+    """What a pod uses of the flavor on whose nodes it may run."""
+    flavor = flavor_of(pod["spec"].get("nodeSelector") or {})
+    return {(flavor, resource): value for resource, value in pod_requests(pod["spec"]).items()}
+
+
+def _charged(chain: Iterable[Slice]) -> Usage:
+    charged: Usage = {}
+    for slice in chain:
+        charged = larger(charged, slice.usage())
+    return charged
