@@ -169,6 +169,7 @@ def decode(path: Path) -> int:
     for found in records_of_file(str(path)):
         entry = Entry.from_record(found)
         if not entry.is_decisions:
+            assert entry.received is not None
             continue
         for record in decode_batch(entry.record.message).records:
             count += 1

@@ -4,7 +4,7 @@ Level-triggered, from what is. What was asked for last is on the job itself, so 
 nor makes it twice.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import msgspec
 
@@ -193,16 +193,14 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 
 
 def _pods_by_set(pods: tuple[Manifest, ...]) -> dict[str, PodSetStatus]:
-    counted: dict[str, PodSetStatus] = {}
+    by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
-        if pod.get("status", {}).get("phase") in _OVER:
-            continue
-        name = pod_set_of(pod)
-        before = counted.get(name, PodSetStatus())
-        counted[name] = PodSetStatus(
-            ready=before.ready + _is_ready(pod), gated=before.gated + is_gated(pod), total=before.total + 1
-        )
-    return dict(sorted(counted.items()))
+        if pod.get("status", {}).get("phase") not in _OVER:
+            by_set[pod_set_of(pod)].append(pod)
+    return {
+        name: PodSetStatus(ready=sum(map(_is_ready, members)), gated=sum(map(is_gated, members)), total=len(members))
+        for name, members in sorted(by_set.items())
+    }
 
 
 def _is_ready(pod: Manifest) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slicebus.journal.recording import Source as Leader
     from slicebus.process.replay import Made, Position, Replayer
 
-_OBJECTS = 100_000
+_OBJECTS = 1_000_000
 """New containers between two looks for garbage, where Python's own number is 700."""
 
 

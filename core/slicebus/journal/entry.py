@@ -1,7 +1,8 @@
-"""A record of the stream, decoded as far as it can be."""
+"""A record of the stream, decoded as far as it can be, and as far as somebody asks."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Self
 
 import msgspec
@@ -15,7 +16,7 @@ from slicebus.proto.topology import DECISIONS_TYPE
 _PREFIX = "cloudEvents_"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, dict=True):
     """One recorded message. A message that nobody could read is an entry too: `problem` says why.
 
     So are recorded decisions, which are read by `recording.decode_batch`: they are no message, and no problem.
@@ -24,18 +25,30 @@ class Entry(msgspec.Struct, frozen=True):
     offset: int
     recorded: datetime | None
     record: Record
-    received: Received | None
-    problem: str = ""
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Never raises."""
-        if record.message.type == DECISIONS_TYPE:
-            return cls(record.offset, record.timestamp, record, None)
+        return cls(record.offset, record.timestamp, record)
+
+    @property
+    def received(self) -> Received | None:
+        """The message; None for what nobody can read, and for recorded decisions."""
+        return self._read[0]
+
+    @property
+    def problem(self) -> str:
+        """Why nobody can read it; empty where it can be read, and for recorded decisions."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[Received | None, str]:
+        if self.is_decisions:
+            return None, ""
         try:
-            return cls(record.offset, record.timestamp, record, decode(record.message))
+            return decode(self.record.message), ""
         except ProtocolError as error:
-            return cls(record.offset, record.timestamp, record, None, f"{error.reason}: {error.detail}")
+            return None, f"{error.reason}: {error.detail}"
 
     @property
     def is_decisions(self) -> bool:

@@ -70,7 +70,7 @@ class Position(msgspec.Struct, frozen=True, order=True):
         return f"{self.offset}.{self.index}"
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class Made(msgspec.Struct, frozen=True):
     """A decision that was made again."""
 
     source: Source
@@ -241,7 +241,8 @@ class Replay:
         if problem == record.problem == "":
             return None
         given = encode({"message": record.message_id})
-        return self._made(position, record.at, "receive", given, encode(record.problem), encode(problem))
+        recorded, made = encode(record.problem), encode(problem)
+        return Made(self.source, position, record.at, "receive", given, recorded, made, _same(recorded, made))
 
     def _decide(self, position: Position, record: Decided) -> Made | None:
         recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
@@ -253,22 +254,8 @@ class Replay:
             return None
         except InvalidError as error:
             problem = str(error)
-        return self._made(position, record.at, record.what, given, recorded, made, problem=problem)
-
-    def _made(
-        self, position: Position, at: float, what: str, given: bytes, recorded: bytes, made: bytes, *, problem: str = ""
-    ) -> Made:
-        return Made(
-            source=self.source,
-            position=position,
-            at=at,
-            what=what,
-            given=given,
-            recorded=recorded,
-            made=made,
-            same=not problem and _same(recorded, made),
-            problem=problem,
-        )
+        same = recorded == made or (not problem and _same(recorded, made))
+        return Made(self.source, position, record.at, record.what, given, recorded, made, same, problem)
 
     def _make(self, what: str, given: bytes) -> bytes:
         """What comes of a decision. Raises InvalidError when this version cannot make it."""
@@ -341,8 +328,6 @@ class _UnknownMessage(SlicebusError):
 
 def _same(recorded: bytes, made: bytes) -> bool:
     """Whether they say the same; what was redacted in the recording may be there now."""
-    if recorded == made:
-        return True
     then, now = orjson.loads(recorded), orjson.loads(made)
     return bool(then == now or then == redacted(now))
 
