@@ -304,8 +304,13 @@ class WatchedDelivery:
     def redelivered(self) -> int:
         return self._inner.redelivered
 
+    @property
+    def held(self) -> bool:
+        return self._inner.held
+
     async def ack(self) -> None:
-        self._observer.acknowledged(self._inner.queue, self._inner.message)
+        if self.held:
+            self._observer.acknowledged(self._inner.queue, self._inner.message)
         await self._inner.ack()
 
     async def requeue(self) -> None:

@@ -53,6 +53,10 @@ class Delivery(Protocol):
     def redelivered(self) -> int:
         """How often it was delivered before this time."""
 
+    @property
+    def held(self) -> bool:
+        """Whether it is still in these hands: not settled, and its connection has not broken since."""
+
     async def ack(self) -> None:
         """Settle it: the effect is durable."""
 

@@ -10,6 +10,9 @@ permanent one dead-letters it with the reason. A transient error or a conflict i
 pause that keeps no worker. After `turn_s` those behind it in its line have a turn, one of which may be what it waits
 for. After `retry_s` it is put back, and the queue's delivery limit decides. Any other exception is a programming error
 and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
+
+A delivery whose connection has broken is not begun again, and nothing counts that waits of that connection: the broker
+delivers all of it anew. What comes so joins its line behind what is in hand, so that nothing is done twice at once.
 """
 
 import asyncio
@@ -52,7 +55,8 @@ async def dispatch(
 
     async def attempt(delivery: Delivery) -> None:
         async with free:
-            await handler(delivery)
+            if delivery.held:
+                await handler(delivery)
 
     async def drain(name: str) -> None:
         line, patience = lines[name], _Patience(retry_s)
@@ -84,7 +88,7 @@ async def dispatch(
 
 async def _join(line: deque[Delivery], delivery: Delivery, superseded: Superseded | None) -> None:
     """Take a delivery into its line. The first of a line is in hand, and is left alone."""
-    waiting = line[-1] if len(line) > 1 else None
+    waiting = line[-1] if len(line) > 1 and line[-1].held else None
     if superseded is not None and waiting is not None:
         if superseded(waiting, delivery):
             line[-1] = delivery

@@ -16,6 +16,7 @@ import msgspec
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.dead import dead_by_broker, dead_copy
+from slicebus.bus.topics import matches
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.topology import DEAD, Binding, Queue, Topology
@@ -159,7 +160,7 @@ class MemoryBroker:
         names = dict.fromkeys(
             binding.queue
             for binding in self.bindings
-            if binding.exchange == exchange and _matches(binding.routing_key, message.routing_key)
+            if binding.exchange == exchange and matches(binding.routing_key, message.routing_key)
         )
         if not names:
             raise NotFoundError(f"no queue for {message.routing_key} at exchange {exchange}")
@@ -205,20 +206,6 @@ class MemoryBroker:
         return f"queue {queue.name} exists with {existing.declared.arguments}, not with {queue.arguments}"
 
 
-def _matches(pattern: str, key: str) -> bool:
-    """AMQP topic matching: `*` is one word, `#` is any number of them."""
-
-    def match(patterns: Sequence[str], words: Sequence[str]) -> bool:
-        if not patterns:
-            return not words
-        head, rest = patterns[0], patterns[1:]
-        if head == "#":
-            return any(match(rest, words[count:]) for count in range(len(words) + 1))
-        return bool(words) and head in ("*", words[0]) and match(rest, words[1:])
-
-    return match(pattern.split("."), key.split("."))
-
-
 class MemoryDelivery:
     """One message in a consumer's hands."""
 
@@ -241,6 +228,11 @@ class MemoryDelivery:
         """How often it was delivered before this time."""
         return self._entry.delivered - 1
 
+    @property
+    def held(self) -> bool:
+        """Whether it is still in these hands."""
+        return self._entry in self._subscription.unsettled
+
     async def ack(self) -> None:
         """Settle it."""
         self._subscription.settle(self._entry)
@@ -253,7 +245,7 @@ class MemoryDelivery:
 
     async def dead_letter(self, reason: DeadReason, detail: str) -> None:
         """Move it to the dead-letter queue."""
-        if self._entry in self._subscription.unsettled:
+        if self.held:
             self._subscription.broker.dead_letter(self.queue, self.message, reason, detail, by=self._subscription.user)
             self._subscription.settle(self._entry)
 

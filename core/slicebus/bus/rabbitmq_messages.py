@@ -87,6 +87,11 @@ class RabbitDelivery:
         count = self._incoming.headers.get(_DELIVERY_COUNT, 0)
         return count if isinstance(count, int) else 0
 
+    @property
+    def held(self) -> bool:
+        """Whether it is still in these hands: a channel that is gone takes its deliveries along."""
+        return not (self._channel.is_closed or self._incoming.processed)
+
     async def ack(self) -> None:
         """Settle it."""
         await self._settle("ack", self._incoming.ack)

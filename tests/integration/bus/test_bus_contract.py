@@ -9,8 +9,9 @@ import pytest
 from integration.bus.contract import CONTROL, EAST, Connect, look, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
 from slicebus.bus.dead import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
+from slicebus.bus.lanes import dispatch
 from slicebus.bus.letters import DeadLetter
-from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError
+from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (
     DEAD,
@@ -171,6 +172,39 @@ async def test_unsettled_messages_come_again_in_order(bus: Bus) -> None:
 
     await eventually(back, "the messages are back")
     assert await take(bus, CONTROL, 3) == [b"1", b"2", b"3"]
+
+
+async def test_a_delivery_is_held_until_it_is_settled_or_its_channel_is_gone(bus: Bus) -> None:
+    for body in (b"1", b"2", b"3"):
+        await bus.publish(UP, message(body=body))
+    async with bus.subscribe(CONTROL, prefetch=10) as subscription:
+        deliveries = aiter(subscription)
+        done, dead, lost = [await anext(deliveries) for _ in range(3)]
+        assert all(delivery.held for delivery in (done, dead, lost))
+        await done.ack()
+        await dead.dead_letter(DeadReason.REFUSED, "no")
+        assert (done.held, dead.held, lost.held) == (False, False, True)
+    assert not lost.held
+
+
+async def test_what_is_lost_is_tried_no_longer(bus: Bus) -> None:
+    tried: list[int] = []
+
+    async def fail(delivery: Delivery) -> None:
+        tried.append(delivery.redelivered)
+        raise UnavailableError("503")
+
+    async def in_vain() -> bool:
+        return len(tried) > 2
+
+    await bus.publish(UP, message(body=b"1"))
+    async with bus.subscribe(CONTROL, prefetch=10) as subscription:
+        working = asyncio.create_task(dispatch(subscription, fail, key=lambda delivery: "one"))
+        await eventually(in_vain, "it is tried again and again")
+    count = len(tried)
+    assert await take(bus, CONTROL, 1) == [b"1"]
+    await asyncio.wait_for(working, 10)
+    assert len(tried) == count
 
 
 async def test_prefetch_bounds_what_is_unsettled(bus: Bus) -> None:

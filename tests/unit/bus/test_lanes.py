@@ -9,7 +9,7 @@ import pytest
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.lanes import dispatch
-from slicebus.bus.memory import MemoryBroker, MemoryBus, MemoryDelivery
+from slicebus.bus.memory import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
     ConflictError,
@@ -237,4 +237,79 @@ async def test_a_dead_letter_that_cannot_be_published_is_tried_again(
         lane.publish("one", 1)
         await asyncio.sleep(30)
         assert dead == [(DeadReason.MALFORMED, "not JSON")]
+    assert lane.waiting == 0
+
+
+# --- a connection that breaks ---------------------------------------------------------------------------------------
+
+
+class Unsteady:
+    """A subscription that goes on after each loss of its connection, and says what is done for each delivery."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._current: MemorySubscription | None = None
+        self.under_way = 0
+        self.begun: list[tuple[int, int]] = []
+        """The number of a message, and how often it was delivered before."""
+        self.troubled = True
+
+    async def __aiter__(self) -> AsyncIterator[MemoryDelivery]:
+        while True:
+            async with self._lane.bus.subscribe("q", prefetch=PREFETCH) as self._current:
+                async for delivery in self._current:
+                    yield delivery
+
+    def lose(self) -> None:
+        assert self._current is not None
+        self._current.close()
+
+    async def handle(self, delivery: Delivery) -> None:
+        self.begun.append((number_of(delivery), delivery.redelivered))
+        self.under_way += 1
+        assert self.under_way == 1, "nothing is done twice at once"
+        await asyncio.sleep(HANDLING_S)
+        self.under_way -= 1
+        if self.troubled:
+            raise UnavailableError("503")
+
+    @asynccontextmanager
+    async def running(self, *, coalescing: bool) -> AsyncIterator[None]:
+        superseded = is_older if coalescing else None
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(dispatch(self, self.handle, key=name_of, superseded=superseded))
+            await settle()
+            yield
+            assert not working.done()
+            working.cancel()
+
+
+@pytest.mark.parametrize("after_s", [HANDLING_S / 2, 60.0], ids=["in hand", "between two tries"])
+async def test_what_is_lost_is_not_begun_again_and_its_twin_is_handled_once(jumping: LoopTime, after_s: float) -> None:
+    lane = Lane(slowly)
+    unsteady = Unsteady(lane)
+    async with unsteady.running(coalescing=False):
+        for number in (1, 2):
+            lane.publish("one", number)
+        await asyncio.sleep(after_s)
+        unsteady.lose()
+        before = len(unsteady.begun)
+        unsteady.troubled = False
+        await asyncio.sleep(60)
+    assert all(delivered == 0 for _, delivered in unsteady.begun[:before])
+    assert unsteady.begun[before:] == [(1, 1), (2, 1)]
+    assert lane.waiting == 0
+
+
+async def test_what_was_lost_supersedes_nothing(jumping: LoopTime) -> None:
+    lane = Lane(slowly)
+    unsteady = Unsteady(lane)
+    unsteady.troubled = False
+    async with unsteady.running(coalescing=True):
+        for number in (1, 2, 3):
+            lane.publish("one", number)
+        await asyncio.sleep(HANDLING_S / 2)
+        unsteady.lose()
+        await asyncio.sleep(60)
+    assert unsteady.begun == [(1, 0), (3, 1)]
     assert lane.waiting == 0
