@@ -18,7 +18,8 @@ VERSIONS = PROTO / "versions"
 _VERSION_HEADER = "cloudEvents_schemaversion"
 
 Schema = dict[str, Any]
-Change = Callable[[WireMessage], WireMessage]
+Change = Callable[[WireMessage], WireMessage | None]
+"""None: such a peer does not say it."""
 
 
 @cache
@@ -31,9 +32,11 @@ def schema_of(folder: Path, name: str) -> Schema:
 def as_of(version: str) -> Change:
     """A message with nothing that an older minor version does not know."""
 
-    def change(message: WireMessage) -> WireMessage:
+    def change(message: WireMessage) -> WireMessage | None:
         if message.type not in MESSAGES:
             return message
+        if not (VERSIONS / version / "schemas" / f"{message.type}.json").exists():
+            return None
         schema = schema_of(VERSIONS / version, message.type)
         return _with(message, pruned(orjson.loads(message.body), schema, schema), version=version)
 
@@ -105,7 +108,9 @@ class OtherVersion:
         return getattr(self._bus, name)
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
-        await self._bus.publish(exchange, self._says(message))
+        said = self._says(message)
+        if said is not None:
+            await self._bus.publish(exchange, said)
 
     @asynccontextmanager
     async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator["_Changed"]:
@@ -120,7 +125,9 @@ class _Changed:
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         async for delivery in self._subscription:
-            yield _ChangedDelivery(delivery, self._change(delivery.message))
+            heard = self._change(delivery.message)
+            assert heard is not None, f"it was sent {delivery.message.type}, which it does not know"
+            yield _ChangedDelivery(delivery, heard)
 
 
 class _ChangedDelivery:

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 
 import structlog
 
-from slicebus.agent.capacity import capacity, used
+from slicebus.agent.capacity import slim
+from slicebus.agent.heart import Heart
 from slicebus.agent.inbox import Inbox
 from slicebus.agent.inventories import Inventories
 from slicebus.agent.publisher import Publisher
@@ -21,7 +21,7 @@ from slicebus.journal.recording import Source
 from slicebus.kube.cache import Cache
 from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
-from slicebus.kube.resources import Resource
+from slicebus.kube.resources import PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
 from slicebus.process.decisions import Decider
@@ -30,10 +30,10 @@ from slicebus.process.logs import configure_logging
 from slicebus.process.role import Role, insist, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
-from slicebus.proto.errors import TransientError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Heartbeat, Hello, JobRef, Lane, Message, Resync
+from slicebus.proto.messages import Hello, JobRef, Lane, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
+from slicebus.slices import kueue
 
 _log = structlog.get_logger()
 _LOOK_FOR_CRD_S = 60.0
@@ -75,6 +75,7 @@ class Agent(Role[AgentSettings]):
             registry=self._registry,
         )
         inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
+        heart = Heart(store, say, interval_s=self._settings.heartbeat_s)
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
@@ -90,12 +91,14 @@ class Agent(Role[AgentSettings]):
             tombstones=tombstones,
             look=queue.add,
             resync=resync,
+            terms=heart.take,
         )
         await insist("tombstones", tombstones.load)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
-            for _, cache in store.caches():
+            group.create_task(self._reflect_strangers(store.strangers), name="watch:other pods")
+            for cache in (*(cache for _, cache in store.caches()), store.strangers):
                 await cache.synced.wait()
             decide.begin()
             hello = await insist("version", self._hello)
@@ -105,7 +108,7 @@ class Agent(Role[AgentSettings]):
             _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
-            group.create_task(self._beat(say, store), name="heartbeat")
+            group.create_task(heart.run(), name="heartbeat")
             group.create_task(inventories.run(), name="inventory")
             for lane in Lane:
                 group.create_task(inbox.run(lane), name=f"inbox:{lane}")
@@ -119,26 +122,16 @@ class Agent(Role[AgentSettings]):
         cache.synced.clear()
         await Reflector(self._client, resource, cache, labels=SELECTORS[resource]).run()
 
+    async def _reflect_strangers(self, cache: Cache) -> None:
+        """Keep the other pods of the cluster, for the room that they take."""
+        await Reflector(self._client, PODS, cache, labels=f"!{kueue.POD_SET_LABEL}", shape=slim).run()
+
     async def _hello(self) -> Hello:
         return Hello(
             agent_version=version("slicebus"),
             kubernetes_version=await self._client.version(),
             schema_version=SCHEMA_VERSION,
         )
-
-    async def _beat(self, say: Callable[[Message], Awaitable[None]], store: Store) -> None:
-        while True:
-            beat = Heartbeat(
-                capacity={"": capacity(store.nodes())},
-                used={"": used(store.pods())},
-                jobs=sum(1 for _ in store.our_jobs()),
-                out_of_sync=store.behind(),
-            )
-            try:
-                await say(beat)
-            except TransientError as error:
-                _log.warning("heartbeat.failed", error=str(error))
-            await asyncio.sleep(self._settings.heartbeat_s)
 
     async def _say(self, publisher: Publisher, message: Message) -> None:
         self._lease.check()

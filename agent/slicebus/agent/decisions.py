@@ -14,7 +14,7 @@ from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
 from slicebus.process.replay import Model
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, ClusterName, JobRef, Manifest, Resync
+from slicebus.proto.messages import Applied, ClusterName, JobRef, Manifest, Resync, Terms
 
 # --- messages from the manager --------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ def accept(store: Store, *, incoming: Incoming, cluster: ClusterName, manager_us
         detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
     job = getattr(message, "job", None)
-    if not isinstance(message, Resync) and not isinstance(job, JobRef):
+    if not isinstance(message, (Resync, Terms)) and not isinstance(job, JobRef):
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
     if isinstance(job, JobRef) and job.kind not in JOB_RESOURCES:
         raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")

@@ -15,7 +15,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import PermanentError
-from slicebus.proto.messages import Delete, JobRef, Lane, Message, Resync, WorkloadSpec
+from slicebus.proto.messages import Delete, JobRef, Lane, Message, Resync, Terms, WorkloadSpec
 from slicebus.proto.topology import agent_queue
 
 _log = structlog.get_logger()
@@ -35,6 +35,7 @@ class Inbox:
         tombstones: Tombstones,
         look: Callable[[JobKey], None],
         resync: Callable[[Resync], None],
+        terms: Callable[[Terms], None],
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -44,6 +45,7 @@ class Inbox:
         self._tombstones = tombstones
         self._look = look
         self._resync = resync
+        self._terms = terms
 
     async def run(self, lane: Lane) -> None:
         """Handle one lane until cancelled."""
@@ -58,6 +60,9 @@ class Inbox:
         message = incoming.message
         if isinstance(message, Resync):
             self._resync(message)
+            return
+        if isinstance(message, Terms):
+            self._terms(message)
             return
         job = getattr(message, "job", None)
         assert isinstance(job, JobRef)

@@ -39,6 +39,8 @@ class Store:
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+        self.strangers = Cache()
+        """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
         self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
@@ -121,9 +123,10 @@ class Store:
         """The cluster's nodes."""
         return self._caches[NODES].all()
 
-    def pods(self) -> list[Manifest]:
-        """The pods of our jobs."""
-        return self._caches[PODS].all()
+    @property
+    def pods(self) -> Cache:
+        """Every pod that is in a pod set, of our jobs or not."""
+        return self._caches[PODS]
 
     def on_change(self, callback: Callable[[JobKey], None]) -> None:
         """Call back with every job that a change may concern."""

@@ -25,6 +25,7 @@ from slicebus.proto.messages import (
     Resync,
     ScaleRequest,
     Status,
+    Terms,
 )
 
 _OF_A_MOMENT: dict[type[Message], str] = {
@@ -34,6 +35,7 @@ _OF_A_MOMENT: dict[type[Message], str] = {
     Inventory: "an agent says it when it is asked",
     Pending: "the manager says it when it changes",
     Resync: "the manager says it when it starts",
+    Terms: "the manager says it again with the next heartbeat",
 }
 """Types that no version orders, and how what they say comes by itself."""
 

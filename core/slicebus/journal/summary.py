@@ -18,6 +18,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
     Suspend,
+    Terms,
     WorkloadSpec,
 )
 
@@ -75,4 +76,6 @@ def _of(message: Message) -> str:
             return f"{counts_text(message.wanted)} waits: {message.message}"
         case Resync():
             return message.reason
+        case Terms():
+            return f"version {message.version}, {len(message.flavors)} flavors"
     return ""

@@ -7,6 +7,7 @@ it has. A 410 lists again and takes over the differences: an object that went in
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -33,12 +34,15 @@ class Reflector:
         *,
         namespace: str | None = None,
         labels: str | None = None,
+        shape: Callable[[Manifest], Manifest] = lambda manifest: manifest,
     ) -> None:
+        """`shape` makes of an object what is kept of it: its name, UID and version at least."""
         self._client = client
         self._resource = resource
         self._cache = cache
         self._namespace = namespace
         self._labels = labels
+        self._shape = shape
         self._pause_s = _PAUSE_FIRST_S
 
     async def run(self) -> None:
@@ -56,7 +60,7 @@ class Reflector:
                     if event.type == "DELETED":
                         self._cache.remove(event.object)
                     elif event.type != "BOOKMARK":
-                        self._cache.put(event.object)
+                        self._cache.put(self._shape(event.object))
             except ExpiredError:
                 _log.info("reflector.relist", resource=self._resource.plural)
                 version = None
@@ -75,7 +79,7 @@ class Reflector:
                 limit=_PAGE,
                 continue_token=token or None,
             )
-            items += page.items
+            items += map(self._shape, page.items)
             token = page.continue_token
             if not token:
                 self._cache.replace(items, page.resource_version)

@@ -6,19 +6,22 @@ the difference.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from slicebus.slices import kueue
 from slicebus.slices.cohorts import grow
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
 from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.placement import Cluster, place, why_not
+from slicebus.slices.placement import NO_PLACE, Cluster, Fleet, Strategy, describe
 from slicebus.slices.quantities import format_amount, larger
 from slicebus.slices.quota import (
     ChainInQueue,
     ClusterQueue,
     Cohort,
+    FlavorResource,
     LocalQueue,
     ResourceFlavor,
     Usage,
@@ -26,7 +29,7 @@ from slicebus.slices.quota import (
     total_by_queue,
     usage_by_chain,
 )
-from slicebus.slices.selectors import selects
+from slicebus.slices.selectors import parse_selector, selects
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -49,6 +52,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[Cluster, ...]
     load: Mapping[str, int]
     """Chains by worker cluster, also of jobs that are not among the slices."""
+    granted: Mapping[str, Mapping[FlavorResource, int]] = {}
+    """What these chains together were granted, by worker cluster."""
+    strategy: Strategy = Strategy.SPREAD
+    """For queues that do not name another."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -94,7 +101,7 @@ class _Cycle:
         self.charged = usage_by_chain(snapshot.slices)
         self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts, total_by_queue(self.charged))
         self.blocked: set[str] = set()
-        self.load = dict(snapshot.load)
+        self.fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
 
     def decide(self, slice: Slice) -> Decision:
         queue = self._queue_of(slice)
@@ -140,28 +147,70 @@ class _Cycle:
         found = assign(slice, room, replaced=replaced)
         if isinstance(found, Misfit) and slice.partial and replaced is not None:
             found = assign_part(slice, room, replaced=replaced) or found
-        node.use_all(own)
         if isinstance(found, Misfit):
-            return Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
-        bound = replaced.cluster if replaced else None
-        cluster = bound or place(self.snapshot.clusters, self.load)
-        if cluster is None:
-            obstacles = why_not(self.snapshot.clusters)
-            message = f"no worker cluster can take it: {obstacles}"
-            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="a connected worker cluster")
-        self._charge(slice, found, cluster=cluster, first=bound is None)
-        return Admit(key=slice.key, admission=found, cluster=cluster)
+            decision: Decision = Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
+        elif replaced is not None and replaced.cluster:
+            decision = self._stay(slice, found, room, replaced=replaced, cluster=replaced.cluster)
+        else:
+            decision = self._place(slice, found, room)
+        node.use_all(own)
+        if isinstance(decision, Admit):
+            self._charge(slice, decision, first=replaced is None or not replaced.cluster)
+        return decision
 
-    def _charge(self, slice: Slice, admission: Admission, *, cluster: str, first: bool) -> None:
-        admitted = msgspec.structs.replace(slice, admission=admission, cluster=cluster)
+    def _stay(self, slice: Slice, found: Admission, room: Room, *, replaced: Slice, cluster: str) -> Decision:
+        """A chain grows where it is. Its quota is not taken for pods that have no room there."""
+        own = _replaced(self.charged, (room.queue.name, slice.chain_id))
+        more = {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
+        short = self.fleet.short(cluster, more)
+        if not short:
+            return Admit(key=slice.key, admission=found, cluster=cluster)
+
+        def on_cluster(key: FlavorResource) -> int | None:
+            free = self.fleet.free(cluster, key)
+            return None if free is None else free + own.get(key, 0)
+
+        there = msgspec.structs.replace(room, on_cluster=on_cluster)
+        part = assign_part(slice, there, replaced=replaced) if slice.partial else None
+        if part is not None:
+            return Admit(key=slice.key, admission=part, cluster=cluster)
+        lacking = describe(short)
+        message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
+        return Wait(key=slice.key, reason=NO_PLACE, message=message, would_admit=f"{lacking} on cluster {cluster}")
+
+    def _place(self, slice: Slice, found: Admission, room: Room) -> Decision:
+        """A cluster with room in the flavors that the quota would give, else in others that come after them."""
+        if wrong := _wrong_placement(slice, room.queue):
+            return Wait(key=slice.key, reason=INADMISSIBLE, message=wrong)
+        strategy = Strategy(room.queue.placement or self.snapshot.strategy)
+        selector, needs = parse_selector(slice.cluster_selector), usage_of(slice, found)
+        if cluster := self.fleet.place(strategy, needs, selector=selector):
+            return Admit(key=slice.key, admission=found, cluster=cluster)
+        others: list[tuple[list[int], str, Admission]] = []
+        has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
+        for name in self.fleet.candidates(strategy, needs, selector=selector) if has_choice else ():
+            there = msgspec.structs.replace(room, on_cluster=partial(self.fleet.free, name))
+            fitting = assign(slice, there)
+            if isinstance(fitting, Admission):
+                others.append((_flavor_ranks(fitting, room.queue), name, fitting))
+        if others:
+            _, cluster, found = min(others, key=lambda other: other[0])
+            return Admit(key=slice.key, admission=found, cluster=cluster)
+        obstacles = self.fleet.why_not(needs, selector=selector)
+        message = f"no worker cluster can take it: {obstacles}"
+        return Wait(key=slice.key, reason=NO_PLACE, message=message, would_admit="a worker cluster with room for it")
+
+    def _charge(self, slice: Slice, given: Admit, *, first: bool) -> None:
+        admission = given.admission
+        admitted = msgspec.structs.replace(slice, admission=admission, cluster=given.cluster)
         self.held[slice.chain_id] = admitted
         key = admission.cluster_queue, slice.chain_id
         node, before = self.forest.queues[admission.cluster_queue], self.charged.get(key, {})
         self.charged[key] = larger(before, admitted.usage())
         node.use_all(before, times=-1)
         node.use_all(self.charged[key])
-        if first:
-            self.load[cluster] = self.load.get(cluster, 0) + 1
+        more = {name: amount - before.get(name, 0) for name, amount in self.charged[key].items()}
+        self.fleet.take(given.cluster, more, chains=int(first))
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
@@ -229,6 +278,33 @@ def admission_manifest(admission: Admission) -> Manifest:
 
 def _order(slice: Slice) -> tuple[int, str, str]:
     return -slice.priority, slice.created, slice.uid
+
+
+def usage_of(slice: Slice, admission: Admission) -> Usage:
+    """What a slice uses with an admission."""
+    return msgspec.structs.replace(slice, admission=admission).usage()
+
+
+def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
+    """What somebody has to correct before a cluster can be picked."""
+    if queue.placement and queue.placement not in [*Strategy]:
+        return f"ClusterQueue {queue.name} wants placement {queue.placement!r}, and knows only {', '.join(Strategy)}"
+    try:
+        parse_selector(slice.cluster_selector)
+    except ValueError as error:
+        return f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+    return None
+
+
+def _flavor_ranks(admission: Admission, queue: ClusterQueue) -> list[int]:
+    """Where the flavors of an admission stand in their groups: the lower, the sooner the queue gives them."""
+    place = {
+        (resource, quota.name): number
+        for group in queue.resource_groups
+        for resource in group.resources
+        for number, quota in enumerate(group.flavors)
+    }
+    return [place[named] for assignment in admission.pod_sets for named in assignment.flavors.items()]
 
 
 def _replaced(charged: Mapping[ChainInQueue, Usage], chain: ChainInQueue) -> Usage:

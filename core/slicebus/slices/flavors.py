@@ -1,13 +1,13 @@
 """Which flavors the pod sets of one slice get, or in Kueue's words why they get none."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.cohorts import Node
 from slicebus.slices.quantities import format_amount, times
-from slicebus.slices.quota import ClusterQueue, ResourceFlavor, ResourceGroup, Usage
+from slicebus.slices.quota import ClusterQueue, FlavorResource, ResourceFlavor, ResourceGroup, Usage
 from slicebus.slices.selectors import matches
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
 
@@ -37,6 +37,13 @@ class Room(msgspec.Struct, frozen=True):
     flavors: Mapping[str, ResourceFlavor]
     node: Node
     """Of the queue. What a replaced slice holds is not counted in it, so only the difference is charged."""
+    on_cluster: Callable[[FlavorResource], int | None] = lambda _: None
+    """What the cluster has left where the slice shall run; None without a limit."""
+
+    def available(self, key: FlavorResource) -> int:
+        """What the slice may take."""
+        quota, there = self.node.available(key), self.on_cluster(key)
+        return quota if there is None else min(quota, there)
 
 
 def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
@@ -159,7 +166,7 @@ def _full(flavor: FlavorName, wanted: Mapping[str, int], *, room: Room, taken: U
             continue
         key = flavor, resource
         need = request_now + taken.get(key, 0)
-        short = need - room.node.available(key)
+        short = need - room.available(key)
         if short <= 0:
             continue
         where, more = f"{resource} in flavor {flavor}", format_amount(resource, short)
@@ -179,12 +186,17 @@ def _unsuitable(
     spec = pod_set.template.get("spec", {})
     tolerations = [*spec.get("tolerations", ()), *flavor.tolerations]
     for taint in flavor.taints:
-        if taint.get("effect") in _FORBIDDING and not any(_tolerates(taint, entry) for entry in tolerations):
+        if forbids(taint, tolerations):
             return f"untolerated taint {taint['key']} in flavor {flavor.name}"
     keys = {key for quota in group.flavors if quota.name in flavors for key in flavors[quota.name].node_labels}
     if not _selects(spec, flavor.node_labels, keys):
         return f"flavor {flavor.name} doesn't match node affinity"
     return None
+
+
+def forbids(taint: Manifest, tolerations: Iterable[Manifest]) -> bool:
+    """Whether a taint keeps pods with these tolerations off its node."""
+    return taint.get("effect") in _FORBIDDING and not any(_tolerates(taint, entry) for entry in tolerations)
 
 
 def _tolerates(taint: Manifest, toleration: Manifest) -> bool:

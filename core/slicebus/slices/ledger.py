@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from slicebus.slices.quota import holders
+from slicebus.slices.kueue import Condition
+from slicebus.slices.placement import NO_PLACE
+from slicebus.slices.quantities import add
+from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
 
 LocalQueueKey = tuple[str, str]
@@ -43,7 +46,13 @@ class Ledger:
         self._holding = _Index[str]()
         """By ClusterQueue."""
         self._waiting = _Index[LocalQueueKey]()
+        self._without_place = _Index[LocalQueueKey]()
+        self._placed: dict[str, tuple[str, Usage]] = {}
+        """By chain id: the cluster where it holds quota, and what it was granted there."""
         self._load: Counter[str] = Counter()
+        self._granted: dict[str, Counter[FlavorResource]] = {}
+        self.releases = 0
+        """Grows whenever a chain gives back something on its cluster."""
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
@@ -55,6 +64,11 @@ class Ledger:
         """How many chains hold quota on each worker cluster."""
         return self._load
 
+    @property
+    def granted(self) -> Mapping[str, Mapping[FlavorResource, int]]:
+        """What all chains together were granted on each worker cluster."""
+        return self._granted
+
     def put(self, slice: Slice) -> None:
         """Take a slice in, in place of what it was."""
         old = self._slices.get(slice.key)
@@ -63,33 +77,21 @@ class Ledger:
             chain = self._chains[slice.chain_id]
             self._chains[slice.chain_id] = tuple(slice if each is old else each for each in chain)
             return
-        self.remove(slice.key)
-        self._count(slice.chain_id, -1)
+        if old is not None:
+            self._unfile(old)
         self._slices[slice.key] = slice
-        self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
-        if not slice.finished and slice.admission is not None:
-            self._holding.add(slice.admission.cluster_queue, slice.key)
-        elif not slice.finished:
-            self._waiting.add((slice.namespace, slice.queue), slice.key)
-        self._count(slice.chain_id, 1)
+        self._file(slice)
+        for chain_id in dict.fromkeys(each.chain_id for each in (slice, old) if each is not None):
+            self._settle(chain_id)
 
     def remove(self, key: SliceKey) -> None:
         """Forget a slice, if it is there."""
         slice = self._slices.get(key)
         if slice is None:
             return
-        self._count(slice.chain_id, -1)
+        self._unfile(slice)
         del self._slices[key]
-        left = tuple(each for each in self.chain(slice.chain_id) if each is not slice)
-        if left:
-            self._chains[slice.chain_id] = left
-        else:
-            del self._chains[slice.chain_id]
-        if not slice.finished and slice.admission is not None:
-            self._holding.remove(slice.admission.cluster_queue, key)
-        elif not slice.finished:
-            self._waiting.remove((slice.namespace, slice.queue), key)
-        self._count(slice.chain_id, 1)
+        self._settle(slice.chain_id)
 
     def chain(self, chain_id: str) -> tuple[Slice, ...]:
         """The slices of one job, oldest first."""
@@ -106,15 +108,65 @@ class Ledger:
         """Every LocalQueue that a slice names, there or not."""
         return self._waiting.values()
 
-    def _count(self, chain_id: str, more: int) -> None:
-        """Count the cluster where a chain holds quota now."""
-        holder = holders(self.chain(chain_id)).get(chain_id)
+    def waiting_for_a_place(self) -> Iterable[LocalQueueKey]:
+        """Every LocalQueue of a slice that waits for room on a cluster."""
+        return self._without_place.values()
+
+    def _file(self, slice: Slice) -> None:
+        self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
+        if slice.finished:
+            return
+        if slice.admission is not None:
+            self._holding.add(slice.admission.cluster_queue, slice.key)
+            return
+        self._waiting.add((slice.namespace, slice.queue), slice.key)
+        if _waits_for_a_place(slice):
+            self._without_place.add((slice.namespace, slice.queue), slice.key)
+
+    def _unfile(self, slice: Slice) -> None:
+        left = tuple(each for each in self.chain(slice.chain_id) if each is not slice)
+        if left:
+            self._chains[slice.chain_id] = left
+        else:
+            del self._chains[slice.chain_id]
+        if slice.finished:
+            return
+        if slice.admission is not None:
+            self._holding.remove(slice.admission.cluster_queue, slice.key)
+            return
+        self._waiting.remove((slice.namespace, slice.queue), slice.key)
+        if _waits_for_a_place(slice):
+            self._without_place.remove((slice.namespace, slice.queue), slice.key)
+
+    def _settle(self, chain_id: str) -> None:
+        """Count a chain where it holds quota now, and no longer where it did."""
+        chain = self.chain(chain_id)
+        holder = holders(chain).get(chain_id)
+        before, now = self._placed.pop(chain_id, None), None
         if holder is not None and holder.cluster:
-            self._load[holder.cluster] += more
+            usage: Usage = {}
+            for amounts in usage_by_chain(slice for slice in chain if not slice.finished).values():
+                usage = add(usage, amounts)
+            now = self._placed[chain_id] = (holder.cluster, usage)
+        if before is not None:
+            self._load[before[0]] -= 1
+            self._granted[before[0]].subtract(before[1])
+            self.releases += now is None or _gives_back(before, now)
+        if now is not None:
+            self._load[now[0]] += 1
+            self._granted.setdefault(now[0], Counter()).update(now[1])
 
 
 def _filed(slice: Slice) -> tuple[object, ...]:
     """Everything by which a slice is found, counted, or has its place in its chain."""
-    holds = slice.admission.cluster_queue if slice.admission is not None else None
+    granted = (slice.admission, slice.counts) if slice.admission is not None else _waits_for_a_place(slice)
     place = slice.uid, slice.created, slice.replaces
-    return slice.chain_id, slice.finished, holds, slice.cluster, slice.namespace, slice.queue, place
+    return slice.chain_id, slice.finished, granted, slice.cluster, slice.namespace, slice.queue, place
+
+
+def _waits_for_a_place(slice: Slice) -> bool:
+    return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == NO_PLACE
+
+
+def _gives_back(before: tuple[str, Usage], now: tuple[str, Usage]) -> bool:
+    return before[0] != now[0] or any(now[1].get(key, 0) < amount for key, amount in before[1].items())

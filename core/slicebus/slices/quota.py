@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import msgspec
 
+from slicebus.slices import kueue
 from slicebus.slices.quantities import amount, larger, parse_quantity
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
@@ -78,6 +79,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the Cohort that it borrows from and lends to; empty without one."""
     weight: float = 1.0
     """For fair sharing."""
+    placement: str = ""
+    """The strategy that picks a cluster for its chains; empty for the manager's."""
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -102,6 +105,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             namespace_selector=spec.get("namespaceSelector"),
             cohort=spec.get("cohortName", ""),
             weight=_weight(spec),
+            placement=manifest["metadata"].get("annotations", {}).get(kueue.PLACEMENT_ANNOTATION, ""),
         )
 
 

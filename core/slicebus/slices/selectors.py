@@ -1,9 +1,26 @@
-"""Label selectors, as Kubernetes matches them."""
+"""Label selectors, as Kubernetes matches and writes them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Manifest = dict[str, Any]
+
+_KEY, _VALUE = r"[A-Za-z0-9][-A-Za-z0-9_./]*", r"[-A-Za-z0-9_.]*"
+_SET = re.compile(rf"(?P<key>{_KEY})\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
+_COMPARISON = re.compile(rf"(?P<key>{_KEY})\s*(?P<operator>==|!=|=|<|>)\s*(?P<value>{_VALUE})")
+_PRESENCE = re.compile(rf"(?P<absent>!?)\s*(?P<key>{_KEY})")
+_SEPARATOR = re.compile(r",(?![^(]*\))")
+_OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+
+
+def parse_selector(text: str) -> Manifest:
+    """A LabelSelector, of `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas.
+
+    Raises ValueError for anything else.
+    """
+    parts = (part.strip() for part in _SEPARATOR.split(text))
+    return {"matchExpressions": [_expression(part) for part in parts if part]}
 
 
 def selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
@@ -29,6 +46,20 @@ def matches(entry: Manifest, labels: Mapping[str, str]) -> bool:
         case "Gt" | "Lt" as operator:
             return _compares(value, operator, values)
     return False
+
+
+def _expression(text: str) -> Manifest:
+    if match := _SET.fullmatch(text):
+        values = [value.strip() for value in match["values"].split(",")]
+        return {"key": match["key"], "operator": _OPERATORS[match["operator"]], "values": values}
+    if match := _COMPARISON.fullmatch(text):
+        operator, value = _OPERATORS[match["operator"]], match["value"]
+        if operator in ("Gt", "Lt") and not value.lstrip("-").isdecimal():
+            raise ValueError(f'unable to parse requirement: "{value}" is not a number')
+        return {"key": match["key"], "operator": operator, "values": [value]}
+    if match := _PRESENCE.fullmatch(text):
+        return {"key": match["key"], "operator": "DoesNotExist" if match["absent"] else "Exists"}
+    raise ValueError(f'unable to parse requirement: "{text}"')
 
 
 def _compares(value: str | None, operator: str, values: Sequence[str]) -> bool:

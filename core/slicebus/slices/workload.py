@@ -111,6 +111,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster: str | None
     partial: bool = False
     """Whether it may be admitted with fewer pods than it asks for, when it replaces another."""
+    cluster_selector: str = ""
+    """Of the labels of the clusters that it may run on, as the job says it; empty for all."""
     conditions: dict[str, Manifest]
     """By type."""
 
@@ -184,6 +186,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             deleting="deletionTimestamp" in metadata,
             cluster=status.get("clusterName"),
             partial=annotations.get(kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true",
+            cluster_selector=annotations.get(kueue.CLUSTER_SELECTOR_ANNOTATION, ""),
             conditions=conditions,
         )
 

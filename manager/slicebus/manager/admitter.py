@@ -17,6 +17,7 @@ from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.slices.admission import Admit, Decision, Evict
+from slicebus.slices.placement import Strategy
 
 _log = structlog.get_logger()
 _CONCURRENT_WRITES = 16
@@ -26,11 +27,12 @@ _RETRY_S = 0.2
 class Admitter:
     """The one that gives quota."""
 
-    def __init__(self, decide: Decider[Store], executor: Executor) -> None:
+    def __init__(self, decide: Decider[Store], executor: Executor, *, strategy: Strategy = Strategy.SPREAD) -> None:
         store = decide.state
         self._decide = decide
         self._store = store
         self._executor = executor
+        self._strategy = strategy
         self._due = Due(store)
 
     async def run(self) -> None:
@@ -45,7 +47,7 @@ class Admitter:
     async def _cycle(self, trees: list[str] | None) -> bool:
         """One pass over some trees of quota; False when something has to be looked at again without a change."""
         self._forget_certain()
-        decided = self._decide(decisions.cycle, trees=trees)
+        decided = self._decide(decisions.cycle, trees=trees, strategy=self._strategy)
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
 
         async def carry_out(decision: Decision) -> bool:

@@ -111,7 +111,9 @@ class Manager(Role[ManagerSettings]):
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
-            group.create_task(Admitter(decide, executor).run(), name="admission")
+            group.create_task(
+                Admitter(decide, executor, strategy=self._settings.placement_strategy).run(), name="admission"
+            )
             reporter = QueueReporter(decide, executor, interval_s=self._settings.queue_status_s)
             group.create_task(reporter.run(), name="queue-status")
             group.create_task(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.manager import dispatch, fleet, intake, inventories, jobs, queues, verdicts
+from slicebus.manager import dispatch, fleet, intake, inventories, jobs, queues, terms, verdicts
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
 from slicebus.manager.inventories import Difference
@@ -35,6 +35,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import admission
 from slicebus.slices.admission import Decision
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.placement import Strategy
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
@@ -88,10 +89,10 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
 
 
-def cycle(store: Store, *, trees: Sequence[str] | None = None) -> list[Decision]:
+def cycle(store: Store, *, trees: Sequence[str] | None = None, strategy: Strategy = Strategy.SPREAD) -> list[Decision]:
     """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
-    decided = admission.cycle(store.quotas.snapshot(trees, assumed))
+    decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy))
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
     return [decision for decision in decided if _is_news(store, decision)]
 
@@ -151,10 +152,11 @@ def _receive_of_cluster(store: Store, envelope: Envelope, message: Message, now:
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None:
         return []
+    assert isinstance(message, Hello | Heartbeat)
+    answer = terms.answer(message, envelope, store.flavors.all())
     if isinstance(message, Hello):
-        return fleet.hello(cluster, message, envelope, now=now)
-    assert isinstance(message, Heartbeat)
-    return fleet.heartbeat(cluster, message, envelope, now=now)
+        return [*fleet.hello(cluster, message, envelope, now=now), *answer]
+    return [*fleet.heartbeat(cluster, message, envelope, now=now), *answer]
 
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:

@@ -22,6 +22,7 @@ class Due:
         self._nodes: set[str] = set()
         self._all = False
         self._before: dict[str, str] = {}
+        self._releases = 0
         store.workloads.subscribe(self._workload_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change))))
@@ -55,6 +56,9 @@ class Due:
                 admission = workload.get("status", {}).get("admission") or {}
                 self._nodes |= {queue_node(admission["clusterQueue"])} if admission else set()
                 self.add([self._quotas.tree_of(_local_queue(workload))])
+        if self._quotas.ledger.releases != self._releases:
+            self._releases = self._quotas.ledger.releases
+            self._room_grew()
 
     def _local_queue_changed(self, change: Change) -> None:
         for queue in (change.old, change.new):
@@ -69,8 +73,15 @@ class Due:
     def _cluster_changed(self, change: Change) -> None:
         """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
         old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
-        if old != new:
+        if old is None or new is None or old.without_room() != new.without_room():
             self.add(None)
+        elif new.has_more_room_than(old):
+            self._room_grew()
+
+    def _room_grew(self) -> None:
+        waiting = self._quotas.ledger.waiting_for_a_place()
+        if trees := {self._quotas.tree_of(queue) for queue in waiting}:
+            self.add(sorted(trees))
 
 
 def _name(change: Change) -> str:

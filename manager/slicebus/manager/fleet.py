@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Self
 
 import msgspec
+from msgspec import UNSET
 
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.breaker import Hold
@@ -14,10 +15,14 @@ from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.placement import Cluster
+from slicebus.slices.quantities import amounts
+from slicebus.slices.workload import FlavorName
 
 CONNECTED = "Connected"
 DELETES_HELD = "DeletesHeld"
 """True while too many jobs of the cluster would be deleted at once."""
+_UNLIMITED = "Unlimited"
+"""Of `spec.capacity`, and of a flavor in `spec.flavorCapacity`: nodes come as they are needed."""
 
 
 class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,10 +35,16 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     epoch: int
     connected: bool
+    draining: bool = False
+    priority: int = 0
+    labels: dict[str, str] = {}
+    capacity: dict[FlavorName, dict[str, int]] | None = None
+    others: dict[FlavorName, dict[str, int]] = {}
+    unlimited: frozenset[FlavorName] = frozenset()
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
-        """The cluster of an object that its schema has validated."""
+        """The cluster of an object that its schema has validated. Raises ValueError for what is not a quantity."""
         name, spec, status = manifest["metadata"]["name"], manifest.get("spec", {}), manifest.get("status", {})
         return cls(
             name=name,
@@ -45,7 +56,27 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             connected=any(
                 entry["type"] == CONNECTED and entry["status"] == "True" for entry in status.get("conditions", ())
             ),
+            draining=spec.get("drain", False),
+            priority=spec.get("priority", 0),
+            labels=(manifest["metadata"].get("labels") or {}) | spec.get("labels", {}),
+            capacity=None if spec.get("capacity") == _UNLIMITED else _reported(status),
+            others=_others(status),
+            unlimited=frozenset(
+                FlavorName(flavor) for flavor, said in spec.get("flavorCapacity", {}).items() if said == _UNLIMITED
+            ),
         )
+
+    def without_room(self) -> Self:
+        """Everything but what is there and what is used of it."""
+        return msgspec.structs.replace(self, capacity=None, others={})
+
+    def has_more_room_than(self, before: Self) -> bool:
+        """Whether something fits that did not fit before."""
+        if self.capacity is None or before.capacity is None:
+            return self.capacity is None and before.capacity is not None
+        now, then = self.place, before.place
+        keys = [(flavor, resource) for flavor, found in self.capacity.items() for resource in found]
+        return any((now.limit(key) or 0) > (then.limit(key) or 0) for key in keys)
 
     @property
     def place(self) -> Cluster:
@@ -55,8 +86,30 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             accepted=self.accepted,
             cordoned=self.cordoned,
             connected=self.connected,
+            draining=self.draining,
             weight=self.weight,
+            priority=self.priority,
+            labels=self.labels,
+            capacity=self.capacity,
+            others=self.others,
+            unlimited=self.unlimited,
         )
+
+
+def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
+    """The capacity by flavor; None where the agent does not say what of the use is ours: it is an older one."""
+    if "ours" not in status:
+        return None
+    return {FlavorName(flavor): amounts(said) for flavor, said in status.get("capacity", {}).items()}
+
+
+def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
+    """What is used and not accounted for by what our jobs were granted."""
+    used, ours = ({f: amounts(said) for f, said in status.get(name, {}).items()} for name in ("used", "ours"))
+    return {
+        FlavorName(flavor): {name: max(0, value - ours.get(flavor, {}).get(name, 0)) for name, value in said.items()}
+        for flavor, said in used.items()
+    }
 
 
 def senders(clusters: Iterable[Manifest]) -> dict[str, Sender]:
@@ -85,6 +138,7 @@ def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now:
         "epoch": envelope.epoch,
         "capacity": message.capacity,
         "used": message.used,
+        "ours": None if message.ours is UNSET else message.ours,
         "jobs": message.jobs,
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,

@@ -38,6 +38,7 @@ from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.names import group_of, slice_name
+from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
 ACCEPTED_CONDITION = "slicebus.dev/Accepted"
@@ -83,14 +84,14 @@ def decide(view: JobView, now: str) -> list[Command]:
     deleting = [slice for slice in view.slices if slice.deleting and not slice.finished]
     if deleting:
         return _end(view, reason="WorkloadDeleted", ended=deleting)
-    if not view.slices and (problems := [*kind.problems(view.job), *_priority_problems(view.job, view)]):
+    if not view.slices and (problems := [*kind.problems(view.job), *_own_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
 
 
 def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
-    if changed := _set_priority(view, job):
+    if changed := _set_priority(view, job) or _set_selector(view, job):
         return changed
     wish = _kept(wish_of(job, KINDS[view.ref.kind]), view)
     planned = plan(view.slices, wish.counts)
@@ -133,6 +134,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if selector := annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION):
+        annotations[kueue.CLUSTER_SELECTOR_ANNOTATION] = selector
     if annotation(job, kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
@@ -160,10 +163,28 @@ def _priority(job: Manifest, view: JobView) -> Manifest:
         return {}
 
 
-def _priority_problems(job: Manifest, view: JobView) -> list[Problem]:
-    if _priority(job, view):
-        return []
-    return [Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist")]
+def _own_problems(job: Manifest, view: JobView) -> list[Problem]:
+    """What the job says of its priority and its clusters that cannot be."""
+    problems = []
+    if not _priority(job, view):
+        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
+    try:
+        parse_selector(annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION) or "")
+    except ValueError as error:
+        message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        problems.append(Problem("InvalidClusterSelector", message))
+    return problems
+
+
+def _set_selector(view: JobView, job: Manifest) -> list[Command]:
+    """Other clusters to choose from count for what waits, and for what comes back."""
+    wanted = annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION)
+    body = {"metadata": {"annotations": {kueue.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for workload in (view.workload(slice) for slice in view.slices if not slice.finished)
+        if annotation(workload, kueue.CLUSTER_SELECTOR_ANNOTATION) != wanted
+    ]
 
 
 def _priority_now(workload: Manifest) -> Manifest:

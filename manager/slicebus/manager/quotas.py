@@ -8,10 +8,12 @@ from slicebus.kube.cache import Cache
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.readings import Readings
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import Admit, Snapshot
+from slicebus.slices.admission import Admit, Snapshot, usage_of
 from slicebus.slices.cohorts import queue_node, trees
 from slicebus.slices.ledger import Ledger, LocalQueueKey
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from slicebus.slices.placement import Strategy
+from slicebus.slices.quantities import add
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey
 
 NOWHERE = "nowhere"
@@ -76,16 +78,25 @@ class Quotas:
         """The tree whose quota a LocalQueue gives."""
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
 
-    def snapshot(self, only: Collection[str] | None, assumed: Mapping[SliceKey, Admit]) -> Snapshot:
+    def snapshot(
+        self,
+        only: Collection[str] | None,
+        assumed: Mapping[SliceKey, Admit],
+        *,
+        strategy: Strategy = Strategy.SPREAD,
+    ) -> Snapshot:
         """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""
         queues = self.cluster_queues
         if only is not None:
             queues = {name: queue for name, queue in queues.items() if self.trees[queue_node(name)] in only}
-        load = dict(self.ledger.load)
+        load, granted = dict(self.ledger.load), dict(self.ledger.granted)
         for key, admit in assumed.items():
             slice = self.ledger.slices.get(key)
-            if slice is not None and slice.replaces is None:
+            if slice is None or slice.admission is not None:
+                continue
+            if slice.replaces is None:
                 load[admit.cluster] = load.get(admit.cluster, 0) + 1
+            granted[admit.cluster] = add(granted.get(admit.cluster, {}), self._more(slice, admit))
         return Snapshot(
             cluster_queues=queues,
             cohorts=self.cohorts,
@@ -97,7 +108,15 @@ class Quotas:
             slices=tuple(_assumed(slice, assumed.get(slice.key)) for slice in self._slices_of(queues, only)),
             clusters=tuple(cluster.place for cluster in self.worker_clusters),
             load=load,
+            granted=granted,
+            strategy=strategy,
         )
+
+    def _more(self, slice: Slice, admit: Admit) -> Usage:
+        """What an admission adds to what its chain has."""
+        queue, chain = admit.admission.cluster_queue, self.ledger.chain(slice.chain_id)
+        have = usage_by_chain(chain).get((queue, slice.chain_id), {})
+        return {key: max(0, need - have.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
 
     def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
         if only is None:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from slicebus.process.environment import Count, Seconds, Share
 from slicebus.process.settings import RoleSettings
+from slicebus.slices.placement import Strategy
 
 
 class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
@@ -11,6 +12,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
 
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
+        "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
         "breaker_share": "SLICEBUS_BREAKER_SHARE",
         "breaker_count": "SLICEBUS_BREAKER_COUNT",
@@ -22,6 +24,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
 
     cluster_lost_s: Seconds = 30.0
     """A cluster that is silent for so long is not connected."""
+    placement_strategy: Strategy = Strategy.SPREAD
+    """Which cluster with room a new job gets, where its ClusterQueue does not say."""
     queue_status_s: Seconds = 1.0
     """The status of the queues is written at most so often."""
     breaker_share: Share = 0.2

@@ -91,6 +91,11 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
     used: dict[str, dict[str, str]] = {}
     """Requests of pods bound to those nodes, by flavor and resource."""
+    ours: dict[str, dict[str, str]] | UnsetType = UNSET
+    """Of `used`, the pods that are within what their job was granted in that flavor: the manager has these in its own
+    account. Not set by an agent that does not tell them apart."""
+    terms: str | UnsetType = UNSET
+    """The version of the `terms` that these figures go by. Not set before the first."""
     jobs: Count = 0
     """Objects with our origin."""
     lag_s: float = 0.0
@@ -322,6 +327,28 @@ class Resync(Message, frozen=True, kw_only=True):
     jobs: list[JobRef] = []
 
 
+class Flavor(msgspec.Struct, frozen=True):
+    """A kind of nodes. A node is of the flavor when it has all of the labels, and no taint that would keep the flavor's
+    pods away: each that does is among `taints`, or tolerated."""
+
+    name: str
+    node_labels: dict[str, str] = {}
+    taints: list[Manifest] = []
+    tolerations: list[Manifest] = []
+
+
+class Terms(Message, frozen=True, kw_only=True):
+    """What an agent goes by, whole. Sent in answer to a `hello`, and to a `heartbeat` that goes by others."""
+
+    type: ClassVar[str] = "terms"
+    direction: ClassVar[Direction] = Direction.DOWN
+
+    version: str
+    """Another one for other terms. Says nothing of which are newer: the last that came are in force."""
+    flavors: list[Flavor] = []
+    """What to report capacity and use by, beside the whole cluster."""
+
+
 MESSAGES: dict[str, type[Message]] = {
     message.type: message
     for message in (
@@ -338,6 +365,7 @@ MESSAGES: dict[str, type[Message]] = {
         Delete,
         Pending,
         Resync,
+        Terms,
     )
 }
 """Every message by its type."""

@@ -21,7 +21,7 @@ from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest
+from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest, Terms
 from unit.agent.objects import EAST, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
@@ -58,6 +58,7 @@ class Worker:
         self.broker = MemoryBroker()
         self.looked: list[JobKey] = []
         self.resyncs: list[Resync] = []
+        self.terms: list[Terms] = []
         self.inbox = Inbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
@@ -66,6 +67,7 @@ class Worker:
             tombstones=self.tombstones,
             look=self.looked.append,
             resync=self.resyncs.append,
+            terms=self.terms.append,
         )
 
     async def sync(self) -> None:

@@ -27,6 +27,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
     Suspend,
+    Terms,
     WorkloadSpec,
 )
 from unit.journal.records import JOB, entry, garbage, record
@@ -58,6 +59,7 @@ OF_A_MOMENT: list[Message] = [
         since="",
     ),
     Resync(),
+    Terms(version="1"),
 ]
 
 

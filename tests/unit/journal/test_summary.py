@@ -21,6 +21,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
     Suspend,
+    Terms,
     WorkloadSpec,
 )
 from unit.journal.records import JOB, entry, garbage
@@ -87,6 +88,7 @@ LINES: list[tuple[Message, str]] = [
         "main=5 waits: no quota",
     ),
     (Resync(reason="reconnected"), "reconnected"),
+    (Terms(version="a1"), "version a1, 0 flavors"),
 ]
 
 

@@ -25,7 +25,7 @@ from slicebus.process.executor import Executor
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, Lane, Message
+from slicebus.proto.messages import ClusterName, JobRef, Lane, Message, Terms
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
 from slicebus.slices import kueue
 from unit.manager.objects import a_job, a_workload
@@ -120,6 +120,11 @@ class Manager:
         """The status of the manager's job."""
         status: Manifest = (await self.client.get(JOBS, "train", "team")).get("status", {})
         return status
+
+    @property
+    def said(self) -> list[Message]:
+        """What was published, without the terms that every agent is told."""
+        return [message for message in self.published if not isinstance(message, Terms)]
 
     @property
     def dead(self) -> list[str]:

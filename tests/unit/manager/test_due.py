@@ -8,6 +8,8 @@ import pytest
 from slicebus.manager.due import Due
 from slicebus.manager.quotas import NOWHERE
 from slicebus.manager.store import Store
+from slicebus.slices import kueue
+from slicebus.slices.placement import NO_PLACE
 from unit.manager.objects import a_workload, condition
 
 Manifest = dict[str, Any]
@@ -103,6 +105,54 @@ def test_a_heartbeat_makes_nothing_due() -> None:
     due.take()
     store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z"))
     assert not due.some.is_set()
+
+
+def for_a_place(queue: str) -> Manifest:
+    """A workload that waits for room on a cluster."""
+    workload = waiting(queue, 2)
+    workload["status"] = {"conditions": [condition("QuotaReserved", False, NO_PLACE)]}
+    return workload
+
+
+def running(version: int, count: int = 3, **status: Any) -> Manifest:
+    """A workload of queue d that holds cores on east."""
+    workload = a_workload("other", count, admitted=3)
+    workload["metadata"] |= {"uid": "other", "resourceVersion": str(version)}
+    workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: "other"}
+    workload["spec"]["queueName"] = "for-d"
+    workload["status"]["admission"]["clusterQueue"] = "d"
+    workload["status"] |= status
+    return workload
+
+
+def reporting(version: int, *, cpu: str = "8", used: str = "0") -> Manifest:
+    room = {"capacity": {"default": {"cpu": cpu}}, "used": {"default": {"cpu": used}}, "ours": {}}
+    return a_cluster(version, conditions=[condition("Connected")], **room)
+
+
+ROOM: dict[str, tuple[Callable[[Store], None], list[str]]] = {
+    "a node more": (lambda store: store.clusters.put(reporting(3, cpu="9")), ["cohort/x"]),
+    "others use less": (lambda store: store.clusters.put(reporting(3, used="3")), ["cohort/x"]),
+    "others use more": (lambda store: store.clusters.put(reporting(3, used="5")), []),
+    "a job of another tree ends": (lambda store: store.workloads.remove(running(4)), ["cohort/x", "queue/d"]),
+    "a job of another tree shrinks": (lambda store: store.workloads.put(running(4, 2)), ["cohort/x", "queue/d"]),
+    "a job of another tree is as it was": (
+        lambda store: store.workloads.put(running(4, conditions=[condition("PodsReady")])),
+        ["queue/d"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "trees"), ROOM.values(), ids=ROOM.keys())
+def test_what_waits_for_room_is_due_when_there_is_more(change: Callable[[Store], None], trees: list[str]) -> None:
+    store = a_store()
+    store.clusters.put(reporting(2, used="4"))
+    store.workloads.put(for_a_place("for-a"))
+    store.workloads.put(running(3))
+    due = Due(store)
+    due.take()
+    change(store)
+    assert due.take() == trees
 
 
 def test_what_could_not_be_done_is_due_again_with_what_came_meanwhile() -> None:

@@ -10,6 +10,7 @@ from slicebus.manager.fleet import CONNECTED, WorkerCluster
 from slicebus.manager.intake import Sender
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Heartbeat, Hello
+from slicebus.slices.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
@@ -139,3 +140,35 @@ def test_losing_it_keeps_what_it_said() -> None:
     cluster = a_cluster(True, status={"epoch": 7, "jobs": 3})
     after = carried_out(cluster, fleet.lost(cluster, silent_s=31, now=NOW))
     assert (after["status"]["epoch"], after["status"]["jobs"]) == (7, 3)
+
+
+ROOM = {
+    "an older agent, which tells nothing apart": ({"used": {"default": {"cpu": "1"}}}, {}, None),
+    "what others leave": (
+        {"used": {"default": {"cpu": "3"}}, "ours": {"default": {"cpu": "2"}}},
+        {},
+        63_000,
+    ),
+    "ours alone": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "2"}}}, {}, 64_000),
+    "more of ours than is used": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "3"}}}, {}, 64_000),
+    "others use all of it": ({"used": {"default": {"cpu": "65"}}, "ours": {}}, {}, 0),
+    "a flavor that is not reported": ({"capacity": {"": {"cpu": "9"}}, "ours": {}}, {}, 0),
+    "unlimited": ({"used": {}, "ours": {}}, {"capacity": "Unlimited"}, None),
+    "an unlimited flavor": ({"used": {}, "ours": {}}, {"flavorCapacity": {"default": "Unlimited"}}, None),
+    "another unlimited flavor": ({"used": {}, "ours": {}}, {"flavorCapacity": {"gpu": "Unlimited"}}, 64_000),
+}
+
+
+@pytest.mark.parametrize(("status", "spec", "limit"), ROOM.values(), ids=ROOM.keys())
+def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, limit: int | None) -> None:
+    cluster = a_cluster(True)
+    cluster["spec"] |= spec
+    cluster["status"] |= {"capacity": {"default": {"cpu": "64"}}} | status
+    assert WorkerCluster.from_manifest(cluster).place.limit((FlavorName("default"), "cpu")) == limit
+
+
+def test_what_an_agent_says_of_ours_is_forgotten_when_an_older_one_speaks() -> None:
+    cluster = a_cluster()
+    for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
+        cluster = carried_out(cluster, fleet.heartbeat(cluster, beat, an_envelope(), now=NOW))
+    assert "ours" not in cluster["status"]

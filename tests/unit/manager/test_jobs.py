@@ -432,3 +432,26 @@ def test_a_rayjob_that_cannot_be_taken_is_told_once_without_conditions() -> None
     assert isinstance(told, Emit)
     assert patch.body["status"].keys() == {"message", "reason"}
     assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
+
+
+EU = {kueue.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}
+
+
+def test_a_slice_has_the_cluster_selector_of_its_job() -> None:
+    [create, _] = decide(a_view(a_job(annotations=EU)), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.CLUSTER_SELECTOR_ANNOTATION] == "region=eu"
+
+
+def test_another_cluster_selector_counts_for_what_waits() -> None:
+    [patch] = decide(a_view(a_job(annotations=EU), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert patch.body == {"metadata": {"annotations": EU}}
+
+
+def test_a_cluster_selector_that_is_none_is_told_on_the_job() -> None:
+    wrong = {kueue.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
+    [_, told] = decide(a_view(a_job(annotations=wrong)), NOW)
+    assert isinstance(told, Emit)
+    assert told.reason == "InvalidClusterSelector"
+    assert "unable to parse requirement" in told.note

@@ -57,23 +57,23 @@ async def clear(manager: Manager, *refs: JobRef) -> None:
 async def test_who_speaks_without_an_inventory_is_asked_once_an_epoch(manager: Manager) -> None:
     for _ in range(3):
         await manager.receive(Heartbeat())
-    assert manager.published == [Resync(reason="NoInventory")]
+    assert manager.said == [Resync(reason="NoInventory")]
     await manager.receive(Heartbeat(), epoch=4)
-    assert len(manager.published) == 2
+    assert len(manager.said) == 2
 
 
 @pytest.mark.parametrize("message", [HELLO, inventory()], ids=["hello", "inventory"])
 async def test_who_sends_one_is_not_asked(manager: Manager, message: Any) -> None:
     await manager.receive(message)
     await manager.receive(Heartbeat())
-    assert manager.published == []
+    assert manager.said == []
 
 
 async def test_who_fell_silent_is_asked_again(manager: Manager) -> None:
     await manager.receive(HELLO)
     manager.resyncer.forget("east")
     await manager.receive(Heartbeat())
-    assert manager.published == [Resync(reason="NoInventory")]
+    assert manager.said == [Resync(reason="NoInventory")]
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "workers": "2",
         "prefetch": "3",
         "lease_duration_s": "70",
+        "placement_strategy": "pack",
         "breaker_share": "0.5",
         "breaker_count": "7",
         "slice_history_limit": "8",

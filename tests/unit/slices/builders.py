@@ -8,7 +8,8 @@ import msgspec
 
 from slicebus.slices.admission import Admit, Snapshot, cycle
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, holders
+from slicebus.slices.quantities import add
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -124,12 +125,23 @@ def snapshot(
         slices=slices,
         clusters=tuple(clusters),
         load=loads(slices),
+        granted=grants(slices),
     )
 
 
 def loads(slices: Iterable[Slice]) -> dict[str, int]:
     """Chains by worker cluster."""
     return Counter(slice.cluster for slice in holders(slices).values() if slice.cluster)
+
+
+def grants(slices: Iterable[Slice]) -> dict[str, Usage]:
+    """What chains were granted, by worker cluster."""
+    clusters = {chain: slice.cluster for chain, slice in holders(slices).items() if slice.cluster}
+    granted: dict[str, Usage] = {}
+    for (_, chain), usage in usage_by_chain(slice for slice in slices if not slice.finished).items():
+        if chain in clusters:
+            granted[clusters[chain]] = add(granted.get(clusters[chain], {}), usage)
+    return granted
 
 
 def apply(slices: Iterable[Slice], *admits: Admit) -> list[Slice]:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, admission_manifest, cycle, is_pending
-from slicebus.slices.placement import Cluster
+from slicebus.slices.placement import Cluster, Strategy
 from slicebus.slices.quota import Cohort, LocalQueue
-from slicebus.slices.workload import Admission, Slice
+from slicebus.slices.workload import Admission, FlavorName, Slice
 from unit.slices.builders import (
     a_flavor,
     a_pod_set,
@@ -209,18 +209,18 @@ FINDINGS: dict[str, tuple[Snapshot, Wait]] = {
         snapshot(with_counts(NEW, main=1), clusters=[]),
         Wait(
             key=NEW.key,
-            reason="Pending",
+            reason="NoPlace",
             message="no worker cluster can take it: there is no WorkerCluster",
-            would_admit="a connected worker cluster",
+            would_admit="a worker cluster with room for it",
         ),
     ),
     "no connected cluster": (
         snapshot(with_counts(NEW, main=1), clusters=[NOWHERE]),
         Wait(
             key=NEW.key,
-            reason="Pending",
+            reason="NoPlace",
             message="no worker cluster can take it: worker is not connected",
-            would_admit="a connected worker cluster",
+            would_admit="a worker cluster with room for it",
         ),
     ),
     "the replaced slice is not the holder": (
@@ -486,3 +486,119 @@ def test_a_queue_takes_workloads_of_the_namespaces_that_it_selects(selector: Any
     if isinstance(decision, Wait):
         assert decision.reason == "Inadmissible"
         assert decision.message == "Workload namespace doesn't match ClusterQueue selector"
+
+
+class TestRoom:
+    """Admission by quota, and a cluster by room."""
+
+    QUEUE = a_queue(quotas={"default": {"cpu": "20"}, "spot": {"cpu": "20"}})
+
+    @staticmethod
+    def cluster(name: str, **cores: int) -> Cluster:
+        capacity = {FlavorName(flavor): {"cpu": count * 1000} for flavor, count in cores.items()}
+        return Cluster(name=name, accepted=True, cordoned=False, connected=True, capacity=capacity)
+
+    @staticmethod
+    def place(world: Snapshot) -> tuple[str, set[str]]:
+        found = admission_of(world)
+        return found.cluster, {name for pod_set in found.admission.pod_sets for name in pod_set.flavors.values()}
+
+    @pytest.mark.parametrize(
+        ("clusters", "expected"),
+        [
+            ({"a": {"default": 2, "spot": 9}, "b": {"default": 4, "spot": 9}}, ("b", {"default"})),
+            ({"a": {"default": 2, "spot": 3}, "b": {"default": 3, "spot": 4}}, ("b", {"spot"})),
+            ({"a": {"default": 2, "spot": 4}, "b": {"default": 4}}, ("b", {"default"})),
+            ({"a": {"spot": 4}}, ("a", {"spot"})),
+        ],
+        ids=["where there is room", "in the next flavor", "rather in the first flavor", "in the only one there is"],
+    )
+    def test_a_job_goes_where_a_flavor_has_room(
+        self, clusters: dict[str, dict[str, int]], expected: tuple[str, set[str]]
+    ) -> None:
+        there = [self.cluster(name, **cores) for name, cores in clusters.items()]
+        assert self.place(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == expected
+
+    def test_what_is_lacking_is_named(self) -> None:
+        there = [self.cluster("a", default=2, spot=2), self.cluster("b", default=3, spot=0)]
+        assert decision(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == Wait(
+            key=a_slice("a").key,
+            reason="NoPlace",
+            message="no worker cluster can take it: "
+            "a lacks 2 more cpu in flavor default, b lacks 1 more cpu in flavor default",
+            would_admit="a worker cluster with room for it",
+        )
+
+    def test_what_one_cycle_has_placed_counts_for_the_next_slice(self) -> None:
+        jobs = [a_slice(name, 3, job_uid=name) for name in "abc"]
+        there = [self.cluster("x", default=4), self.cluster("y", default=4)]
+        assert [admit.cluster for admit in admits(snapshot(*jobs, clusters=there))] == ["x", "y"]
+
+    def test_a_chain_grows_only_as_far_as_its_cluster_has_room(self) -> None:
+        old, there = admitted(a_slice("a", 3)), self.cluster("worker", default=8)
+        elsewhere = self.cluster("other", default=100)
+        assert admission_of(snapshot(old, replacement(old, "b", 8), clusters=[there, elsewhere])).cluster == "worker"
+        world = snapshot(old, replacement(old, "b", 10), clusters=[there, elsewhere])
+        assert decision(world) == Wait(
+            key=a_slice("b").key,
+            reason="NoPlace",
+            message="cluster worker, where the job runs, has no room for it: 2 more cpu in flavor default needed",
+            would_admit="2 more cpu in flavor default on cluster worker",
+        )
+
+    def test_a_partial_scale_up_takes_what_the_cluster_has(self) -> None:
+        old, there = admitted(a_slice("a", 3)), self.cluster("worker", default=8)
+        found = admission_of(snapshot(old, replacement(old, "b", 10, partial=True), clusters=[there]))
+        assert found.admission.counts == {"main": 8}
+
+    def test_without_a_report_only_the_quota_counts(self) -> None:
+        unlimited = Cluster(name="worker", accepted=True, cordoned=True, connected=True)
+        old = admitted(a_slice("a", 3))
+        assert admission_of(snapshot(old, replacement(old, "b", 10), clusters=[unlimited])).cluster == "worker"
+
+    def test_no_room_blocks_a_strict_queue_as_no_quota_does(self) -> None:
+        jobs = [a_slice("a", 5, job_uid="a"), a_slice("b", 1, job_uid="b")]
+        there = [self.cluster("x", default=4)]
+        strict = a_queue(queueingStrategy="StrictFIFO")
+        assert [len(admits(snapshot(*jobs, queues=[queue], clusters=there))) for queue in (strict, a_queue())] == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("strategy", "expected"),
+        [("", "a"), ("spread", "a"), ("pack", "b"), ("ordered", "c")],
+    )
+    def test_a_queue_names_its_strategy(self, strategy: str, expected: str) -> None:
+        there = [self.cluster("a", default=9), self.cluster("b", default=9), self.cluster("c", default=9)]
+        there[2] = msgspec.structs.replace(there[2], priority=1)
+        running = [admitted(a_slice(name, 1, job_uid=name), cluster=name) for name in "bc"]
+        running[0] = with_counts(admitted(a_slice("b", 3, job_uid="b"), cluster="b"), main=3)
+        queue = msgspec.structs.replace(a_queue(), placement=strategy)
+        [found] = admits(snapshot(*running, a_slice("new", job_uid="new"), queues=[queue], clusters=there))
+        assert found.cluster == expected
+
+    def test_the_managers_strategy_is_for_queues_that_name_none(self) -> None:
+        there = [self.cluster("a", default=9), msgspec.structs.replace(self.cluster("b", default=9), priority=1)]
+        world = snapshot(a_slice("new"), clusters=there)
+        assert admission_of(msgspec.structs.replace(world, strategy=Strategy.ORDERED)).cluster == "b"
+
+    def test_a_strategy_that_is_none_is_told(self) -> None:
+        queue = msgspec.structs.replace(a_queue(), placement="biggest")
+        found = decision(snapshot(a_slice("a"), queues=[queue]))
+        assert isinstance(found, Wait)
+        assert found.reason == "Inadmissible"
+        assert found.message == "ClusterQueue cq wants placement 'biggest', and knows only spread, pack, ordered"
+
+    @pytest.mark.parametrize(
+        ("selector", "expected"), [("", "a"), ("region=eu", "b"), ("region notin (eu)", "a"), ("!region", "a")]
+    )
+    def test_a_job_selects_its_clusters(self, selector: str, expected: str) -> None:
+        there = [self.cluster("a", default=9), msgspec.structs.replace(self.cluster("b", default=9), labels=EU)]
+        assert admission_of(snapshot(a_slice("a", cluster_selector=selector), clusters=there)).cluster == expected
+
+    def test_a_selector_that_is_none_is_told(self) -> None:
+        found = decision(snapshot(a_slice("a", cluster_selector="region=eu=us")))
+        assert isinstance(found, Wait)
+        assert found.reason == "Inadmissible"
+        assert "slicebus.dev/cluster-selector is no label selector" in found.message
+
+
+EU = {"region": "eu"}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slicebus.slices.ledger import Ledger
 from slicebus.slices.workload import Slice, oldest_first
-from unit.slices.builders import a_slice, admitted, loads
+from unit.slices.builders import a_slice, admitted, grants, loads
 
 slices = st.builds(
     lambda number, job, queue, state, created, replaces: made(
@@ -54,5 +54,6 @@ def test_a_part_is_what_a_look_at_everything_finds(steps: list[Any]) -> None:
     part = ledger.part(["cq1"], [("team", "lq2")])
     assert sorted(slice.key for slice in part) == sorted(slice.key for slice in everything if slice.chain_id in named)
     assert +ledger.load == loads(everything)
+    assert {name: +granted for name, granted in ledger.granted.items() if +granted} == grants(everything)
     waiting = {slice.queue for slice in everything if not slice.finished and slice.admission is None}
     assert set(ledger.waiting_in()) == {("team", queue) for queue in waiting}

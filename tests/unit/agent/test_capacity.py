@@ -1,0 +1,134 @@
+"""What room a cluster reports: which nodes count for which flavor, and who uses what of them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.agent.capacity import Granted, Room, Use, room, slim, within_grant
+from slicebus.agent.views import WorkerView
+from slicebus.kube.cache import Cache
+from slicebus.proto.messages import Flavor
+from slicebus.slices.workload import FlavorName
+from unit.agent.objects import KEY, NOW, a_copy, a_job, a_pod
+
+Manifest = dict[str, Any]
+TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+WHOLE, GPU = "", Flavor(name="gpu", node_labels={"pool": "gpu"})
+CPU = FlavorName("default")
+ADMISSION = {
+    "clusterQueue": "cq",
+    "podSetAssignments": [{"name": "main", "count": 3, "flavors": {"cpu": CPU}, "resourceUsage": {"cpu": "3"}}],
+}
+
+
+def a_node(
+    name: str = "n", *, ready: bool = True, pool: str = "", taints: Any = (), cordoned: bool = False
+) -> Manifest:
+    return {
+        "metadata": {"name": name, "labels": {"pool": pool}},
+        "spec": {"taints": [*taints], **({"unschedulable": True} if cordoned else {})},
+        "status": {
+            "allocatable": {"cpu": "8", "pods": "10", "hugepages-2Mi": "0"},
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+
+
+def a_bound_pod(name: str, node: str | None = "n", *, phase: str = "Running", version: int = 1) -> Manifest:
+    pod = a_pod(name, phase=phase)
+    pod["spec"] = pod["spec"] | ({"nodeName": node} if node else {})
+    pod["metadata"]["resourceVersion"] = str(version)
+    return pod
+
+
+def found(*nodes: Manifest, flavors: tuple[Flavor, ...] = (), **given: Any) -> Room:
+    return room(flavors, nodes=nodes, use=given.get("use", {}), granted=given.get("granted", ()))
+
+
+TOLERANT = {"key": "gpu", "operator": "Exists"}
+NODES: dict[str, tuple[Manifest, Flavor, bool]] = {
+    "no labels asked for": (a_node(), Flavor(name="f"), True),
+    "its labels": (a_node(pool="gpu"), GPU, True),
+    "another label": (a_node(pool="cpu"), GPU, False),
+    "a taint": (a_node(taints=[TAINT]), Flavor(name="f"), False),
+    "a taint that keeps nobody off": (a_node(taints=[TAINT | {"effect": "PreferNoSchedule"}]), Flavor(name="f"), True),
+    "a taint that is tolerated": (a_node(taints=[TAINT]), Flavor(name="f", tolerations=[TOLERANT]), True),
+    "a taint that the flavor names": (a_node(taints=[TAINT]), Flavor(name="f", taints=[TAINT]), True),
+    "another than it names": (a_node(taints=[TAINT | {"value": "h100"}]), Flavor(name="f", taints=[TAINT]), False),
+    "one of two": (a_node(taints=[TAINT, TAINT | {"key": "x"}]), Flavor(name="f", taints=[TAINT]), False),
+    "not ready": (a_node(ready=False), Flavor(name="f"), False),
+    "cordoned": (a_node(cordoned=True), Flavor(name="f"), False),
+}
+
+
+@pytest.mark.parametrize(("node", "flavor", "counts"), NODES.values(), ids=NODES.keys())
+def test_which_nodes_are_of_a_flavor(node: Manifest, flavor: Flavor, counts: bool) -> None:
+    assert found(node, flavors=(flavor,)).capacity[flavor.name] == ({"cpu": "8", "pods": "10"} if counts else {})
+
+
+def test_the_whole_cluster_and_each_flavor_are_reported() -> None:
+    use = {"n": {"cpu": 1500, "pods": 2}, "m": {"cpu": 500, "pods": 1}, "gone": {"cpu": 9000}}
+    told = found(a_node("n", pool="gpu"), a_node("m"), flavors=(GPU,), use=use)
+    assert told.capacity == {WHOLE: {"cpu": "16", "pods": "20"}, "gpu": {"cpu": "8", "pods": "10"}}
+    assert told.used == {WHOLE: {"cpu": "2", "pods": "3"}, "gpu": {"cpu": "1500m", "pods": "2"}}
+    assert told.ours == {WHOLE: {}, "gpu": {}}
+
+
+def test_ours_counts_in_the_flavor_of_the_admission_only() -> None:
+    default, overlapping = Flavor(name="default"), Flavor(name="other")
+    granted = [Granted(a_bound_pod("a"), {"cpu": CPU}), Granted(a_bound_pod("b", "elsewhere"), {"cpu": CPU})]
+    told = found(a_node(), flavors=(default, overlapping), granted=granted)
+    assert told.ours == {WHOLE: {"cpu": "1", "pods": "1"}, "default": {"cpu": "1"}, "other": {}}
+
+
+GOING = a_bound_pod("a0") | {"metadata": a_bound_pod("a0")["metadata"] | {"deletionTimestamp": NOW}}
+GRANTS: dict[str, tuple[Manifest | None, list[Manifest], list[str]]] = {
+    "bound": (a_job(granted=3), [a_bound_pod("a"), a_bound_pod("b")], ["a", "b"]),
+    "not bound": (a_job(granted=3), [a_bound_pod("a", None)], []),
+    "over": (a_job(granted=3), [a_bound_pod("a", phase="Succeeded")], []),
+    "beyond what is granted": (a_job(granted=1), [a_bound_pod("b"), a_bound_pod("a")], ["a"]),
+    "one that goes is beyond it": (a_job(granted=1), [GOING, a_bound_pod("a")], ["a"]),
+    "nothing is granted": (a_job(granted=0), [a_bound_pod("a")], []),
+    "somebody else's": (a_job(granted=1, ours=False), [a_bound_pod("a")], []),
+    "no job": (None, [a_bound_pod("a")], []),
+    "no copy of its slice": (a_job(granted=1, workload="w9"), [a_bound_pod("a")], []),
+}
+
+
+@pytest.mark.parametrize(("job", "pods", "expected"), GRANTS.values(), ids=GRANTS.keys())
+def test_which_pods_are_within_a_grant(job: Manifest | None, pods: list[Manifest], expected: list[str]) -> None:
+    copy = a_copy(status={"admission": ADMISSION})
+    view = WorkerView(key=KEY, job=job, carrier=job, copies=(copy,), pods=tuple(pods))
+    within = list(within_grant(view))
+    assert [each.pod["metadata"]["name"] for each in within] == expected
+    assert all(each.flavors == {"cpu": CPU} for each in within)
+
+
+PODS = st.builds(
+    lambda name, node, phase: (name, node, phase),
+    st.sampled_from("abc"),
+    st.sampled_from(["n", "m", None]),
+    st.sampled_from(["Pending", "Running", "Succeeded"]),
+)
+
+
+@given(steps=st.lists(st.tuples(PODS, st.booleans(), st.booleans()), max_size=20))
+def test_use_is_what_a_look_at_all_pods_finds(steps: list[Any]) -> None:
+    ours, others = Cache(), Cache()
+    use = Use(ours, others)
+    for version, ((name, node, phase), removed, stranger) in enumerate(steps, start=1):
+        pod = a_bound_pod(name, node, phase=phase, version=version)
+        cache = others if stranger else ours
+        if removed:
+            cache.remove(pod)
+        else:
+            cache.put(slim(pod) if stranger else pod)
+    expected: dict[str, dict[str, int]] = {}
+    for pod in [*ours.all(), *others.all()]:
+        node = pod["spec"].get("nodeName")
+        if node and pod["status"]["phase"] != "Succeeded":
+            before = expected.get(node, {"cpu": 0, "pods": 0})
+            expected[node] = {"cpu": before["cpu"] + 1000, "pods": before["pods"] + 1}
+    assert use.by_node == expected

@@ -1,0 +1,55 @@
+"""What agents are told to go by, and when."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.manager.terms import answer, terms_of
+from slicebus.process.commands import Publish
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import Flavor, Heartbeat, Hello, Terms
+from unit.manager.objects import EAST, an_envelope
+
+Manifest = dict[str, Any]
+HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.1")
+TAINT = {"key": "gpu", "effect": "NoSchedule"}
+
+
+def a_flavor(name: str, **spec: Any) -> Manifest:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+FLAVORS = [a_flavor("gpu", nodeLabels={"pool": "gpu"}, nodeTaints=[TAINT], tolerations=[TAINT]), a_flavor("default")]
+TERMS = terms_of(FLAVORS)
+
+
+def of_version(version: str) -> Envelope:
+    return msgspec.structs.replace(an_envelope(), schema_version=version)
+
+
+def test_the_terms_are_the_flavors() -> None:
+    assert TERMS.flavors == [
+        Flavor(name="default"),
+        Flavor(name="gpu", node_labels={"pool": "gpu"}, taints=[TAINT], tolerations=[TAINT]),
+    ]
+    assert terms_of(reversed(FLAVORS)) == TERMS
+    assert terms_of(FLAVORS[:1]).version != TERMS.version
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "told"),
+    [
+        (HELLO, "1.1", True),
+        (HELLO, "1.0", False),
+        (HELLO, "1.10", True),
+        (Heartbeat(), "1.1", True),
+        (Heartbeat(), "1.0", False),
+        (Heartbeat(terms="others"), "1.1", True),
+        (Heartbeat(terms=TERMS.version), "1.1", False),
+    ],
+)
+def test_an_agent_is_told_until_it_goes_by_them(message: Hello | Heartbeat, version: str, told: bool) -> None:
+    expected: list[tuple[str, Terms]] = [(EAST, TERMS)] if told else []
+    said = answer(message, of_version(version), FLAVORS)
+    assert [(each.cluster, each.message) for each in said if isinstance(each, Publish)] == expected
