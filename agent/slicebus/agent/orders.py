@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
+from slicebus.agent.watching import link
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
@@ -57,13 +58,16 @@ def steps(message: Message, cluster: ClusterName) -> list[Step]:
 
 
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
-    """The slice and its job come to be, or change in place."""
+    """The slice and its job come to be, or change in place.
+
+    Reported when the copy knows the job: from then on somebody who deletes the job is noticed.
+    """
     return [
         lambda view: _upsert_copy(view, order),
         lambda view: _mirror_status(view, order),
         lambda view: _take_counts(view, order),
         lambda view: _upsert_job(view, order),
-        lambda view: report(view, order.job, cluster, since=order.spec_version),
+        lambda view: [*link(view), *report(view, order.job, cluster, since=order.spec_version)],
     ]
 
 
@@ -71,7 +75,7 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
     """The job moves to its next slice, and the copies of those before it go."""
     return [
         lambda view: _move(view, order),
-        lambda view: _drop_old_copies(view, order.job),
+        lambda view: [*link(view), *_drop_old_copies(view, order.job)],
         lambda view: report(view, order.job, cluster),
     ]
 

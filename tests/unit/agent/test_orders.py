@@ -8,6 +8,7 @@ import pytest
 from slicebus.agent import marks, orders
 from slicebus.agent.orders import RefusedOrder, Step
 from slicebus.agent.views import WorkerView
+from slicebus.kube.resources import WORKLOADS
 from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
@@ -23,11 +24,15 @@ VIEWS: dict[str, WorkerView] = {
     "foreign": a_view(a_job(ours=False)),
     "of another job": a_view(a_job(of=OTHER), a_copy(of=OTHER)),
     "going": a_view(a_job(deleting=True), a_copy()),
-    "older": a_view(a_job(), a_copy()),
-    "older, suspended": a_view(a_job(suspended=True), a_copy()),
-    "same": a_view(a_job(5, version=2, workload="w2", baseline=5), a_copy(), a_copy("w2", version=2)),
-    "newer": a_view(a_job(version=3, workload="w3"), a_copy("w3", version=3)),
-    "newer, not moved yet": a_view(a_job(), a_copy(), a_copy("w3", version=3)),
+    "older": a_view(a_job(), a_copy(linked="worker-uid")),
+    "older, suspended": a_view(a_job(suspended=True), a_copy(linked="worker-uid")),
+    "same": a_view(
+        a_job(5, version=2, workload="w2", baseline=5),
+        a_copy(linked="worker-uid"),
+        a_copy("w2", linked="worker-uid", version=2),
+    ),
+    "newer": a_view(a_job(version=3, workload="w3"), a_copy("w3", linked="worker-uid", version=3)),
+    "newer, not moved yet": a_view(a_job(), a_copy(linked="worker-uid"), a_copy("w3", linked="worker-uid", version=3)),
 }
 ORDERS: dict[str, list[Step]] = {
     "spec of the same slice": orders.workload_spec(a_spec(2, "w1"), EAST),
@@ -136,6 +141,24 @@ def test_every_order_in_every_state(order: str, view: str) -> None:
             done.append(REFUSE)
             break
     assert done == EXPECTED[order][view]
+
+
+def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -> None:
+    """Somebody may delete it at once, and a job that no copy knew is not missed."""
+    view = a_view(a_job(version=2), a_copy(version=2))
+    last = orders.workload_spec(a_spec(2, "w1"), EAST)[-1](view)
+    assert last[0] == Patch(
+        resource=WORKLOADS,
+        target=view.copies[0],
+        body={"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: "worker-uid"}}},
+    )
+    assert shorts(last[1:]) == [("applied", "w1", 2)]
+
+
+def test_the_copy_of_the_next_slice_knows_the_job_before_the_others_go() -> None:
+    view = a_view(a_job(version=2, workload="w2"), a_copy(linked="worker-uid"), a_copy("w2", version=2))
+    relabel = orders.relabel(Relabel(job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={}), EAST)
+    assert shorts(relabel[1](view)) == [("w2",), ("remove Workload", "w1")]
 
 
 def test_a_job_that_is_not_ours_is_refused_with_a_reason() -> None:
