@@ -87,7 +87,10 @@ class Submit(Moment):
 
     kind: str
     name: str
+    size: int = 1
     ends: bool = False
+    autoscales: bool = True
+    """Whether Ray's autoscaler owns its size: then it is not changed on the manager."""
     queue: str = "batch"
     priority: str = ""
     partial: bool = False
@@ -270,7 +273,9 @@ def _submit(random: Random, at_s: float) -> Moment:
         at_s=at_s,
         kind=kind,
         name=random.choice(NAMES),
+        size=random.choice((1, 1, 2, 4)),
         ends=kind == "Job" and random.random() < 0.3,
+        autoscales=random.random() < 0.5,
         queue=random.choice(("batch", "batch", *QUEUES)),
         priority=random.choice(("", "", *PRIORITIES)),
         partial=random.random() < 0.3,

@@ -7,20 +7,18 @@ import msgspec
 
 from simulation import queues
 from simulation.fleet import MANAGER, Fleet
+from simulation.jobs import is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import Delete, Forge, Join, Prioritize, Quota, Revalue, Scale, Squat, Submit
-from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
-from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     JOB_RESOURCES,
     JOBS,
-    RAYCLUSTERS,
     WORKLOADPRIORITYCLASSES,
 )
-from slicebus.kube.standins.pods import RUN_SECONDS_ANNOTATION
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
@@ -28,9 +26,8 @@ from slicebus.slices import kueue
 
 Manifest = dict[str, Any]
 
-_MAKE = {"Job": objects.job, "RayCluster": objects.ray_cluster, "RayJob": objects.ray_job}
 _FLAP_S = (0.05, 0.5, 2.0)
-_RUN_S, _COMPLETIONS = 5, 4
+_OWN_S = 5.0
 _AGAIN_S, _TRIES = 0.3, 10
 
 
@@ -75,41 +72,26 @@ class Users:
 
     async def submit(self, item: Submit) -> None:
         """Another job on the manager."""
-        job = _job(item.kind, f"{item.kind.lower()}-{item.name}")
-        if item.ends:
-            job["spec"]["completions"] = _COMPLETIONS
-            job["spec"]["template"]["metadata"] = {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}
-        job["metadata"]["labels"] = {kueue.QUEUE_NAME_LABEL: item.queue}
-        if item.priority:
-            job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
-        if item.partial:
-            job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+        job = job_of(item)
         await self._clients[MANAGER].create(JOB_RESOURCES[item.kind], job)
 
     async def scale(self, item: Scale) -> None:
         """One other size, or several in a row."""
-        client = self._clients[item.api]
-        jobs = [job for job in (await client.list(JOBS)).items if item.api == MANAGER or marks.is_ours(job)]
-        carriers = jobs if item.api == MANAGER else [*jobs, *(await client.list(RAYCLUSTERS)).items]
+        client, is_manager = self._clients[item.api], item.api == MANAGER
+        found = [one for resource in JOB_RESOURCES.values() for one in (await client.list(resource)).items]
+        carriers = [one for one in found if (is_sized_by_users(one) if is_manager else is_sized_where_it_runs(one))]
         if not carriers:
             return
         carrier = carriers[item.pick % len(carriers)]
         for number, count in enumerate(item.counts):
-            await self._scale(client, carrier, max(count, int(item.api == MANAGER)))
+            await self._scale(client, carrier, max(count, int(is_manager)))
             if number + 1 < len(item.counts):
                 await asyncio.sleep(_FLAP_S[number % len(_FLAP_S)])
 
     async def _scale(self, client: KubeClient, carrier: Manifest, count: int) -> None:
         name, namespace = carrier["metadata"]["name"], carrier["metadata"]["namespace"]
         self._fleet.note(f"{client.host}: {carrier['kind']} {name} to {count}")
-        uid = carrier["metadata"]["uid"]
-        if carrier["kind"] == "Job":
-            patch: Any = MergePatch({"metadata": {"uid": uid}, "spec": {"parallelism": count}})
-        else:
-            same = {"op": "test", "path": "/metadata/uid", "value": uid}
-            size = {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": count}
-            patch = JsonPatch([same, size])
-        await client.patch(JOB_RESOURCES[carrier["kind"]], name, namespace, patch)
+        await client.patch(JOB_RESOURCES[carrier["kind"]], name, namespace, size_patch(carrier, count))
 
     async def delete(self, item: Delete) -> None:
         """A job goes; on the manager its name may be used again at once."""
@@ -123,16 +105,16 @@ class Users:
         self._fleet.rules.user_deletes(job)
         await client.delete(resource, name, objects.NAMESPACE)
         if item.again and item.api == MANAGER:
-            await self._insist(client, _job(item.kind, name))
+            await self._insist(client, _again(item.kind, name))
         elif item.again and item.kind == "Job":
-            await self._squat(client, name, for_s=_RUN_S)
+            await self._squat(client, name, for_s=_OWN_S)
 
     async def squat(self, item: Squat) -> None:
         """A user's own Job takes a name for a while."""
         await self._squat(self._clients[item.api], f"job-{item.name}", for_s=item.for_s)
 
     async def _squat(self, client: KubeClient, name: str, *, for_s: float) -> None:
-        own = _job("Job", name)
+        own = objects.job(name)
         del own["spec"]["managedBy"]
         own["metadata"] |= {"labels": {OWNED_BY_USER: "true"}, "annotations": {}}
         made = await client.create(JOBS, own)
@@ -165,7 +147,5 @@ class Users:
                 return
 
 
-def _job(kind: str, name: str) -> Manifest:
-    job = _MAKE[kind](name)
-    job["metadata"]["labels"] = {kueue.QUEUE_NAME_LABEL: "batch"}
-    return job
+def _again(kind: str, name: str) -> Manifest:
+    return job_of(Submit(at_s=0.0, kind=kind, name=name.removeprefix(f"{kind.lower()}-")))

@@ -1,0 +1,59 @@
+"""The jobs that users submit, and where each kind has its size."""
+
+from typing import Any
+
+from simulation.schedule import Submit
+from slicebus.agent import marks
+from slicebus.cli.demo import objects
+from slicebus.kube.client import JsonPatch
+from slicebus.kube.standins.pods import RUN_SECONDS_ANNOTATION
+from slicebus.slices import kueue
+
+Manifest = dict[str, Any]
+
+_RUN_S, _COMPLETIONS = 5, 4
+_SIZE = {
+    "Job": "/spec/parallelism",
+    "RayCluster": "/spec/workerGroupSpecs/0/replicas",
+    "RayJob": "/spec/rayClusterSpec/workerGroupSpecs/0/replicas",
+}
+
+
+def job_of(item: Submit) -> Manifest:
+    """A job as a user submits it."""
+    name = f"{item.kind.lower()}-{item.name}"
+    match item.kind:
+        case "Job":
+            job = objects.job(name, parallelism=item.size)
+        case "RayCluster":
+            job = objects.ray_cluster(name, replicas=item.size)
+            job["spec"]["enableInTreeAutoscaling"] = item.autoscales
+        case _:
+            job = objects.ray_job(name, replicas=item.size)
+            job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] = item.autoscales
+    if item.ends:
+        job["spec"]["completions"] = _COMPLETIONS
+        job["spec"]["template"]["metadata"] = {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}
+    job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
+    if item.priority:
+        job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
+    if item.partial:
+        job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    return job
+
+
+def is_sized_by_users(job: Manifest) -> bool:
+    """Whether the manager's own copy of a job says its size: not where Ray's autoscaler owns it."""
+    spec = job["spec"].get("rayClusterSpec", job["spec"])
+    return not spec.get("enableInTreeAutoscaling")
+
+
+def is_sized_where_it_runs(found: Manifest) -> bool:
+    """Whether an object on a worker says the size of a job: of a RayJob its cluster does."""
+    return found["kind"] == "RayCluster" or (found["kind"] == "Job" and marks.is_ours(found))
+
+
+def size_patch(carrier: Manifest, count: int) -> JsonPatch:
+    """Another size for this very object."""
+    same = {"op": "test", "path": "/metadata/uid", "value": carrier["metadata"]["uid"]}
+    return JsonPatch([same, {"op": "replace", "path": _SIZE[carrier["kind"]], "value": count}])
