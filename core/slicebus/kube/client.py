@@ -4,6 +4,7 @@ Reads are retried while the server cannot be reached, until `Timeouts.retry_s` i
 effect is for the caller to find out.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,7 @@ import msgspec
 import orjson
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
@@ -32,6 +33,11 @@ class Timeouts(msgspec.Struct, frozen=True):
     """Without a byte from the server."""
     retry_s: float = 20.0
     """For how long a read is tried again while the server cannot be reached."""
+    watch_s: float = 20.0
+    """After so long the server ends a watch, with a bookmark just before: it is never silent for longer. A connection
+    that stands still, or whose other end is gone, shows by that alone: it may go on acknowledging what it gets."""
+    silence_s: float = 30.0
+    """Without a byte of a watch: longer than `watch_s`. Clients over HTTP/2 ping, and give up after 45 s."""
 
 
 class MergePatch(msgspec.Struct, frozen=True):
@@ -175,14 +181,14 @@ class KubeClient:
         resource_version: str,
         namespace: str | None = None,
         labels: str | None = None,
-        timeout_s: float = 300.0,
-        silence_s: float = 90.0,
+        timeout_s: float | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """Changes since a resourceVersion, with bookmarks, until the server ends the watch after `timeout_s`.
 
-        Raises ExpiredError when the version is older than the server's history, UnavailableError when nothing came for
-        `silence_s`: a server sends a bookmark about once a minute.
+        By default that is `Timeouts.watch_s`. Raises ExpiredError when the version is older than the server's history,
+        UnavailableError when nothing came for `Timeouts.silence_s`.
         """
+        timeout_s = self._timeouts.watch_s if timeout_s is None else timeout_s
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -190,7 +196,7 @@ class KubeClient:
             "labelSelector": labels,
             "timeoutSeconds": round(timeout_s),
         }
-        request = self._request("GET", resource.path(namespace), query=query, read_s=silence_s)
+        request = self._request("GET", resource.path(namespace), query=query, read_s=self._timeouts.silence_s)
         async with self._transport.stream(request) as lines:
             async for line in lines:
                 yield _watch_event(line)
@@ -269,10 +275,13 @@ class KubeClient:
         return any(entry["name"] == resource.plural for entry in answer.get("resources") or ())
 
     async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._timeouts.retry_s
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(TransientError),
             wait=wait_random_exponential(multiplier=0.1, max=3),
-            stop=stop_after_delay(self._timeouts.retry_s),
+            # By the loop's time, which a simulation's is.
+            stop=lambda _: loop.time() >= ends_at,
             reraise=True,
         )
         return await attempts(self._answer, "GET", path, query=query)

@@ -2,6 +2,9 @@
 
 Resource handling: one request at a time, each with a deadline for silence; nothing stays open when `run` is cancelled.
 
+A watch is short, so that one whose connection has fallen silent is known by its not ending (`Timeouts.watch_s`). One
+that has lasted is followed by the next at once, from the last bookmark on: one request, and nothing is listed again.
+
 Error handling: whatever the server does, the reflector goes on with a growing, jittered pause, and the cache keeps what
 it has. A 410 lists again and takes over the differences: an object that went in between is reported as gone.
 """
@@ -21,6 +24,8 @@ _log = structlog.get_logger()
 _PAGE = 500
 _PAUSE_FIRST_S = 0.2
 _PAUSE_MOST_S = 30.0
+_LASTED_S = 1.0
+"""A watch that ends sooner is one that the server did not want."""
 
 
 class Reflector:
@@ -47,11 +52,12 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        version: str | None = None
+        loop, version = asyncio.get_running_loop(), None
         while True:
             try:
                 if version is None:
                     version = await self._list()
+                began = loop.time()
                 async for event in self._client.watch(
                     self._resource, resource_version=version, namespace=self._namespace, labels=self._labels
                 ):
@@ -61,6 +67,8 @@ class Reflector:
                         self._cache.remove(event.object)
                     elif event.type != "BOOKMARK":
                         self._cache.put(self._shape(event.object))
+                if loop.time() - began >= _LASTED_S:
+                    continue
             except ExpiredError:
                 _log.info("reflector.relist", resource=self._resource.plural)
                 version = None

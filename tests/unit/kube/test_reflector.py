@@ -15,7 +15,8 @@ from slicebus.proto.errors import ExpiredError, ForbiddenError, InvalidError, Th
 from unit.kube.loop_time import START_S, LoopTime
 
 Manifest = dict[str, Any]
-Watched = list[WatchEvent | Exception]
+Watched = list[WatchEvent | Exception | float]
+"""A number is how long nothing comes, in seconds."""
 
 
 def an_object(name: str, version: int) -> Manifest:
@@ -54,7 +55,10 @@ class Source:
         for each in answer:
             if isinstance(each, Exception):
                 raise each
-            yield each
+            if isinstance(each, float):
+                await asyncio.sleep(each)
+            else:
+                yield each
 
     async def _next(self, *asked: Any) -> ListPage | Watched:
         self.asked.append(asked)
@@ -189,3 +193,9 @@ async def test_a_sign_of_life_makes_the_next_pause_short(jumping: LoopTime, sign
 async def test_a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop(jumping: LoopTime) -> None:
     source, _ = await play(page(5), *[[] for _ in range(20)])
     assert source.at[-1] > 300
+
+
+async def test_a_watch_that_has_lasted_is_followed_by_the_next_at_once(jumping: LoopTime) -> None:
+    source, _ = await play(page(5), [20.0, bookmark(7)], [20.0, bookmark(8)])
+    assert source.asked == [("list", None), ("watch", "5"), ("watch", "7"), ("watch", "8")]
+    assert source.at == [0, 0, 20, 40]
