@@ -79,7 +79,7 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     if there is not None and (marks.is_ours(there) or there["metadata"]["uid"] in watching.linked(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _ends(store, key, cluster, present=None)
-    gone = watching.gone(view)
+    gone = watching.gone(view, vanished=store.vanished)
     tombstone = store.tombstones.get(gone.job.uid) if gone else None
     if gone is not None and (tombstone is None or tombstone.version < gone.spec_version):
         commands.append(Publish(cluster=cluster, message=gone))

@@ -50,11 +50,16 @@ class Store:
         """The jobs of the manager that have ended here, by UID."""
         self.owed: Table[str, bool] = Table(str, bool)
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
+        self.vanished: Table[str, bool] = Table(str, bool)
+        """UIDs of the manager's jobs that were here, and are no longer: only a Workload of them is."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._seen: WorkerView | None = None
         for cache in self._caches.values():
             cache.subscribe(self._forget_seen)
+        for resource in JOB_RESOURCES.values():
+            self._caches[resource].subscribe(self._note_vanished)
+        self._caches[WORKLOADS].subscribe(self._forget_vanished)
         self.published.observe(self._forget_seen)
 
     def turn(self, key: JobKey) -> asyncio.Lock:
@@ -76,6 +81,7 @@ class Store:
             "reported": self.reported,
             "tombstones": self.tombstones,
             "owed": self.owed,
+            "vanished": self.vanished,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -91,7 +97,7 @@ class Store:
 
     def _view(self, key: JobKey) -> WorkerView:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
-        copies = self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
+        copies = self._copies(key)
         if job is None:
             self.published.pop(key, None)
             return WorkerView(key=key, job=None, copies=tuple(copies))
@@ -103,6 +109,9 @@ class Store:
             pods=tuple(self._pods(job)),
             published=self.published.get(key),
         )
+
+    def _copies(self, key: JobKey) -> list[Manifest]:
+        return list(self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}"))
 
     def our_jobs(self) -> Iterator[JobKey]:
         """Every job that the agent has made."""
@@ -146,6 +155,20 @@ class Store:
 
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
+
+    def _note_vanished(self, change: Change) -> None:
+        """A job that is deleted right after it was made has no Workload yet that is linked to it."""
+        job = change.old
+        if job is None or change.new is not None or not marks.is_ours(job):
+            return
+        uid, copies = marks.annotation(job, kueue.MANAGER_UID_ANNOTATION), self._copies(_key(job))
+        if uid and any(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) == uid for copy in copies):
+            self.vanished[uid] = True
+
+    def _forget_vanished(self, change: Change) -> None:
+        copy = change.old
+        if copy is not None and change.new is None:
+            self.vanished.pop(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
 
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order

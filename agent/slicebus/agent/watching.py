@@ -5,6 +5,7 @@ nor makes it twice.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 
 import msgspec
 
@@ -148,19 +149,20 @@ def report(
     return [Publish(cluster=cluster, message=found)]
 
 
-def gone(view: WorkerView) -> Status | None:
-    """The report that somebody deleted the job: a Workload copy knows it and it is not there.
+def gone(view: WorkerView, *, vanished: Collection[str] = ()) -> Status | None:
+    """The report that somebody deleted the job: a Workload copy knows it and it is not there, or it was seen here.
 
     The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design).
     """
     for copy in view.copies:
-        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION):
+        uid = marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
+        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) or uid in vanished:
             job = JobRef(
                 api_version=KINDS[view.key.kind].api_version,
                 kind=view.key.kind,
                 namespace=view.key.namespace,
                 name=view.key.name,
-                uid=marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "",
+                uid=uid,
             )
             name, version = copy["metadata"]["name"], marks.spec_version(copy)
             return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE)

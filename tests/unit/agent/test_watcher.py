@@ -207,6 +207,21 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -
     assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
 
 
+async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_once(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await delete_job(worker)
+    assert dict(worker.store.vanished) == {REF.uid: True}
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
+    for copy in await worker.copies():
+        await worker.client.delete(WORKLOADS, copy, NAMESPACE)
+    await worker.sync()
+    assert await worker.look() == []
+    assert dict(worker.store.vanished) == {}
+
+
 async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:
     await linked_copy(worker)
     assert await worker.look() == []
