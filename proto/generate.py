@@ -17,7 +17,7 @@ import yaml
 
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.headers import PREFIX, Headers
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction, Lane, Message
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane, Message
 from slicebus.proto.topology import (
     DEAD,
     JOURNAL,
@@ -34,6 +34,7 @@ from slicebus.proto.topology import (
 ROOT = Path(__file__).parent
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 CLUSTER = ClusterName("{cluster}")
+UID = ClusterUid("{uid}")
 
 Json = dict[str, Any]
 
@@ -168,7 +169,10 @@ def asyncapi() -> Json:
         "operations": _operations(),
         "components": {
             "messages": {name: _message(message) for name, message in MESSAGES.items()},
-            "parameters": {"cluster": {"description": "The WorkerCluster's name, a DNS label."}},
+            "parameters": {
+                "cluster": {"description": "The WorkerCluster's name, a DNS label."},
+                "uid": {"description": "The UID of the cluster's namespace kube-system."},
+            },
             "securitySchemes": {
                 "user": {
                     "type": "userPassword",
@@ -193,12 +197,16 @@ def _server() -> Json:
 
 def _channels() -> Json:
     exchanges = {direction.value: _exchange_channel(direction) for direction in Direction}
-    manager, agent = manager_topology(), agent_topology(CLUSTER)
+    manager, agent = manager_topology(), agent_topology(CLUSTER, UID)
+    agents = {
+        f"{name}-{lane}": _queue_channel(agent, agent_queue(CLUSTER, lane, uid), _of(Direction.DOWN, lane))
+        for name, uid in (("agent", None), ("agent-uid", UID))
+        for lane in Lane
+    }
     return exchanges | {
         "manager-control": _queue_channel(manager, manager_queue(Lane.CONTROL), _of(Direction.UP, Lane.CONTROL)),
         "manager-status": _queue_channel(manager, manager_queue(Lane.STATUS), _of(Direction.UP, Lane.STATUS)),
-        "agent-control": _queue_channel(agent, agent_queue(CLUSTER, Lane.CONTROL), _of(Direction.DOWN, Lane.CONTROL)),
-        "agent-status": _queue_channel(agent, agent_queue(CLUSTER, Lane.STATUS), _of(Direction.DOWN, Lane.STATUS)),
+        **agents,
         "journal": _queue_channel(manager, JOURNAL, list(MESSAGES.values())),
         "dead": _queue_channel(manager, DEAD, list(MESSAGES.values())),
     }
@@ -214,10 +222,13 @@ def _of(direction: Direction, lane: Lane | None = None) -> list[type[Message]]:
 
 def _exchange_channel(direction: Direction) -> Json:
     messages = _of(direction)
-    ends = {Direction.UP: "Agent to manager.", Direction.DOWN: "Manager to agent."}
+    ends = {
+        Direction.UP: "Agent to manager. The address is the routing key.",
+        Direction.DOWN: "Manager to agent. The address is the routing key, with `.{uid}` where the agent says its UID.",
+    }
     return {
         "address": routing_key(CLUSTER, "{type}"),
-        "description": f"{ends[direction]} The address is the routing key.",
+        "description": ends[direction],
         "messages": _message_refs(messages),
         "parameters": {
             "cluster": {"$ref": "#/components/parameters/cluster"},
@@ -242,7 +253,8 @@ def _queue_channel(topology: Topology, name: str, messages: list[type[Message]])
     ]
     channel: Json = {"address": name, "messages": _message_refs(messages)}
     if CLUSTER in name:
-        channel["parameters"] = {"cluster": {"$ref": "#/components/parameters/cluster"}}
+        named = [word for word in ("cluster", "uid") if f"{{{word}}}" in name]
+        channel["parameters"] = {word: {"$ref": f"#/components/parameters/{word}"} for word in named}
     return channel | {"bindings": {"amqp": _queue_binding(queue, bound)}}
 
 
@@ -271,6 +283,8 @@ def _operations() -> Json:
     return {
         "agent-publishes": operation("send", "up", "An agent reports and asks.", publishing),
         "agent-takes-orders": operation("receive", "agent-control", "An agent carries out orders.", consuming),
+        "agent-takes-its-orders": operation("receive", "agent-uid-control", "The same, for this cluster.", consuming),
+        "agent-takes-its-notices": operation("receive", "agent-uid-status", "The same, for this cluster.", consuming),
         "agent-takes-notices": operation("receive", "agent-status", "An agent hears why and what to tell.", consuming),
         "manager-publishes": operation("send", "down", "The manager orders and answers.", publishing),
         "manager-takes-requests": operation("receive", "manager-control", "The manager decides.", consuming),

@@ -10,6 +10,7 @@ import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
+from slicebus.proto.topology import words
 from support.controlplane import Cluster, ControlPlane
 from support.installation import Role, apply, install, kubeconfig_of, run_cli
 from support.rabbitmq import RabbitBroker
@@ -107,7 +108,7 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> N
     exported = tmp_path / "journal.jsonl"
     done = run_cli("journal", "export", "--no-decisions", str(exported), env={"AMQP_URL": fleet.journal_url})
     assert done.returncode == 0, done.stderr
-    types = {json.loads(line)["routing_key"].removeprefix("east.") for line in exported.read_text().splitlines()}
+    types = {words(json.loads(line)["routing_key"])[1] for line in exported.read_text().splitlines()}
     # An inventory is asked for where a heartbeat comes before the manager has taken a hello.
     assert types - {"resync"} == {
         "hello", "heartbeat", "inventory", "scale-request", "workload-spec", "relabel", "applied", "status"

@@ -10,10 +10,9 @@ import pytest
 
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
-from slicebus.proto.messages import ClusterName, Lane
-from slicebus.proto.topology import DEAD, agent_queue, manager_queue
+from slicebus.proto.topology import DEAD
 from support.controlplane import ControlPlane
-from support.fleet import Fleet, Jobs, QuotaWatch, connected
+from support.fleet import Fleet, Jobs, QuotaWatch, connected, queues_of
 from support.rabbitmq import RabbitBroker
 from support.story import set_quota
 from support.waiting import eventually
@@ -23,10 +22,6 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeou
 JOBS, RESIZES, QUOTA, MOST, PACE_S = 20, 200, 50, 6, 0.2
 """Together the jobs may want more than twice the quota."""
 SEED = int(os.environ.get("OUTAGE_SEED", "7"))
-QUEUES = [
-    *map(manager_queue, Lane),
-    *(agent_queue(ClusterName(name), lane) for name in ("east", "west") for lane in Lane),
-]
 
 
 @pytest.fixture
@@ -98,7 +93,7 @@ async def test_200_resizes_come_through_whatever_is_killed(
         assert not quota.violations
         assert quota.looks > 20
         assert not fleet.tracebacks()
-        await nothing_is_left(rabbitmq.url(vhost))
+        await nothing_is_left(rabbitmq.url(vhost), await queues_of(world))
         for name in world.workers:
             assert await connected(world, name)
     except BaseException as error:
@@ -106,11 +101,11 @@ async def test_200_resizes_come_through_whatever_is_killed(
         raise
 
 
-async def nothing_is_left(url: str) -> None:
+async def nothing_is_left(url: str, queues: list[str]) -> None:
     """Wait until the queues are empty; no message was given up."""
     bus = await connect(url, name="test")
     try:
-        for queue in QUEUES:
+        for queue in queues:
 
             async def empty(queue: str = queue) -> bool:
                 return (await bus.depth(queue)).ready == 0

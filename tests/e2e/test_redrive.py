@@ -18,8 +18,8 @@ from slicebus.cli.settling import discard, settle, survey
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import to_line
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
-from slicebus.proto.messages import ClusterName, Lane
-from slicebus.proto.topology import DEAD, agent_queue, manager_queue
+from slicebus.proto.topology import DEAD
+from support.fleet import queues_of
 from support.story import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
@@ -43,8 +43,7 @@ async def objects_of(world: World) -> dict[str, str]:
 
 async def at_rest(bus: Bus, world: World) -> None:
     """Wait until every message has been handled, and what came of it."""
-    clusters = map(ClusterName, world.workers)
-    queues = [manager_queue(lane) for lane in Lane] + [agent_queue(name, lane) for name in clusters for lane in Lane]
+    queues = await queues_of(world)
 
     async def look() -> bool:
         before = await objects_of(world)

@@ -7,7 +7,8 @@ from slicebus.bus.factory import connect
 from slicebus.bus.memory import MemoryBroker
 from slicebus.cli.demo import world as demo
 from slicebus.cli.demo.world import embedded_world, fleet
-from slicebus.proto.topology import DEAD, JOURNAL
+from slicebus.proto.messages import WorkloadSpec
+from slicebus.proto.topology import DEAD, JOURNAL, words
 from support.story import NAMESPACE, Story, set_quota
 from support.versions import OtherVersion, as_of, of_a_newer_minor
 
@@ -53,3 +54,6 @@ async def test_versions_live_together(
             if "cloudEvents_schemaversion" in record.message.headers
         }
         assert spoken == {"1.1", "1.0" if says is OLDER else "1.9"}
+        keys = [words(record.message.routing_key) for record in broker.streams[JOURNAL].records]
+        own_queues = {uid is not None for _, message_type, uid in keys if message_type == WorkloadSpec.type}
+        assert own_queues == {says is not OLDER}

@@ -12,12 +12,14 @@ from typing import Any
 
 import yaml
 
+from slicebus.agent.identity import cluster_uid
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LEASES, PODS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.errors import ConflictError, SlicebusError, TransientError
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import agent_queue, manager_queue
 from slicebus.slices import kueue
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
@@ -29,6 +31,13 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 _KUBELET_S = 0.2
 _OVER = ("Succeeded", "Failed")
+
+
+async def queues_of(world: World) -> list[str]:
+    """The queues of the manager and of every agent."""
+    uids = {name: await cluster_uid(client) for name, client in world.workers.items()}
+    agents = [agent_queue(name, lane, of) for name, uid in uids.items() for of in (uid, None) for lane in Lane]
+    return [*map(manager_queue, Lane), *agents]
 
 
 class Fleet:

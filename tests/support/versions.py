@@ -11,11 +11,12 @@ import orjson
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.proto.envelope import WireMessage
+from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import MESSAGES
 
 PROTO = Path(__file__).parents[2] / "proto"
 VERSIONS = PROTO / "versions"
-_VERSION_HEADER = "cloudEvents_schemaversion"
+_VERSION_HEADER = f"{PREFIX}schemaversion"
 
 Schema = dict[str, Any]
 Change = Callable[[WireMessage], WireMessage | None]
@@ -37,8 +38,14 @@ def as_of(version: str) -> Change:
             return message
         if not (VERSIONS / version / "schemas" / f"{message.type}.json").exists():
             return None
-        schema = schema_of(VERSIONS / version, message.type)
-        return _with(message, pruned(orjson.loads(message.body), schema, schema), version=version)
+        schema, envelope = (schema_of(VERSIONS / version, name) for name in (message.type, "envelope"))
+        known = {
+            name: value
+            for name, value in message.headers.items()
+            if name in envelope["properties"] or not name.startswith(PREFIX)
+        }
+        body = pruned(orjson.loads(message.body), schema, schema)
+        return _with(msgspec.structs.replace(message, headers=known), body, version=version)
 
     return change
 

@@ -9,6 +9,7 @@ import structlog
 
 from slicebus.agent.capacity import slim
 from slicebus.agent.heart import Heart
+from slicebus.agent.identity import cluster_uid
 from slicebus.agent.inbox import Inbox
 from slicebus.agent.inventories import Inventories
 from slicebus.agent.publisher import Publisher
@@ -31,7 +32,7 @@ from slicebus.process.role import Role, insist, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Hello, JobRef, Lane, Message, Resync
+from slicebus.proto.messages import Hello, JobRef, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
 from slicebus.slices import kueue
 
@@ -44,18 +45,19 @@ class Agent(Role[AgentSettings]):
 
     component = "slicebus-agent"
 
-    def topology(self) -> Topology:
+    async def topology(self) -> Topology:
         """The queues and exchanges that this role uses."""
-        return agent_topology(self._settings.cluster)
+        return agent_topology(self._settings.cluster, await cluster_uid(self._client))
 
     async def lead(self, epoch: int) -> None:
         """Speak for the cluster until cancelled."""
+        uid = await insist("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
         decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch)))
         tombstones = Tombstones(self._client, self._settings.namespace, store)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
-        publisher = Publisher(self._bus, issuer, store)
+        publisher = Publisher(self._bus, issuer, store, cluster_uid=uid)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
@@ -86,6 +88,7 @@ class Agent(Role[AgentSettings]):
         inbox = Inbox(
             self._settings,
             bus=self._bus,
+            cluster_uid=uid,
             decide=decide,
             executor=executor,
             tombstones=tombstones,
@@ -105,13 +108,13 @@ class Agent(Role[AgentSettings]):
             await insist("hello", lambda: say(hello))
             await insist("inventory", inventories.publish)
             store.on_change(queue.add)
-            _log.info("agent.speaking", cluster=self._settings.cluster, epoch=epoch)
+            _log.info("agent.speaking", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
             group.create_task(heart.run(), name="heartbeat")
             group.create_task(inventories.run(), name="inventory")
-            for lane in Lane:
-                group.create_task(inbox.run(lane), name=f"inbox:{lane}")
+            for queue_name in inbox.queues():
+                group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")
 
     async def _reflect(self, resource: Resource, cache: Cache) -> None:
         """Keep a cache, once the cluster serves the resource: Ray's CRDs may be missing, or come later."""

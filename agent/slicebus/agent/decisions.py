@@ -14,16 +14,26 @@ from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
 from slicebus.process.replay import Model
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, ClusterName, JobRef, Manifest, Resync, Terms
+from slicebus.proto.messages import Applied, ClusterName, ClusterUid, JobRef, Manifest, Resync, Terms
 
 # --- messages from the manager --------------------------------------------------------------------------------------
 
 
-def accept(store: Store, *, incoming: Incoming, cluster: ClusterName, manager_user: str | None) -> None:
+def accept(
+    store: Store,
+    *,
+    incoming: Incoming,
+    cluster: ClusterName,
+    manager_user: str | None,
+    cluster_uid: ClusterUid | None = None,
+) -> None:
     """Whether a message may be acted on here. Raises ProtocolError."""
     envelope, message = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
+    if cluster_uid and envelope.cluster_uid not in (None, cluster_uid):
+        detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
+        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
     if manager_user is not None and envelope.user_id != manager_user:
         detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)

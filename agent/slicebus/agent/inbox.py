@@ -15,7 +15,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import PermanentError
-from slicebus.proto.messages import Delete, JobRef, Lane, Message, Resync, Terms, WorkloadSpec
+from slicebus.proto.messages import ClusterUid, Delete, JobRef, Lane, Message, Resync, Terms, WorkloadSpec
 from slicebus.proto.topology import agent_queue
 
 _log = structlog.get_logger()
@@ -23,13 +23,14 @@ _SUBJECT = "cloudEvents_subject"
 
 
 class Inbox:
-    """The agent's two lanes."""
+    """The agent's two lanes, each in two queues: its cluster's, and the name's, for managers that know no UIDs."""
 
     def __init__(
         self,
         settings: AgentSettings,
         *,
         bus: Bus,
+        cluster_uid: ClusterUid,
         decide: Decider[Store],
         executor: Executor,
         tombstones: Tombstones,
@@ -39,6 +40,7 @@ class Inbox:
     ) -> None:
         self._settings = settings
         self._bus = bus
+        self._cluster_uid = cluster_uid
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -47,16 +49,25 @@ class Inbox:
         self._resync = resync
         self._terms = terms
 
-    async def run(self, lane: Lane) -> None:
-        """Handle one lane until cancelled."""
-        queue = agent_queue(self._settings.cluster, lane)
+    def queues(self) -> list[str]:
+        """The names of its queues."""
+        return [agent_queue(self._settings.cluster, lane, uid) for uid in (self._cluster_uid, None) for lane in Lane]
+
+    async def run(self, queue: str) -> None:
+        """Handle one queue until cancelled."""
         async with self._bus.subscribe(queue, prefetch=self._settings.prefetch) as subscription:
             await dispatch(subscription, self._handle, key=_line)
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)
         settings = self._settings
-        self._decide(decisions.accept, incoming=incoming, cluster=settings.cluster, manager_user=settings.manager_user)
+        self._decide(
+            decisions.accept,
+            incoming=incoming,
+            cluster=settings.cluster,
+            manager_user=settings.manager_user,
+            cluster_uid=self._cluster_uid,
+        )
         message = incoming.message
         if isinstance(message, Resync):
             self._resync(message)

@@ -1,6 +1,17 @@
 """What the agent does in its cluster."""
 
-from slicebus.kube.resources import CONFIGMAPS, EVENTS, JOB_RESOURCES, LEASES, NODES, PODS, WORKLOADS, Resource
+from slicebus.agent.identity import KUBE_SYSTEM
+from slicebus.kube.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    JOB_RESOURCES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    WORKLOADS,
+    Resource,
+)
 from slicebus.process.permissions import READ, Permission
 
 REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
@@ -11,6 +22,7 @@ PERMISSIONS = (
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(PODS, (*READ, "patch")),
     Permission(NODES, READ),
+    Permission(NAMESPACES, ("get",), name=KUBE_SYSTEM),
     Permission(EVENTS, ("create", "patch")),
     Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
     Permission(CONFIGMAPS, ("get", "create", "patch"), own_namespace=True),

@@ -12,7 +12,9 @@ from slicebus.cli.managing import Kubeconfig, with_client
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
 
-fleet = typer.Typer(help="Look at the worker clusters, and release what is held.", no_args_is_help=True)
+fleet = typer.Typer(
+    help="Look at the worker clusters, release what is held, and say which cluster has a name.", no_args_is_help=True
+)
 
 _TITLES = ("CLUSTER", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "OUT OF SYNC", "DELETES HELD", "HEARTBEAT")
 
@@ -45,6 +47,32 @@ def release(cluster: Annotated[str, typer.Argument(help="The WorkerCluster.")], 
 
     count = asyncio.run(with_client(kubeconfig, release_now))
     typer.echo(f"{count} deletes on {cluster} go on" if count else f"no deletes are held for {cluster}")
+
+
+@fleet.command()
+def repin(
+    cluster: Annotated[str, typer.Argument(help="The WorkerCluster.")],
+    uid: Annotated[str | None, typer.Option(help="The UID of its namespace kube-system.")] = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Give the name to the cluster that spoke under it last and was not listened to: one that was made anew."""
+
+    async def repin_now(client: "KubeClient") -> str | None:
+        from slicebus.kube.client import MergePatch
+        from slicebus.kube.resources import WORKERCLUSTERS
+        from slicebus.manager.identity import other, repinned
+        from slicebus.proto.messages import ClusterUid
+
+        found = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
+        if found:
+            await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(repinned(found)), subresource="status")
+        return found
+
+    found = asyncio.run(with_client(kubeconfig, repin_now))
+    if not found:
+        typer.echo(f"no other cluster has spoken as {cluster}: name one with --uid", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{cluster} is {found} now: restart its agent")
 
 
 async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:

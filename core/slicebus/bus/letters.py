@@ -18,8 +18,8 @@ from slicebus.bus.dead import (
 )
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction
-from slicebus.proto.topology import agent_queue, exchange_of, manager_queue
+from slicebus.proto.messages import MESSAGES, Direction
+from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, words
 
 SHORT = 12
 """Characters of an id that a person is shown: of a UUIDv7 the end, which is random; its start is the time."""
@@ -46,7 +46,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_message(cls, message: WireMessage) -> Self:
         """Never raises."""
-        cluster, _, type = message.routing_key.partition(".")
+        cluster, type, _ = words(message.routing_key)
         headers = message.headers
         return cls(
             id=message.message_id or hashlib.sha256(message.body).hexdigest()[:32],
@@ -141,7 +141,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     InvalidError, which says why, for one that would not reach that queue, or whose sender nobody has verified.
     """
     letter = DeadLetter.from_message(message)
-    direction, queue = _destination(letter.cluster, letter.type)
+    direction, queue = _destination(message.routing_key)
     if letter.queue != queue:
         raise InvalidError(f"it lay in queue {letter.queue!r}, but a {letter.type} of {letter.cluster} goes to {queue}")
     first = sender(message, trusted=manager)
@@ -156,8 +156,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
 def again(message: WireMessage, *, manager: str) -> Requeue:
     """What publishes a recorded message once more, as the manager's user: under its id, with its first sender, whom
     the broker had verified when it was recorded. Raises InvalidError where nobody would believe it."""
-    cluster, _, type = message.routing_key.partition(".")
-    direction, queue = _destination(cluster, type)
+    direction, queue = _destination(message.routing_key)
     first = sender(message, trusted=manager)
     if direction is Direction.DOWN and first and first != manager:
         raise InvalidError(f"an order from {first!r}, not from the manager {manager!r}")
@@ -177,13 +176,14 @@ def _from(first: str | None, back: Requeue, *, manager: str) -> Requeue:
     return msgspec.structs.replace(back, message=msgspec.structs.replace(plain, headers=headers, user_id=manager))
 
 
-def _destination(cluster: str, type: str) -> tuple[Direction, str]:
+def _destination(key: str) -> tuple[Direction, str]:
+    cluster, type, uid = words(key)
     known = MESSAGES.get(type)
-    if known is None:
-        raise InvalidError(f"no queue takes the type {type!r}")
+    if known is None or (uid and known.direction is Direction.UP):
+        raise InvalidError(f"no queue takes the type {key.partition('.')[2]!r}")
     if known.direction is Direction.UP:
         return known.direction, manager_queue(known.lane)
-    return known.direction, agent_queue(ClusterName(cluster), known.lane)
+    return known.direction, agent_queue(cluster, known.lane, uid)
 
 
 def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, agent: str) -> str:

@@ -11,7 +11,7 @@ from slicebus.bus.contract import Record
 from slicebus.proto.codec import Received, decode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Direction
-from slicebus.proto.topology import DECISIONS_TYPE
+from slicebus.proto.topology import DECISIONS_TYPE, words
 
 _PREFIX = "cloudEvents_"
 
@@ -58,12 +58,12 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
     @property
     def cluster(self) -> str:
         """The cluster, from the routing key where nothing else can be read."""
-        return self.record.message.routing_key.partition(".")[0]
+        return words(self.record.message.routing_key)[0]
 
     @property
     def type(self) -> str:
         """The message type, from the routing key where nothing else can be read."""
-        return self.record.message.routing_key.partition(".")[2]
+        return words(self.record.message.routing_key)[1]
 
     @property
     def subject(self) -> str:

@@ -254,14 +254,17 @@ class KubeClient:
         """The server's version, such as `v1.36.3`."""
         return str((await self._read("/version"))["gitVersion"])
 
-    async def can_i(self, verb: str, resource: Resource, *, namespace: str = "", subresource: str = "") -> bool:
+    async def can_i(
+        self, verb: str, resource: Resource, *, namespace: str = "", subresource: str = "", name: str = ""
+    ) -> bool:
         """Whether this client may do that, as the server's authorizer says."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+        narrowed = {key: value for key, value in (("subresource", subresource), ("name", name)) if value}
         review = {
             "apiVersion": SELFSUBJECTACCESSREVIEWS.api_version,
             "kind": SELFSUBJECTACCESSREVIEWS.kind,
             "metadata": {},
-            "spec": {"resourceAttributes": attributes | ({"subresource": subresource} if subresource else {})},
+            "spec": {"resourceAttributes": attributes | narrowed},
         }
         answer = await self._write("POST", SELFSUBJECTACCESSREVIEWS.path(), review)
         return bool(answer["status"]["allowed"])

@@ -18,11 +18,13 @@ class Permission(msgspec.Struct, frozen=True):
     subresource: str = ""
     own_namespace: bool = False
     """Only in the namespace that the role runs in."""
+    name: str = ""
+    """Only on the object of this name."""
 
     def __str__(self) -> str:
         name = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
         group = f".{self.resource.group}" if self.resource.group else ""
-        return f"{name}{group}"
+        return f"{name}{group} {self.name}".rstrip()
 
 
 async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace: str) -> list[str]:
@@ -36,5 +38,6 @@ async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace
             permission.resource,
             namespace=namespace if permission.own_namespace else "",
             subresource=permission.subresource,
+            name=permission.name,
         )
     ]

@@ -52,8 +52,8 @@ class Role(ABC, Generic[Settings]):
         """Set once it does its work."""
 
     @abstractmethod
-    def topology(self) -> Topology:
-        """What it needs of the broker."""
+    async def topology(self) -> Topology:
+        """What it needs of the broker. What it raises that is transient is tried again."""
 
     @abstractmethod
     async def lead(self, epoch: int) -> None:
@@ -75,7 +75,7 @@ class Role(ABC, Generic[Settings]):
     async def _begin(self, epoch: int) -> None:
         settings = self._settings
         journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
-        topology = self.topology() + Topology((), (journal,), ())
+        topology = await insist("topology", self.topology) + Topology((), (journal,), ())
         await insist("declare", lambda: self._bus.declare(topology))
         await self.lead(epoch)
 

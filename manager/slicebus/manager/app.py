@@ -45,7 +45,7 @@ class Manager(Role[ManagerSettings]):
 
     component = "slicebus-manager"
 
-    def topology(self) -> Topology:
+    async def topology(self) -> Topology:
         """The queues and exchanges that this role uses."""
         return manager_topology()
 

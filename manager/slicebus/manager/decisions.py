@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.manager import dispatch, fleet, intake, inventories, jobs, queues, terms, verdicts
+from slicebus.manager import dispatch, fleet, identity, intake, inventories, jobs, queues, terms, verdicts
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
 from slicebus.manager.inventories import Difference
@@ -47,6 +47,14 @@ def authorize(store: Store, *, incoming: Incoming) -> None:
     """Whether the sender may speak for its cluster. Raises ProtocolError."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
     intake.authorize(incoming.envelope, fleet.senders([cluster] if cluster else []))
+
+
+def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
+    """What to do with a message of a cluster that was given the name of another one. It is not listened to."""
+    cluster = store.clusters.get(None, incoming.envelope.cluster)
+    if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
+        return []
+    return identity.conflict(cluster, incoming.envelope, now=now)
 
 
 def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
@@ -134,6 +142,7 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
 DECISIONS: tuple[Callable[..., Any], ...] = (
     look,
     authorize,
+    refuse_cluster,
     receive,
     compare,
     status_differs,

@@ -7,12 +7,13 @@ import msgspec
 from msgspec import UNSET
 
 from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager import identity
 from slicebus.manager.breaker import Hold
 from slicebus.manager.intake import Sender
 from slicebus.manager.manifests import merge_difference
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import Heartbeat, Hello, Manifest
+from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.placement import Cluster
 from slicebus.slices.quantities import amounts
@@ -34,6 +35,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     weight: int
     user: str
     epoch: int
+    uid: ClusterUid | None
     connected: bool
     draining: bool = False
     priority: int = 0
@@ -53,6 +55,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             weight=spec.get("weight", 1),
             user=spec.get("brokerUser") or name,
             epoch=status.get("epoch", 0),
+            uid=identity.pinned(manifest),
             connected=any(
                 entry["type"] == CONNECTED and entry["status"] == "True" for entry in status.get("conditions", ())
             ),
@@ -115,7 +118,7 @@ def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
 def senders(clusters: Iterable[Manifest]) -> dict[str, Sender]:
     """Who may speak for which cluster."""
     return {
-        cluster.name: Sender(accepted=cluster.accepted, user=cluster.user, epoch=cluster.epoch)
+        cluster.name: Sender(accepted=cluster.accepted, user=cluster.user, epoch=cluster.epoch, uid=cluster.uid)
         for cluster in map(WorkerCluster.from_manifest, clusters)
     }
 
@@ -189,11 +192,14 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
 
 def _report(cluster: Manifest, told: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
     connected = Finding(CONNECTED, True, "Connected", "The agent speaks")
+    told = told | identity.told(envelope)
+    findings, over = identity.settled(cluster, envelope, now=now)
     known = {name: value for name, value in cluster.get("status", {}).items() if name in told}
     # The difference, because a merge patch of what was told would keep a resource that is no longer there.
     status = merge_difference(known, told) | {
         "lastHeartbeatTime": now,
-        "conditions": with_findings(cluster, connected, now=now),
+        "conditions": with_findings(cluster, connected, *findings, now=now),
+        **over,
     }
     commands: list[Command] = [
         Patch(resource=WORKERCLUSTERS, target=cluster, body={"status": status}, subresource="status")

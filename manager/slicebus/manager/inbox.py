@@ -2,6 +2,7 @@
 
 A dead letter that comes back was published by the manager's own user, and names its first sender. What an agent said
 whose epoch has ended is refused, and is no dead letter: its successor has told everything anew (docs/decisions/0012).
+Nor is what another cluster of its name says: it has no part in the fleet until it has a name of its own (0014).
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from slicebus.manager import decisions
 from slicebus.manager.resizes import ResizeTimes
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
-from slicebus.process.decisions import Decider
+from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -66,6 +67,13 @@ class Inbox:
             registry=registry,
         )
 
+        self._of_others = Counter(
+            "slicebus_manager_of_other_clusters",
+            "Messages refused because another cluster has the name.",
+            ["cluster", "type"],
+            registry=registry,
+        )
+
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
@@ -79,6 +87,9 @@ class Inbox:
         except ProtocolError as error:
             if isinstance(message, Heartbeat) and error.reason is DeadReason.UNKNOWN_CLUSTER:
                 _log.info("heartbeat.ignored", cluster=envelope.cluster, detail=error.detail)
+                return
+            if error.reason is DeadReason.WRONG_CLUSTER:
+                await self._refuse_cluster(incoming, error)
                 return
             if error.reason is DeadReason.FENCED_EPOCH:
                 self._fenced.labels(envelope.cluster, envelope.type).inc()
@@ -97,6 +108,12 @@ class Inbox:
             self._deliver_again(envelope.cluster)
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
+
+    async def _refuse_cluster(self, incoming: Incoming, error: ProtocolError) -> None:
+        envelope = incoming.envelope
+        await self._executor.run(self._decide(decisions.refuse_cluster, incoming=incoming, now=now_text()))
+        self._of_others.labels(envelope.cluster, envelope.type).inc()
+        _log.warning("message.of_another_cluster", cluster=envelope.cluster, type=envelope.type, detail=error.detail)
 
     def _note(self, envelope: Envelope, message: Status) -> None:
         key, at = (envelope.cluster, message.job), (envelope.epoch, envelope.sequence)

@@ -15,7 +15,7 @@ from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, JobPhase, Manifest, Refused, ScaleRequest, Status
+from slicebus.proto.messages import Applied, ClusterUid, JobPhase, Manifest, Refused, ScaleRequest, Status
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
@@ -37,6 +37,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     """The broker user that may speak for it."""
     epoch: int
+    uid: ClusterUid | None = None
+    """Of the cluster that has the name; None until one was said."""
 
 
 def authorize(envelope: Envelope, senders: Mapping[str, Sender]) -> Sender:
@@ -51,6 +53,9 @@ def authorize(envelope: Envelope, senders: Mapping[str, Sender]) -> Sender:
     if envelope.user_id != sender.user:
         detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
+    if sender.uid and envelope.cluster_uid not in (None, sender.uid):
+        detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
+        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
     if envelope.epoch < sender.epoch:
         detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
         raise ProtocolError(DeadReason.FENCED_EPOCH, detail)

@@ -1,12 +1,13 @@
 """Publishes to the agents, one envelope a message."""
 
 from slicebus.bus.contract import Bus
+from slicebus.manager.identity import address
 from slicebus.manager.store import Store
 from slicebus.process.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Delete, Relabel, WorkloadSpec
+from slicebus.proto.messages import ClusterName, ClusterUid, Delete, Relabel, WorkloadSpec
 from slicebus.proto.topology import agent_topology, exchange_of
 
 
@@ -17,15 +18,18 @@ class Publisher:
         self._bus = bus
         self._issuer = issuer
         self._store = store
-        self._declared: set[ClusterName] = set()
+        self._declared: set[tuple[ClusterName, ClusterUid | None]] = set()
 
     async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
         """Return when the broker has the message. Raises UnavailableError."""
         message, cluster = command.message, command.cluster
-        if cluster not in self._declared:
-            await self._bus.declare(agent_topology(cluster))
-            self._declared.add(cluster)
-        envelope = self._issuer.envelope(message, cluster, caused_by=caused_by, correlation=command.correlation)
+        uid = address(self._store.clusters.get(None, cluster))
+        if (cluster, uid) not in self._declared:
+            await self._bus.declare(agent_topology(cluster, uid))
+            self._declared.add((cluster, uid))
+        envelope = self._issuer.envelope(
+            message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
+        )
         # Noted before: the answer may be here before the confirm, and may ask for it again.
         if isinstance(message, WorkloadSpec | Delete):
             self._store.published[message.job] = message.spec_version

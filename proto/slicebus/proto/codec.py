@@ -16,7 +16,7 @@ from msgspec import UNSET
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, MessageId, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX, TYPE_PATTERN, Headers, VersionHeaders
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction, JobRef, Message
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, JobRef, Message
 from slicebus.proto.topology import routing_key
 
 MAX_DEPTH = 100
@@ -44,7 +44,7 @@ def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | No
     extensions = {f"{PREFIX}{name}": value for name, value in envelope.extensions.items()}
     body = msgspec.to_builtins(message) | (unknown or {})
     return WireMessage(
-        routing_key=routing_key(envelope.cluster, envelope.type),
+        routing_key=_key(envelope, message.direction),
         body=orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
         headers=extensions | msgspec.to_builtins(_headers(envelope, message.direction)),
         message_id=envelope.id,
@@ -78,6 +78,7 @@ def _headers(envelope: Envelope, direction: Direction) -> Headers:
         subject=envelope.subject or UNSET,
         time=envelope.time,
         cluster=envelope.cluster,
+        clusteruid=envelope.cluster_uid or UNSET,
         epoch=str(envelope.epoch),
         sequence=str(envelope.sequence),
         correlationid=envelope.correlation_id,
@@ -85,6 +86,12 @@ def _headers(envelope: Envelope, direction: Direction) -> Headers:
         traceparent=envelope.traceparent or UNSET,
         schemaversion=envelope.schema_version,
     )
+
+
+def _key(envelope: Envelope, direction: Direction) -> str:
+    """What the manager says has its own queues by the cluster's UID, what agents say goes to the manager's."""
+    uid = envelope.cluster_uid if direction is Direction.DOWN else None
+    return routing_key(envelope.cluster, envelope.type, uid)
 
 
 def _attributes(headers: Mapping[str, object]) -> dict[str, str]:
@@ -126,6 +133,7 @@ def _envelope(attributes: dict[str, str], message_type: str, *, user_id: str | N
         id=MessageId(headers.id),
         type=message_type,
         cluster=ClusterName(headers.cluster),
+        cluster_uid=ClusterUid(headers.clusteruid) if headers.clusteruid else None,
         subject=headers.subject or "",
         time=headers.time,
         epoch=int(headers.epoch),
@@ -167,7 +175,7 @@ def _is_too_deep(value: Any) -> bool:
 
 def _check_consistent(envelope: Envelope, message: Message, key: str) -> None:
     """What is said twice is said alike: queues route by the one, receivers act on the other."""
-    expected = routing_key(envelope.cluster, envelope.type)
+    expected = _key(envelope, message.direction)
     if key != expected:
         raise ProtocolError(DeadReason.MALFORMED, f"routing key {key[:300]!r}, but the envelope says {expected!r}")
     job = getattr(message, "job", None)

@@ -4,7 +4,7 @@ from typing import NewType
 
 import msgspec
 
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.messages import ClusterName, ClusterUid
 
 MessageId = NewType("MessageId", str)
 
@@ -29,6 +29,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The publisher's lease epoch. An agent's epoch fences every lower one of its cluster."""
     sequence: int
     """Counts the publisher's messages within its epoch."""
+    cluster_uid: ClusterUid | None = None
+    """Which cluster of that name: the UID of its namespace kube-system. None where the agent has not said it."""
     correlation_id: MessageId
     """The id of the message that began this chain; its own id when it began one."""
     causation_id: MessageId | None = None

@@ -79,6 +79,8 @@ class DeadReason(StrEnum):
     """A message type that this side does not know."""
     UNKNOWN_CLUSTER = "unknown-cluster"
     """No WorkerCluster of that name, or it is not accepted."""
+    WRONG_CLUSTER = "wrong-cluster"
+    """Another cluster than the one that has the name: its namespace kube-system has another UID."""
     WRONG_USER = "wrong-user"
     """The broker-verified user may not speak for that cluster, or there is no such user."""
     FENCED_EPOCH = "fenced-epoch"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from slicebus.proto.messages import CLUSTER_NAME
+from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID
 
 PREFIX = "cloudEvents_"
 """CloudEvents 1.0, AMQP binding, 3.1.3.1."""
@@ -52,6 +52,9 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     """When it was published, RFC 3339 in UTC."""
     cluster: Annotated[str, Meta(pattern=CLUSTER_NAME)]
     """The cluster that the message is from (up) or for (down), a DNS label; the first word of the routing key."""
+    clusteruid: Annotated[str, Meta(pattern=CLUSTER_UID)] | UnsetType = UNSET
+    """The UID of that cluster's namespace kube-system. From the manager it is the last word of the routing key too;
+    absent where the agent does not say it."""
     epoch: Decimal
     """The publisher's lease epoch, in decimal. An agent's epoch fences every lower one of its cluster."""
     sequence: Decimal

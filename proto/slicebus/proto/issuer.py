@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import ClusterName, JobRef, Message
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Message
 
 
 def new_id(now: datetime, random: bytes) -> MessageId:
@@ -35,6 +35,7 @@ class Issuer:
         *,
         caused_by: Envelope | None = None,
         correlation: MessageId | None = None,
+        cluster_uid: ClusterUid | None = None,
     ) -> Envelope:
         """The envelope of a new message.
 
@@ -48,6 +49,7 @@ class Issuer:
             id=identifier,
             type=message.type,
             cluster=cluster,
+            cluster_uid=cluster_uid,
             subject=job.key if isinstance(job, JobRef) else "",
             time=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             epoch=self.epoch,

@@ -14,8 +14,11 @@ from msgspec import UNSET, Meta, UnsetType
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 CLUSTER_NAME = DNS_LABEL
 """So that the dot of a routing key separates."""
+CLUSTER_UID = r"^[-0-9A-Za-z]{1,64}$"
 
 ClusterName = NewType("ClusterName", str)
+ClusterUid = NewType("ClusterUid", str)
+"""The UID of a cluster's namespace kube-system: a cluster that is made anew under its old name has another."""
 Count = Annotated[int, Meta(ge=0)]
 Counts = dict[str, Count]
 Manifest = dict[str, Any]

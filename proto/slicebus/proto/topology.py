@@ -2,7 +2,7 @@
 
 import msgspec
 
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction, Lane
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane
 
 UP = "slicebus.up"
 DOWN = "slicebus.down"
@@ -73,9 +73,16 @@ def exchange_of(direction: Direction) -> str:
     return {Direction.UP: UP, Direction.DOWN: DOWN}[direction]
 
 
-def routing_key(cluster: ClusterName, message_type: str) -> str:
-    """`<cluster>.<type>`. Cluster names are DNS labels, so the dot separates."""
-    return f"{cluster}.{message_type}"
+def routing_key(cluster: ClusterName, message_type: str, uid: ClusterUid | None = None) -> str:
+    """`<cluster>.<type>`, or `<cluster>.<type>.<uid>`. Cluster names are DNS labels, so the dot separates."""
+    return f"{cluster}.{message_type}.{uid}" if uid else f"{cluster}.{message_type}"
+
+
+def words(key: str) -> tuple[ClusterName, str, ClusterUid | None]:
+    """What a routing key is made of, whatever it is."""
+    cluster, _, rest = key.partition(".")
+    message_type, _, uid = rest.partition(".")
+    return ClusterName(cluster), message_type, ClusterUid(uid) if uid else None
 
 
 def decisions_key(source: str) -> str:
@@ -88,9 +95,9 @@ def manager_queue(lane: Lane) -> str:
     return f"slicebus.manager.{lane}"
 
 
-def agent_queue(cluster: ClusterName, lane: Lane) -> str:
-    """An agent's queue of a lane."""
-    return f"slicebus.agent.{cluster}.{lane}"
+def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None) -> str:
+    """An agent's queue of a lane: that of one cluster, or that of whichever has the name."""
+    return f"slicebus.agent.{cluster}.{uid}.{lane}" if uid else f"slicebus.agent.{cluster}.{lane}"
 
 
 def common_topology() -> Topology:
@@ -127,23 +134,31 @@ def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MA
 
 def manager_topology() -> Topology:
     """The common topology and the manager's own queues."""
-    return common_topology() + _lanes(Direction.UP, "*", {lane: manager_queue(lane) for lane in Lane})
+    queues = {lane: manager_queue(lane) for lane in Lane}
+    return common_topology() + _lanes(Direction.UP, ClusterName("*"), queues)
 
 
-def agent_topology(cluster: ClusterName) -> Topology:
-    """The common topology and one agent's queues.
+def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topology:
+    """The common topology and one agent's queues: those of the name, and those of the cluster that has this UID.
 
     The manager declares it too when it accepts a cluster: a message to an agent that has never connected waits there.
+    Two clusters of one name share the queues of the name, so an agent that says its UID gets no orders there
+    (docs/decisions/0014); those of a manager that does not know UIDs come there.
     """
-    return common_topology() + _lanes(Direction.DOWN, cluster, {lane: agent_queue(cluster, lane) for lane in Lane})
+    found = common_topology()
+    for of in dict.fromkeys((None, uid)):
+        found += _lanes(Direction.DOWN, cluster, {lane: agent_queue(cluster, lane, of) for lane in Lane}, of)
+    return found
 
 
-def _lanes(direction: Direction, cluster: str, queues: dict[Lane, str]) -> Topology:
+def _lanes(
+    direction: Direction, cluster: ClusterName, queues: dict[Lane, str], uid: ClusterUid | None = None
+) -> Topology:
     return Topology(
         exchanges=(),
         queues=tuple(_quorum(name) for name in queues.values()),
         bindings=tuple(
-            Binding(exchange_of(direction), queues[message.lane], f"{cluster}.{message.type}")
+            Binding(exchange_of(direction), queues[message.lane], routing_key(cluster, message.type, uid))
             for message in MESSAGES.values()
             if message.direction is direction
         ),

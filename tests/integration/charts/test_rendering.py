@@ -144,21 +144,26 @@ def test_every_value_is_in_the_schema(chart: str) -> None:
     assert set(values) == set(schema["properties"]) - {"global"}
 
 
-def granted(role: Manifest) -> dict[tuple[str, str], set[str]]:
-    """The verbs of a role's rules, by group and resource."""
-    found: dict[tuple[str, str], set[str]] = {}
+Verbs = dict[tuple[str, str, str], set[str]]
+"""By group, resource and name; an empty name is every name."""
+
+
+def granted(role: Manifest) -> Verbs:
+    """The verbs of a role's rules."""
+    found: Verbs = {}
     for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
-                found.setdefault((group, resource), set()).update(rule["verbs"])
+                for name in rule.get("resourceNames", [""]):
+                    found.setdefault((group, resource, name), set()).update(rule["verbs"])
     return found
 
 
-def verbs(permissions: Any) -> dict[tuple[str, str], set[str]]:
-    """The verbs that a role needs, by group and resource."""
-    found: dict[tuple[str, str], set[str]] = {}
+def verbs(permissions: Any) -> Verbs:
+    """The verbs that a role needs."""
+    found: Verbs = {}
     permission: Permission
     for permission in permissions:
         name = permission.resource.plural + (f"/{permission.subresource}" if permission.subresource else "")
-        found.setdefault((permission.resource.group, name), set()).update(permission.verbs)
+        found.setdefault((permission.resource.group, name, permission.name), set()).update(permission.verbs)
     return found

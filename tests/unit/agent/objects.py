@@ -7,11 +7,12 @@ import msgspec
 from slicebus.agent import marks
 from slicebus.agent.views import JobKey, WorkerView
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
-from slicebus.proto.messages import ClusterName, Counts, JobRef, PodSetFlavor, WorkloadSpec
+from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices import kueue
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
+EAST_UID = ClusterUid("uid-of-east")
 REF = JobRef("batch/v1", "Job", "team", "train", "manager-uid")
 KEY = JobKey("Job", "team", "train")
 NOW = "2026-01-31T12:00:00Z"

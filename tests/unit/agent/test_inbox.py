@@ -19,6 +19,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
+    ClusterUid,
     Delete,
     JobRef,
     Lane,
@@ -29,8 +30,8 @@ from slicebus.proto.messages import (
     Resync,
     Suspend,
 )
-from slicebus.proto.topology import DEAD, DOWN, agent_queue, agent_topology
-from unit.agent.objects import EAST, KEY, REF, a_job, a_spec
+from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
+from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_spec
 from unit.agent.test_watcher import plain
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE
@@ -42,14 +43,24 @@ class Manager:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._broker = worker.broker
-        self._broker.declare(agent_topology(EAST))
+        self._broker.declare(agent_topology(EAST, EAST_UID))
+        # What is for another cluster comes here only by mistake.
+        mistake = Binding(DOWN, agent_queue(EAST, Lane.CONTROL), routing_key(EAST, Delete.type, OTHER_UID))
+        self._broker.declare(Topology((), (), (mistake,)))
 
-    async def order(self, *messages: Message, user: str = "manager", cluster: str = EAST, **changes: Any) -> None:
+    async def order(
+        self,
+        *messages: Message,
+        user: str = "manager",
+        cluster: str = EAST,
+        uid: ClusterUid | None = None,
+        **changes: Any,
+    ) -> None:
         issuer = Issuer(epoch=1, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)
         bus = MemoryBus(self._broker, user=user)
         for message in messages:
-            wire = encode(issuer.envelope(message, ClusterName(cluster)), message)
-            wire = msgspec.structs.replace(wire, routing_key=f"{EAST}.{message.type}", **changes)
+            wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
+            wire = msgspec.structs.replace(wire, routing_key=routing_key(EAST, message.type, uid), **changes)
             await bus.publish(DOWN, wire)
         while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
             await asyncio.sleep(0)
@@ -61,13 +72,13 @@ class Manager:
         return [(each[REASON_HEADER], each[DETAIL_HEADER]) for each in headers]
 
     def _settled(self) -> bool:
-        queues = [self._broker.queues[agent_queue(EAST, lane)] for lane in Lane]
+        queues = [self._broker.queues[name] for name in self._worker.inbox.queues()]
         return not any(queue.ready or any(c.unsettled for c in queue.consumers) for queue in queues)
 
 
 @asynccontextmanager
 async def receiving(worker: Worker) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(worker.inbox.run(lane)) for lane in Lane]
+    tasks = [asyncio.create_task(worker.inbox.run(queue)) for queue in worker.inbox.queues()]
     try:
         yield
     finally:
@@ -81,6 +92,9 @@ async def manager(worker: Worker) -> AsyncIterator[Manager]:
     made = Manager(worker)
     async with receiving(worker):
         yield made
+
+
+OTHER_UID = ClusterUid("uid-of-another")
 
 
 def relabel(version: int = 2, grant: int = 5) -> Relabel:
@@ -235,6 +249,12 @@ OTHER_KIND = JobRef("v1", "Pod", "team", "train", "u")
 REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
     "another user": (a_spec(1), {"user": "mallory"}, "wrong-user", "only 'manager' does"),
     "another cluster": (a_spec(1), {"cluster": "west"}, "malformed", "west"),
+    "another cluster of the name": (
+        Delete(job=REF, spec_version=1),
+        {"uid": OTHER_UID},
+        "wrong-cluster",
+        "uid-of-east",
+    ),
     "another kind": (Delete(job=OTHER_KIND, spec_version=1), {}, "refused", "no job kind 'Pod'"),
     "no JSON": (a_spec(1), {"body": b"{"}, "malformed", "not JSON"),
     "no shape": (Delete(job=REF, spec_version=1), {"body": b"{}"}, "malformed", "job"),
@@ -251,6 +271,15 @@ async def test_what_must_not_be_acted_on_is_dead_with_its_reason(
     assert detail in text
     assert worker.looked == []
     assert await worker.job() is None
+
+
+@pytest.mark.parametrize("uid", [None, EAST_UID], ids=["the name's queue", "its own queue"])
+async def test_orders_are_taken_from_its_own_queues_and_from_those_of_its_name(
+    worker: Worker, manager: Manager, uid: ClusterUid | None
+) -> None:
+    await manager.order(a_spec(1), uid=uid)
+    assert manager.dead == []
+    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 
 
 async def test_a_relabel_of_somebody_elses_job_is_dead(worker: Worker, manager: Manager) -> None:

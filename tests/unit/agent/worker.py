@@ -22,7 +22,7 @@ from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest, Terms
-from unit.agent.objects import EAST, KEY
+from unit.agent.objects import EAST, EAST_UID, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
 SETTINGS = AgentSettings(cluster=EAST, amqp_url="memory://east@test", namespace=SYSTEM, manager_user="manager")
@@ -62,6 +62,7 @@ class Worker:
         self.inbox = Inbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
+            cluster_uid=EAST_UID,
             decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,

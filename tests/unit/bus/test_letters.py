@@ -65,6 +65,7 @@ def test_any_message_can_be_told_of(time: str) -> None:
 
 
 ORDER = wire("east.workload-spec", user="manager")
+OWN_ORDER, OWN_QUEUE = wire("east.workload-spec.uid-1", user="manager"), "slicebus.agent.east.uid-1.control"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,7 @@ ORDER = wire("east.workload-spec", user="manager")
         ),
         pytest.param(dead(ORDER, queue=DOWN_QUEUE, by="east"), "slicebus.down", None, id="an order, by its agent"),
         pytest.param(given_up(ORDER, queue=DOWN_QUEUE), "slicebus.down", None, id="an order, given up"),
+        pytest.param(given_up(OWN_ORDER, queue=OWN_QUEUE), "slicebus.down", None, id="an order of one cluster"),
     ],
 )
 def test_a_requeue_publishes_the_message_as_it_was(message: WireMessage, exchange: str, first: str | None) -> None:
@@ -99,6 +101,8 @@ def test_a_requeue_publishes_the_message_as_it_was(message: WireMessage, exchang
         pytest.param(dead(by="east"), "dead-lettered by 'east'", id="an agent poses as the manager"),
         pytest.param(given_up(wire(slicebus_user_id="west")), "dead-lettered by 'east'", id="a forged name"),
         pytest.param(dead(wire("east.bogus")), "no queue takes", id="a type that no queue takes"),
+        pytest.param(dead(wire("east.scale-request.uid-1")), "no queue takes", id="a request of a type and more"),
+        pytest.param(given_up(OWN_ORDER, queue=DOWN_QUEUE), "lay in queue", id="the queue of the name"),
         pytest.param(dead(queue="slicebus.manager.status"), "lay in queue", id="another lane"),
         pytest.param(dead(queue="elsewhere"), "lay in queue", id="another queue"),
         pytest.param(wire(), "lay in queue ''", id="not dead at all"),

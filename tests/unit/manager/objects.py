@@ -6,7 +6,7 @@ from slicebus.manager.records import NO_REQUEST, Dispatch, Requested, job_ref
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import ClusterName, Counts, JobRef, RequestKey
+from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.workload import Slice, oldest_first
 
@@ -156,12 +156,19 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
 
 
 def an_envelope(
-    *, cluster: ClusterName = EAST, user: str | None = "east", epoch: int = 1, sequence: int = 1, type: str = "status"
+    *,
+    cluster: ClusterName = EAST,
+    uid: ClusterUid | None = None,
+    user: str | None = "east",
+    epoch: int = 1,
+    sequence: int = 1,
+    type: str = "status",
 ) -> Envelope:
     return Envelope(
         id=MessageId("m-1"),
         type=type,
         cluster=cluster,
+        cluster_uid=uid,
         subject=REF.key,
         time=NOW,
         epoch=epoch,

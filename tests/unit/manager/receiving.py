@@ -25,7 +25,7 @@ from slicebus.process.executor import Executor
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, Lane, Message, Terms
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Message, Terms
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
 from slicebus.slices import kueue
 from unit.manager.objects import a_job, a_workload
@@ -74,7 +74,15 @@ class Manager:
         )
         self._issuers: dict[tuple[str, int], Issuer] = {}
 
-    async def receive(self, message: Message, *, cluster: str = "east", user: str | None = None, epoch: int = 3) -> Any:
+    async def receive(
+        self,
+        message: Message,
+        *,
+        cluster: str = "east",
+        uid: ClusterUid | None = None,
+        user: str | None = None,
+        epoch: int = 3,
+    ) -> Any:
         """A message from an agent, and whatever it leads to; the message as it went over the wire."""
         issuer = self._issuers.setdefault(
             (cluster, epoch),
@@ -82,7 +90,7 @@ class Manager:
                 epoch=epoch, user=user or cluster, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count
             ),
         )
-        wire = encode(issuer.envelope(message, ClusterName(cluster)), message)
+        wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
         return await self.again(msgspec.structs.replace(wire, user_id=user or cluster))
 
     async def again(self, wire: Any) -> Any:

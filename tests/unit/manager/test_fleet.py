@@ -91,6 +91,7 @@ def test_what_the_agent_says_is_written_down() -> None:
     cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, envelope, now=LATER))
     assert {name: value for name, value in cluster["status"].items() if name != "conditions"} == {
         "epoch": 1,
+        "ownQueues": False,
         "agentVersion": "0.1.0",
         "kubernetesVersion": "v1.34.0",
         "schemaVersion": "1.0",

@@ -14,6 +14,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Delete, Message, Relabel
 from slicebus.proto.topology import Topology
 from unit.manager.objects import EAST, REF
+from unit.manager.test_fleet import a_cluster
 
 
 class Bus:
@@ -23,11 +24,14 @@ class Bus:
         self.store = store
         self.refuses = False
         self.noted: list[int | None] = []
+        self.declared: list[str] = []
+        self.keys: list[str] = []
 
-    async def declare(self, _: Topology) -> None:
-        """Everything is there."""
+    async def declare(self, topology: Topology) -> None:
+        self.declared += [queue.name for queue in topology.queues]
 
-    async def publish(self, _: str, __: WireMessage) -> None:
+    async def publish(self, _: str, message: WireMessage) -> None:
+        self.keys.append(message.routing_key)
         self.noted.append(self.store.published.get(REF))
         if self.refuses:
             raise UnavailableError("no confirm")
@@ -64,3 +68,14 @@ async def test_an_order_that_was_not_confirmed_is_due_again(bus: Bus, message: M
     with pytest.raises(UnavailableError):
         await publish(bus, message)
     assert bus.store.published.get(REF) is None
+
+
+async def test_an_order_goes_to_the_queues_of_the_cluster_that_has_the_name(bus: Bus) -> None:
+    order = Delete(job=REF, spec_version=3, reason="")
+    told = ({}, {"clusterUID": "uid-1", "ownQueues": True}, {"clusterUID": "uid-1", "ownQueues": False})
+    for version, status in enumerate(told):
+        cluster = a_cluster(status=status)
+        bus.store.clusters.put(cluster | {"metadata": cluster["metadata"] | {"resourceVersion": str(version)}})
+        await publish(bus, order)
+    assert bus.keys == ["east.delete", "east.delete.uid-1", "east.delete"]
+    assert "slicebus.agent.east.uid-1.control" in bus.declared

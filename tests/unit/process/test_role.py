@@ -40,7 +40,7 @@ class Leader(Role[RoleSettings]):
 
     component = "slicebus-test"
 
-    def topology(self) -> Topology:
+    async def topology(self) -> Topology:
         return common_topology()
 
     async def lead(self, epoch: int) -> None:

@@ -22,6 +22,7 @@ from slicebus.proto.topology import (
     manager_queue,
     manager_topology,
     routing_key,
+    words,
 )
 
 EAST, WEST = agent_topology("east"), agent_topology("west")
@@ -122,3 +123,25 @@ def test_a_sum_keeps_the_order() -> None:
 def test_names_of_queues() -> None:
     assert [manager_queue(lane) for lane in Lane] == ["slicebus.manager.control", "slicebus.manager.status"]
     assert [agent_queue("east", lane) for lane in Lane] == ["slicebus.agent.east.control", "slicebus.agent.east.status"]
+
+
+def test_an_agent_that_says_its_uid_has_queues_of_its_own_beside_those_of_its_name() -> None:
+    one, other = agent_topology("east", "uid-1"), agent_topology("east", "uid-2")
+    for message in (message for message in MESSAGES.values() if message.direction is Direction.DOWN):
+        own = agent_queue("east", message.lane, "uid-1")
+        assert queues_of(one + other, DOWN, routing_key("east", message.type, "uid-1")) == [JOURNAL, own]
+        shared = agent_queue("east", message.lane)
+        assert queues_of(one + other, DOWN, routing_key("east", message.type)) == [JOURNAL, shared]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("east.workload-spec", ("east", "workload-spec", None)),
+        ("east.workload-spec.uid-1", ("east", "workload-spec", "uid-1")),
+        ("east", ("east", "", None)),
+        ("", ("", "", None)),
+    ],
+)
+def test_the_words_of_a_key(key: str, expected: tuple[str, str, str | None]) -> None:
+    assert words(key) == expected

@@ -1,0 +1,19 @@
+"""Which cluster this is, whatever name its agent was given."""
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import NAMESPACES
+from slicebus.proto.errors import ConfigurationError, ForbiddenError
+from slicebus.proto.messages import ClusterUid
+
+KUBE_SYSTEM = "kube-system"
+"""Made by the API server itself, never deleted: its UID is the nearest that Kubernetes has to an id of a cluster."""
+
+
+async def cluster_uid(client: KubeClient) -> ClusterUid:
+    """The UID of the namespace kube-system. Raises ConfigurationError where the agent may not read it."""
+    try:
+        found = await client.get(NAMESPACES, KUBE_SYSTEM)
+    except ForbiddenError as error:
+        advice = f"let the agent get the namespace {KUBE_SYSTEM}, as the ClusterRole of its chart does"
+        raise ConfigurationError(f"which cluster this is cannot be read: {error}; {advice}") from error
+    return ClusterUid(found["metadata"]["uid"])

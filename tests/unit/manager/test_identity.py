@@ -1,0 +1,108 @@
+"""Two clusters of one name: the first UID that is said has it, the other is told of, and orders go to the one only."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager import fleet, identity
+from slicebus.manager.identity import NAME_CONFLICT
+from slicebus.manager.intake import Sender, authorize
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import ClusterUid, Heartbeat
+from unit.manager.objects import NOW, an_envelope, shorts
+from unit.manager.receiving import Manager
+from unit.manager.test_fleet import BEAT, HELLO, a_cluster, carried_out
+from unit.manager.test_inbox import status
+
+Manifest = dict[str, Any]
+ONE, OTHER = ClusterUid("uid-1"), ClusterUid("uid-2")
+SOON, LATER = "2026-01-31T12:04:59Z", "2026-01-31T12:05:00Z"
+PINNED = {"clusterUID": ONE, "ownQueues": True}
+
+
+@pytest.mark.parametrize(
+    ("has", "says", "listened"),
+    [
+        (None, None, True),
+        (None, ONE, True),
+        (ONE, ONE, True),
+        (ONE, OTHER, False),
+        (ONE, None, True),
+    ],
+    ids=["neither", "the first", "the same", "another", "an older agent"],
+)
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid | None, listened: bool, epoch: int) -> None:
+    senders = {"east": Sender(accepted=True, user="east", epoch=5, uid=has)}
+    envelope = an_envelope(uid=says, epoch=epoch)
+    if listened and epoch == 5:
+        assert authorize(envelope, senders) is senders["east"]
+        return
+    with pytest.raises(ProtocolError) as raised:
+        authorize(envelope, senders)
+    # Of another cluster an epoch says nothing.
+    assert raised.value.reason is (DeadReason.FENCED_EPOCH if listened else DeadReason.WRONG_CLUSTER)
+
+
+def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
+    cluster = a_cluster()
+    assert identity.address(cluster) is None
+    cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
+    assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, ONE)
+
+
+def test_an_older_agent_gets_its_orders_where_it_looks_for_them_and_unpins_nothing() -> None:
+    cluster = a_cluster(status=PINNED)
+    cluster = carried_out(cluster, fleet.hello(cluster, HELLO, an_envelope(), now=NOW))
+    assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, None)
+    cluster = carried_out(cluster, fleet.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
+    assert identity.address(cluster) == ONE
+
+
+def conflict_of(cluster: Manifest) -> str:
+    found = {entry["type"]: entry["status"] for entry in cluster["status"]["conditions"]}
+    return found.get(NAME_CONFLICT, "none")
+
+
+def test_another_cluster_of_the_name_is_told_of_once() -> None:
+    cluster = a_cluster(True, status=PINNED)
+    commands = identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW)
+    assert shorts(commands) == [
+        ("east", "NameConflict=True OtherCluster", "otherCluster"),
+        ("warn WorkerCluster", "NameConflict"),
+    ]
+    cluster = carried_out(cluster, commands)
+    assert identity.other(cluster) == OTHER
+    assert identity.pinned(cluster) == ONE
+    [again] = identity.conflict(cluster, an_envelope(uid=OTHER), now=LATER)
+    assert carried_out(cluster, [again])["status"]["otherCluster"]["lastSeenTime"] == LATER
+
+
+@pytest.mark.parametrize(
+    ("repinned", "says", "now", "left"),
+    [(False, ONE, SOON, "True"), (False, ONE, LATER, "False"), (True, OTHER, NOW, "False")],
+    ids=["still there", "silent since", "it has the name now"],
+)
+def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, left: str) -> None:
+    cluster = a_cluster(True, status=PINNED)
+    cluster = carried_out(cluster, identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW))
+    if repinned:
+        cluster["status"] |= identity.repinned(OTHER)["status"]
+    cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
+    assert conflict_of(cluster) == left
+    assert (identity.other(cluster) is None) is (left == "False")
+
+
+async def test_the_other_cluster_changes_nothing_but_is_told_of(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await manager.receive(HELLO, uid=ONE)
+    await manager.receive(HELLO, uid=OTHER, epoch=9)
+    await manager.receive(Heartbeat(), uid=OTHER, epoch=9)
+    await manager.receive(status(ref, 7), uid=OTHER, epoch=9)
+    assert manager.dead == []
+    found = await manager.client.get(WORKERCLUSTERS, "east")
+    assert (found["status"]["clusterUID"], found["status"]["epoch"], conflict_of(found)) == (ONE, 3, "True")
+    assert await manager.job_status() == {}
+    counted = {"cluster": "east", "type": "status"}
+    assert manager.registry.get_sample_value("slicebus_manager_of_other_clusters_total", counted) == 1
