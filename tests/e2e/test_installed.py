@@ -111,7 +111,7 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> N
     types = {words(json.loads(line)["routing_key"])[1] for line in exported.read_text().splitlines()}
     # An inventory is asked for where a heartbeat comes before the manager has taken a hello.
     assert types - {"resync"} == {
-        "hello", "heartbeat", "inventory", "scale-request", "workload-spec", "relabel", "applied", "status"
+        "hello", "heartbeat", "terms", "inventory", "scale-request", "workload-spec", "relabel", "applied", "status"
     }  # fmt: skip
     tailed = run_cli("journal", "tail", "--no-follow", "--type", "scale-request", env={"AMQP_URL": fleet.journal_url})
     assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
