@@ -12,9 +12,9 @@ from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
-from slicebus.slices.flavors import forbids
 from slicebus.slices.quantities import Amounts, amounts, format_amount
 from slicebus.slices.resources import pod_requests
+from slicebus.slices.suitability import forbids
 from slicebus.slices.ungate import pod_set_of
 from slicebus.slices.workload import Admission, FlavorName
 

@@ -5,37 +5,29 @@ cycle never gives more than there is, whichever of its decisions get written; a 
 the difference.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from slicebus.slices import kueue
-from slicebus.slices.cohorts import grow
-from slicebus.slices.flavors import Misfit, Room, assign, assign_part
-from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.placement import NO_PLACE, Cluster, Fleet, Strategy, describe
-from slicebus.slices.quantities import format_amount, larger
-from slicebus.slices.quota import (
-    ChainInQueue,
-    ClusterQueue,
-    Cohort,
-    FlavorResource,
-    LocalQueue,
-    ResourceFlavor,
-    Usage,
-    holders,
-    total_by_queue,
-    usage_by_chain,
-)
-from slicebus.slices.selectors import parse_selector, selects
+from slicebus.slices.account import Account
+from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign_part, nominate
+from slicebus.slices.kueue import INADMISSIBLE, PENDING, EvictionReason
+from slicebus.slices.placement import Cluster, Fleet, Strategy
+from slicebus.slices.placing import Placed, Placer, usage_of
+from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, Preemptor, message_of, preempted_for
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
+from slicebus.slices.selectors import selects
+from slicebus.slices.sharing import FairStrategy, Head
+from slicebus.slices.turns import Lines, by_distance, by_share, rank, waits_for_preempted
+from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 Manifest = dict[str, Any]
 
-PENDING = "Pending"
-INADMISSIBLE = "Inadmissible"
+_VICTIMS_SHOWN = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +47,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     granted: Mapping[str, Mapping[FlavorResource, int]] = {}
     """What these chains together were granted, by worker cluster."""
     strategy: Strategy = Strategy.SPREAD
-    """For queues that do not name another."""
+    """Of the placement, for queues that do not name another."""
+    fair_sharing: tuple[FairStrategy, ...] = ()
+    """How shares decide who is preempted; empty without fair sharing."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -92,28 +86,52 @@ Decision = Admit | Wait | Evict
 
 
 class _Cycle:
-    """The running account of one pass."""
+    """One pass over everything that waits."""
 
     def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
         self.snapshot = snapshot
-        self.evicted = evicted
-        self.held = holders(snapshot.slices)
-        self.charged = usage_by_chain(snapshot.slices)
-        self.forest = grow(snapshot.cluster_queues.values(), snapshot.cohorts, total_by_queue(self.charged))
+        self.account = Account(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
+        self.search = Search(self.account, snapshot.fair_sharing)
         self.blocked: set[str] = set()
-        self.fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
+        self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
 
-    def decide(self, slice: Slice) -> Decision:
-        queue = self._queue_of(slice)
-        if isinstance(queue, str):
-            return Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
-        if queue.name in self.blocked:
-            message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
-            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="the workloads before it")
-        decision = self._fit(slice, queue)
-        if isinstance(decision, Wait) and queue.strict_fifo:
-            self.blocked.add(queue.name)
-        return decision
+    def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
+        """Every slice is decided once."""
+        lines: dict[str, deque[Slice]] = {}
+        for slice in pending:
+            queue = self._queue_of(slice)
+            if isinstance(queue, str):
+                yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
+            else:
+                lines.setdefault(queue.name, deque()).append(slice)
+        for slice, found in self._in_turn(lines):
+            queue = self._usable_queue_of(slice)
+            decisions = self._settle(slice, queue, found)
+            if queue.strict_fifo and not isinstance(decisions[-1], Admit):
+                self.blocked.add(queue.name)
+            yield from decisions
+
+    def _in_turn(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
+        if not self.snapshot.fair_sharing:
+            return by_distance(lines, self._look)
+        trees: dict[int, list[str]] = {}
+        for name in lines:
+            trees.setdefault(id(self.account.now.queues[name].root), []).append(name)
+        return by_share(lines, trees.values(), self._look, self._head)
+
+    def _head(self, slice: Slice, nomination: Nomination) -> Head:
+        queue = nomination.admission.cluster_queue
+        own, needs = self.account.own(queue, slice), usage_of(slice, nomination.admission)
+        return Head(
+            node=self.account.later.queues[queue],
+            needs={key: need - own.get(key, 0) for key, need in needs.items()},
+            waits_for_preempted=waits_for_preempted(slice),
+            rank=rank(slice),
+        )
+
+    def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
+        local = self.snapshot.local_queues[slice.namespace, slice.queue]
+        return self.snapshot.cluster_queues[local.cluster_queue]
 
     def _queue_of(self, slice: Slice) -> ClusterQueue | str:
         """The queue of a slice, or why it cannot be used."""
@@ -130,99 +148,139 @@ class _Cycle:
         labels = self.snapshot.namespaces.get(slice.namespace, {})
         if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
-        if circle := self.forest.circles.get(queue.name):
+        if circle := self.account.now.circles.get(queue.name):
             return f"the cohorts {' and '.join(circle)} are each other's parent"
         return queue
 
-    def _fit(self, slice: Slice, queue: ClusterQueue) -> Decision:
-        replaced = self.held.get(slice.chain_id)
+    def _look(self, slice: Slice) -> Nomination | Misfit:
+        """What a slice could have as things are, or why it need not be looked at."""
+        queue = self._usable_queue_of(slice)
+        if queue.name in self.blocked:
+            message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
+            return Misfit(message, "the workloads before it")
+        replaced = self.account.held.get(slice.chain_id)
         if replaced is not None and replaced.key != slice.replaces:
-            message = "the slice that it replaces is not the one that holds the job's quota"
-            return Wait(key=slice.key, reason=PENDING, message=message)
-        if replaced is not None and (replaced.evicted or replaced.key in self.evicted):
-            return Wait(key=slice.key, reason=PENDING, message="the job is evicted, and comes back at its spec's size")
-        node, own = self.forest.queues[queue.name], _replaced(self.charged, (queue.name, slice.chain_id))
-        node.use_all(own, times=-1)
-        room = Room(queue, self.snapshot.flavors, node)
-        found = assign(slice, room, replaced=replaced)
-        if isinstance(found, Misfit) and slice.partial and replaced is not None:
-            found = assign_part(slice, room, replaced=replaced) or found
+            return Misfit("the slice that it replaces is not the one that holds the job's quota")
+        if replaced is not None and self.account.is_going(replaced):
+            return Misfit("the job is evicted, and comes back at its spec's size")
+        with self.account.without(slice, queue.name):
+            return self._nominate(slice, self._room(slice, queue), replaced)
+
+    def _room(self, slice: Slice, queue: ClusterQueue) -> Room:
+        now, later = (forest.queues[queue.name] for forest in (self.account.now, self.account.later))
+        return Room(
+            queue,
+            self.snapshot.flavors,
+            now,
+            later if later is not now else None,
+            self.search.outlook(slice, queue),
+            may_preempt_to_borrow=self.search.may_preempt_to_borrow(queue),
+        )
+
+    def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
+        found = nominate(slice, room, replaced=replaced)
+        if isinstance(found, Nomination) and Mode.NO_FIT < found.mode < Mode.LATER and waits_for_preempted(slice):
+            # Its victims are on their way: no others, as long as there is room when they are gone.
+            kept = nominate(slice, msgspec.structs.replace(room, victims=_nobody), replaced=replaced)
+            found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.LATER else found
+        has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
+        return found if has_hope else self._part(slice, room, replaced) or found
+
+    def _part(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
+        part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
+        return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
+
+    def _settle(self, slice: Slice, queue: ClusterQueue, found: Nomination | Misfit) -> list[Decision]:
+        """What becomes of a slice whose turn it is. Its own decision comes last."""
         if isinstance(found, Misfit):
-            decision: Decision = Wait(key=slice.key, reason=PENDING, message=found.message, would_admit=found.lacking)
-        elif replaced is not None and replaced.cluster:
-            decision = self._stay(slice, found, room, replaced=replaced, cluster=replaced.cluster)
-        else:
-            decision = self._place(slice, found, room)
-        node.use_all(own)
-        if isinstance(decision, Admit):
-            self._charge(slice, decision, first=replaced is None or not replaced.cluster)
-        return decision
+            return [_wait(slice, found)]
+        match found.mode:
+            case Mode.FIT:
+                return [self._give(slice, queue, found.admission)]
+            case Mode.LATER:
+                return [self._wait_for_evicted(slice, found)]
+            case Mode.NO_CANDIDATES:
+                return [_wait(slice, found.misfit)]
+            case _:
+                return self._preempt(slice, queue, found)
 
-    def _stay(self, slice: Slice, found: Admission, room: Room, *, replaced: Slice, cluster: str) -> Decision:
-        """A chain grows where it is. Its quota is not taken for pods that have no room there."""
-        own = _replaced(self.charged, (room.queue.name, slice.chain_id))
-        more = {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
-        short = self.fleet.short(cluster, more)
-        if not short:
-            return Admit(key=slice.key, admission=found, cluster=cluster)
+    def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
+        """Whoever is to go for a slice, and the slice waits."""
+        needs, part = usage_of(slice, found.admission), None
+        replaced = self.account.held.get(slice.chain_id)
+        with self.account.without(slice, queue.name):
+            room = self._room(slice, queue)
+            preemptor = Preemptor(
+                slice=slice, queue=queue, node=room.later or room.node, needs=needs, short=found.short
+            )
+            victims = self.search.victims(preemptor)
+            if not victims:
+                part = self._part(slice, room, replaced)
+        if not victims:
+            return [self._give(slice, queue, part.admission) if part else _wait(slice, found.misfit)]
+        going = [victim.candidate.slice for victim in victims]
+        if isinstance(nowhere := self._place(slice, queue, found.admission, without=going), Misfit):
+            # Quota alone would not let it run: nobody loses his for that.
+            return [_wait(slice, nowhere)]
+        self.account.preempt(victims)
+        self.search.forget()
+        evictions = [
+            Evict(
+                key=victim.candidate.slice.key,
+                reason=EvictionReason.PREEMPTED,
+                message=message_of(preemptor, victim),
+                preemption=victim.reason,
+            )
+            for victim in victims
+        ]
+        return [*evictions, self._wait_for_evicted(slice, found, going)]
 
-        def on_cluster(key: FlavorResource) -> int | None:
-            free = self.fleet.free(cluster, key)
-            return None if free is None else free + own.get(key, 0)
+    def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
+        """What a slice waits for is kept for it, on top of what it has."""
+        own = [*victims, *(each for each in self.account.going() if preempted_for(each) == slice.uid)]
+        self.account.reserve(slice, found.admission)
+        if not own:
+            message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
+            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="the end of evicted workloads")
+        keys = sorted({each.key for each in own})
+        message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
+        return Wait(
+            key=slice.key,
+            reason=WAITING_FOR_PREEMPTED,
+            message=message,
+            would_admit=f"the end of {', '.join(keys[:_VICTIMS_SHOWN])}{' and others' * (len(keys) > _VICTIMS_SHOWN)}",
+        )
 
-        there = msgspec.structs.replace(room, on_cluster=on_cluster)
-        part = assign_part(slice, there, replaced=replaced) if slice.partial else None
-        if part is not None:
-            return Admit(key=slice.key, admission=part, cluster=cluster)
-        lacking = describe(short)
-        message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
-        return Wait(key=slice.key, reason=NO_PLACE, message=message, would_admit=f"{lacking} on cluster {cluster}")
+    def _give(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
+        placed = self._place(slice, queue, admission)
+        if isinstance(placed, Misfit):
+            return _wait(slice, placed)
+        replaced, own = self.account.held.get(slice.chain_id), self.account.own(queue.name, slice)
+        admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
+        self.account.charge(admitted)
+        usage = self.account.own(queue.name, slice)
+        self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
+        return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
-    def _place(self, slice: Slice, found: Admission, room: Room) -> Decision:
-        """A cluster with room in the flavors that the quota would give, else in others that come after them."""
-        if wrong := _wrong_placement(slice, room.queue):
-            return Wait(key=slice.key, reason=INADMISSIBLE, message=wrong)
-        strategy = Strategy(room.queue.placement or self.snapshot.strategy)
-        selector, needs = parse_selector(slice.cluster_selector), usage_of(slice, found)
-        if cluster := self.fleet.place(strategy, needs, selector=selector):
-            return Admit(key=slice.key, admission=found, cluster=cluster)
-        others: list[tuple[list[int], str, Admission]] = []
-        has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
-        for name in self.fleet.candidates(strategy, needs, selector=selector) if has_choice else ():
-            there = msgspec.structs.replace(room, on_cluster=partial(self.fleet.free, name))
-            fitting = assign(slice, there)
-            if isinstance(fitting, Admission):
-                others.append((_flavor_ranks(fitting, room.queue), name, fitting))
-        if others:
-            _, cluster, found = min(others, key=lambda other: other[0])
-            return Admit(key=slice.key, admission=found, cluster=cluster)
-        obstacles = self.fleet.why_not(needs, selector=selector)
-        message = f"no worker cluster can take it: {obstacles}"
-        return Wait(key=slice.key, reason=NO_PLACE, message=message, would_admit="a worker cluster with room for it")
-
-    def _charge(self, slice: Slice, given: Admit, *, first: bool) -> None:
-        admission = given.admission
-        admitted = msgspec.structs.replace(slice, admission=admission, cluster=given.cluster)
-        self.held[slice.chain_id] = admitted
-        key = admission.cluster_queue, slice.chain_id
-        node, before = self.forest.queues[admission.cluster_queue], self.charged.get(key, {})
-        self.charged[key] = larger(before, admitted.usage())
-        node.use_all(before, times=-1)
-        node.use_all(self.charged[key])
-        more = {name: amount - before.get(name, 0) for name, amount in self.charged[key].items()}
-        self.fleet.take(given.cluster, more, chains=int(first))
+    def _place(
+        self, slice: Slice, queue: ClusterQueue, admission: Admission, *, without: Sequence[Slice] = ()
+    ) -> Placed | Misfit:
+        """Where a slice would run, also when others have gone."""
+        others = [*without, *self.account.going()] if without else ()
+        replaced, own = self.account.held.get(slice.chain_id), self.account.own(queue.name, slice)
+        with self.account.without(slice, queue.name), self.placer.without(others):
+            return self.placer.find(slice, admission, self._room(slice, queue), own=own, replaced=replaced)
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
-    """Who loses its quota, then a decision for every pending slice, by priority, then age.
+    """Who loses its quota, and a decision for every pending slice.
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     evictions, pending = stopped(snapshot), in_order(snapshot.slices)
     if not pending:
         return [*evictions]
-    account = _Cycle(snapshot, {eviction.key for eviction in evictions})
-    return [*evictions, *(account.decide(slice) for slice in pending)]
+    return [*evictions, *_Cycle(snapshot, {eviction.key for eviction in evictions}).decide(pending)]
 
 
 def stopped(snapshot: Snapshot) -> list[Evict]:
@@ -250,7 +308,7 @@ def stopped(snapshot: Snapshot) -> list[Evict]:
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """Those that are to be looked at, in the order in which they are."""
-    return sorted(filter(is_pending, slices), key=_order)
+    return sorted(filter(is_pending, slices), key=rank)
 
 
 def is_pending(slice: Slice) -> bool:
@@ -276,37 +334,10 @@ def admission_manifest(admission: Admission) -> Manifest:
     }
 
 
-def _order(slice: Slice) -> tuple[int, str, str]:
-    return -slice.priority, slice.created, slice.uid
+def _wait(slice: Slice, misfit: Misfit) -> Wait:
+    return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)
 
 
-def usage_of(slice: Slice, admission: Admission) -> Usage:
-    """What a slice uses with an admission."""
-    return msgspec.structs.replace(slice, admission=admission).usage()
-
-
-def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
-    """What somebody has to correct before a cluster can be picked."""
-    if queue.placement and queue.placement not in [*Strategy]:
-        return f"ClusterQueue {queue.name} wants placement {queue.placement!r}, and knows only {', '.join(Strategy)}"
-    try:
-        parse_selector(slice.cluster_selector)
-    except ValueError as error:
-        return f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
-    return None
-
-
-def _flavor_ranks(admission: Admission, queue: ClusterQueue) -> list[int]:
-    """Where the flavors of an admission stand in their groups: the lower, the sooner the queue gives them."""
-    place = {
-        (resource, quota.name): number
-        for group in queue.resource_groups
-        for resource in group.resources
-        for number, quota in enumerate(group.flavors)
-    }
-    return [place[named] for assignment in admission.pod_sets for named in assignment.flavors.items()]
-
-
-def _replaced(charged: Mapping[ChainInQueue, Usage], chain: ChainInQueue) -> Usage:
-    """What a chain holds already: of its next slice only the difference is charged."""
-    return charged.get(chain, {})
+def _nobody(key: FlavorResource, need: int) -> tuple[Mode, int]:
+    """Nobody is preempted."""
+    return Mode.NO_CANDIDATES, 0

@@ -21,17 +21,22 @@ _NO_LIMITS = Limits()
 class Node:
     """A ClusterQueue or a Cohort, with what is used of it. `use` is the only way in which it changes."""
 
-    __slots__ = ("_kept", "_used", "limits", "name", "parent", "quota", "weight")
+    __slots__ = ("_kept", "_lendable", "_used", "cohorts", "limits", "name", "parent", "queues", "quota", "weight")
 
     def __init__(self, name: str, limits: Mapping[FlavorResource, Limits], *, weight: float) -> None:
         self.name = name
         self.limits = limits
         self.weight = weight
         self.parent: Node | None = None
+        self.queues: list[Node] = []
+        """The ClusterQueues directly below."""
+        self.cohorts: list[Node] = []
+        """The Cohorts directly below."""
         self.quota: Usage = {key: limit.nominal for key, limit in limits.items()}
         """Its own, and what its children lend it."""
         self._kept: Usage = {}
         self._used: Usage = {}
+        self._lendable: dict[str, int] = {}
 
     def join(self, parent: "Node") -> None:
         """Lend to a parent, and borrow there. To be called when the own children have joined."""
@@ -81,6 +86,40 @@ class Node:
     def borrows(self, key: FlavorResource, more: int = 0) -> bool:
         """Whether it uses more than its quota, or would."""
         return self._used.get(key, 0) + more > self.quota.get(key, 0)
+
+    def lendable(self) -> Mapping[str, int]:
+        """How much could be used here of each resource, of all flavors together, if nobody used anything."""
+        if not self._lendable:
+            for key in self.root.quota:
+                self._lendable[key[1]] = self._lendable.get(key[1], 0) + self.capacity(key)
+        return self._lendable
+
+    def exceeds(self, keys: Iterable[FlavorResource]) -> bool:
+        """Whether it uses more than its quota of any of these."""
+        return any(self._used.get(key, 0) > self.quota.get(key, 0) for key in keys)
+
+    def unused(self, key: FlavorResource) -> int:
+        """What is left of what it keeps to itself."""
+        return max(0, self._kept.get(key, 0) - self._used.get(key, 0))
+
+    def height(self) -> int:
+        """How many levels are below it."""
+        return max((cohort.height() for cohort in self.cohorts), default=-1 if not self.queues else 0) + 1
+
+    def distance(self, key: FlavorResource, more: int) -> tuple[int, bool]:
+        """From how far up so much more would come, and whether that is below the root of its tree.
+
+        0 is the own quota; otherwise the height of the smallest part of the tree that has it. In a part of the tree
+        that has it, what others have borrowed of it can be reclaimed.
+        """
+        if self.parent is None or not self.borrows(key, more):
+            return 0, self.parent is not None
+        missing, part = more - self.unused(key), self
+        for part in self.path():
+            if not part.borrows(key, missing):
+                return part.height(), part.parent is not None
+            missing -= part.unused(key)
+        return part.height(), False
 
     def path(self) -> Iterator["Node"]:
         """Its cohort, that one's parent, and so on to the root."""
@@ -138,8 +177,10 @@ def grow(
     for name in _leaves_first(roots, children):
         for queue_name in members.get(name, ()):
             leaves[queue_name].join(nodes[name])
+            nodes[name].queues.append(leaves[queue_name])
         for child in children.get(name, ()):
             nodes[child].join(nodes[name])
+            nodes[name].cohorts.append(nodes[child])
     for name, usage in used.items():
         if name in leaves:
             leaves[name].use_all(usage)

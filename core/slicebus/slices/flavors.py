@@ -1,19 +1,37 @@
 """Which flavors the pod sets of one slice get, or in Kueue's words why they get none."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.cohorts import Node
+from slicebus.slices.kueue import PENDING
+from slicebus.slices.policies import Fungibility
 from slicebus.slices.quantities import format_amount, times
 from slicebus.slices.quota import ClusterQueue, FlavorResource, ResourceFlavor, ResourceGroup, Usage
-from slicebus.slices.selectors import matches
+from slicebus.slices.suitability import unsuitable
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
 
 Manifest = dict[str, Any]
 _PODS = "pods"
-_FORBIDDING = ("NoSchedule", "NoExecute")
+
+
+class Mode(IntEnum):
+    """How a flavor could be given, the best last."""
+
+    NO_FIT = 0
+    """It has not that much, or not for this queue."""
+    NO_CANDIDATES = 1
+    """There is quota for it, and nobody who may be preempted."""
+    PREEMPT = 2
+    """Somebody of the same queue would lose it, or nobody has looked yet who."""
+    RECLAIM = 3
+    """Others would lose it who borrow."""
+    LATER = 4
+    """When those are gone who are evicted already."""
+    FIT = 5
 
 
 class Misfit(msgspec.Struct, frozen=True):
@@ -21,13 +39,21 @@ class Misfit(msgspec.Struct, frozen=True):
 
     message: str
     lacking: str = ""
+    reason: str = PENDING
 
 
-class _Full(msgspec.Struct, frozen=True):
-    """Why one flavor has no room for one pod set."""
+class Nomination(msgspec.Struct, frozen=True, kw_only=True):
+    """The flavors that a slice could have."""
 
-    message: str
-    lacking: str
+    admission: Admission
+    mode: Mode
+    """The worst of all pod sets and resources."""
+    distance: int = 0
+    """How far up in the tree of quota the farthest comes from: 0 is the own quota."""
+    short: frozenset[FlavorResource] = frozenset()
+    """What there is no room for, even when those are gone who are evicted already."""
+    misfit: Misfit = Misfit("")
+    """Why not now."""
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -37,34 +63,89 @@ class Room(msgspec.Struct, frozen=True):
     flavors: Mapping[str, ResourceFlavor]
     node: Node
     """Of the queue. What a replaced slice holds is not counted in it, so only the difference is charged."""
-    on_cluster: Callable[[FlavorResource], int | None] = lambda _: None
+    later: Node | None = None
+    """The same without those who are evicted, and with those for whom they are. None: nobody is."""
+    victims: Callable[[FlavorResource, int], tuple[Mode, int]] | None = None
+    """How so much of one resource could be had by preemption, and from what distance then. None: not at all."""
+    may_preempt_to_borrow: bool = False
+    on_cluster: Callable[[FlavorResource], int | None] | None = None
     """What the cluster has left where the slice shall run; None without a limit."""
 
     def available(self, key: FlavorResource) -> int:
-        """What the slice may take."""
-        quota, there = self.node.available(key), self.on_cluster(key)
-        return quota if there is None else min(quota, there)
+        """What the slice may take now, without what is kept for others."""
+        most = self.node.available(key)
+        if self.later is not None:
+            most = min(most, self.later.available(key))
+        there = self.on_cluster(key) if self.on_cluster is not None else None
+        return most if there is None else min(most, there)
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """How one flavor could be given to one pod set."""
+
+    flavor: FlavorName
+    mode: Mode
+    distance: int = 0
+    short: frozenset[FlavorResource] = frozenset()
+    reasons: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+    def preference(self, rules: Fungibility) -> tuple[int, ...]:
+        """The larger, the better."""
+        first = min(self.mode, Mode.PREEMPT)
+        own_first = (-self.distance, self.mode) if rules.own_quota_first else (self.mode, -self.distance)
+        return first, *own_first
+
+    def ends_the_search(self, rules: Fungibility) -> bool:
+        """Whether flavors after this one need no look."""
+        if self.mode <= Mode.NO_CANDIDATES or (self.mode < Mode.FIT and rules.next_when_preempting):
+            return False
+        return self.distance == 0 or not rules.next_when_borrowing
 
 
 def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
-    """Flavors for every pod set of a slice, all or nothing.
+    """Flavors for every pod set of a slice that there is room for now, all or nothing."""
+    found = nominate(slice, room, replaced=replaced)
+    if isinstance(found, Misfit):
+        return found
+    return found.admission if found.mode is Mode.FIT else found.misfit
+
+
+def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomination | Misfit:
+    """The best flavors for every pod set of a slice, all or nothing, also where somebody would have to be preempted.
 
     Pod sets are taken in order, each charged before the next. A replacement keeps the flavors of the slice that it
     replaces, even where another flavor has room.
     """
     taken: Usage = {}
     assignments: list[PodSetAssignment] = []
+    looks: list[_Look] = []
+    misfit: Misfit | None = None
     for pod_set in slice.pod_sets:
         sticky = replaced.admission.flavors_of(pod_set.name) if replaced and replaced.admission else {}
-        assigned = _assign_pod_set(pod_set, room, taken=taken, sticky=sticky)
-        if isinstance(assigned, Misfit):
-            message = f"couldn't assign flavors to pod set {pod_set.name}: {assigned.message}"
-            return Misfit(message, assigned.lacking)
-        for resource, flavor in assigned.flavors.items():
-            key = flavor, resource
-            taken[key] = taken.get(key, 0) + assigned.usage[resource]
-        assignments.append(assigned)
-    return Admission(cluster_queue=room.queue.name, pod_sets=tuple(assignments))
+        found = _look_at_pod_set(pod_set, room, taken=taken, sticky=sticky)
+        if isinstance(found, Misfit):
+            return _of_pod_set(pod_set, found)
+        needs = _needs(pod_set, room.queue)
+        for resource, look in found.items():
+            key = look.flavor, resource
+            taken[key] = taken.get(key, 0) + needs[resource]
+            if look.mode < Mode.FIT and misfit is None:
+                misfit = _of_pod_set(pod_set, Misfit(", ".join(look.reasons), " or ".join(look.lacking)))
+        looks += found.values()
+        flavors = {resource: look.flavor for resource, look in found.items()}
+        assignments.append(PodSetAssignment(name=pod_set.name, flavors=flavors, usage=needs, count=pod_set.count))
+    return Nomination(
+        admission=Admission(cluster_queue=room.queue.name, pod_sets=tuple(assignments)),
+        mode=min((look.mode for look in looks), default=Mode.FIT),
+        distance=max((look.distance for look in looks), default=0),
+        short=frozenset(key for look in looks for key in look.short),
+        misfit=misfit or Misfit(""),
+    )
+
+
+def _of_pod_set(pod_set: PodSet, misfit: Misfit) -> Misfit:
+    return Misfit(f"couldn't assign flavors to pod set {pod_set.name}: {misfit.message}", misfit.lacking)
 
 
 def assign_part(slice: Slice, room: Room, *, replaced: Slice) -> Admission | None:
@@ -95,15 +176,16 @@ def _on_the_way(slice: Slice, have: Mapping[str, int], step: int, steps: int) ->
     return msgspec.structs.replace(slice, pod_sets=tuple(pod_sets))
 
 
-def _assign_pod_set(
+def _look_at_pod_set(
     pod_set: PodSet, room: Room, *, taken: Usage, sticky: Mapping[str, FlavorName]
-) -> PodSetAssignment | Misfit:
+) -> dict[str, _Look] | Misfit:
+    """The flavor of each resource."""
     needs = _needs(pod_set, room.queue)
     covered = {resource for group in room.queue.resource_groups for resource in group.resources}
     missing = sorted(resource for resource, value in needs.items() if value and resource not in covered)
     if missing:
         return Misfit(f"resource {missing[0]} unavailable in ClusterQueue", f"{missing[0]} in the ClusterQueue's quota")
-    flavors: dict[str, FlavorName] = {}
+    looks: dict[str, _Look] = {}
     for group in room.queue.resource_groups:
         wanted = {resource: needs[resource] for resource in group.resources if resource in needs}
         if not wanted:
@@ -111,8 +193,8 @@ def _assign_pod_set(
         found = _pick(pod_set, group, wanted, room=room, taken=taken, sticky=sticky)
         if isinstance(found, Misfit):
             return found
-        flavors |= dict.fromkeys(wanted, found)
-    return PodSetAssignment(name=pod_set.name, flavors=flavors, usage=needs, count=pod_set.count)
+        looks |= dict.fromkeys(wanted, found)
+    return looks
 
 
 def _needs(pod_set: PodSet, queue: ClusterQueue) -> dict[str, int]:
@@ -130,9 +212,10 @@ def _pick(
     room: Room,
     taken: Usage,
     sticky: Mapping[str, FlavorName],
-) -> FlavorName | Misfit:
-    """The first flavor of a group that suits the pods and has room."""
+) -> _Look | Misfit:
+    """The flavor of a group that suits the pods and is the best to have, as the queue ranks them."""
     kept = next((sticky[resource] for resource in wanted if resource in sticky), None)
+    rules, best = room.queue.fungibility, _Look(FlavorName(""), Mode.NO_FIT)
     forgone: list[str] = []
     reasons: list[str] = []
     lacking: list[str] = []
@@ -141,83 +224,85 @@ def _pick(
         if flavor is None:
             reasons.append(f"flavor {quota.name} not found")
             continue
-        unsuitable = _unsuitable(pod_set, flavor, group, room.flavors)
-        full = None if unsuitable else _full(quota.name, wanted, room=room, taken=taken)
+        obstacle = unsuitable(pod_set, flavor, group, room.flavors)
         if kept is not None and kept != quota.name:
-            if not unsuitable and not full:
+            if not obstacle and _has_room(quota.name, wanted, room=room, taken=taken):
                 forgone.append(f"couldn't change flavor from: {kept} to: {quota.name}")
-        elif unsuitable:
-            reasons.append(unsuitable)
-        elif full:
-            reasons.append(full.message)
-            lacking.append(full.lacking)
-        else:
-            return quota.name
+            continue
+        if obstacle:
+            reasons.append(obstacle)
+            continue
+        look = _look(quota.name, wanted, room=room, taken=taken)
+        reasons += look.reasons
+        lacking += look.lacking
+        if look.mode > Mode.NO_FIT and (not best.flavor or look.preference(rules) > best.preference(rules)):
+            best = look
+        if look.ends_the_search(rules):
+            break
+    if best.mode is Mode.FIT:
+        return best
     if not (forgone or reasons):
         unlike = "could not assign {} flavor since the original workload is assigned: {}"
         reasons = [unlike.format(quota.name, kept) for quota in group.flavors]
+    if best.flavor:
+        return msgspec.structs.replace(best, reasons=(*forgone, *reasons), lacking=tuple(lacking))
     return Misfit(", ".join(forgone + reasons), " or ".join(lacking))
 
 
-def _full(flavor: FlavorName, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Full | None:
-    """Which resource is short in a flavor, told apart by whether it ever could be there."""
-    for resource, request_now in wanted.items():
-        if request_now == 0:
-            continue
-        key = flavor, resource
-        need = request_now + taken.get(key, 0)
-        short = need - room.available(key)
-        if short <= 0:
-            continue
-        where, more = f"{resource} in flavor {flavor}", format_amount(resource, short)
-        if need > (capacity := room.node.capacity(key)):
-            request, most = format_amount(resource, need), format_amount(resource, capacity)
-            message = f"insufficient quota for {where}, request > maximum capacity ({request} > {most})"
-        else:
-            message = f"insufficient unused quota for {where}, {more} more needed"
-        return _Full(message, f"{more} more {where} of ClusterQueue {room.queue.name}")
-    return None
-
-
-def _unsuitable(
-    pod_set: PodSet, flavor: ResourceFlavor, group: ResourceGroup, flavors: Mapping[str, ResourceFlavor]
-) -> str | None:
-    """Why the pods cannot run on the flavor's nodes; None when they can."""
-    spec = pod_set.template.get("spec", {})
-    tolerations = [*spec.get("tolerations", ()), *flavor.tolerations]
-    for taint in flavor.taints:
-        if forbids(taint, tolerations):
-            return f"untolerated taint {taint['key']} in flavor {flavor.name}"
-    keys = {key for quota in group.flavors if quota.name in flavors for key in flavors[quota.name].node_labels}
-    if not _selects(spec, flavor.node_labels, keys):
-        return f"flavor {flavor.name} doesn't match node affinity"
-    return None
-
-
-def forbids(taint: Manifest, tolerations: Iterable[Manifest]) -> bool:
-    """Whether a taint keeps pods with these tolerations off its node."""
-    return taint.get("effect") in _FORBIDDING and not any(_tolerates(taint, entry) for entry in tolerations)
-
-
-def _tolerates(taint: Manifest, toleration: Manifest) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if toleration.get("key") not in (None, "", taint["key"]):
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
-
-
-def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> bool:
-    """Whether node selector and required affinity allow these labels. Only keys that some flavor knows are compared."""
-    known = set(keys)
-    selector = {key: value for key, value in spec.get("nodeSelector", {}).items() if key in known}
-    if any(labels.get(key) != value for key, value in selector.items()):
-        return False
-    affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    terms = (affinity or {}).get("nodeSelectorTerms", ())
-    return not terms or any(
-        all(matches(entry, labels) for entry in term.get("matchExpressions", ()) if entry["key"] in known)
-        for term in terms
+def _has_room(flavor: FlavorName, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> bool:
+    return all(
+        request == 0 or request + taken.get((flavor, resource), 0) <= room.available((flavor, resource))
+        for resource, request in wanted.items()
     )
+
+
+def _look(flavor: FlavorName, wanted: Mapping[str, int], *, room: Room, taken: Usage) -> _Look:
+    """How a flavor could be given: as its resource that is the worst to have."""
+    looks = [
+        _look_at((flavor, resource), request + taken.get((flavor, resource), 0), room)
+        for resource, request in wanted.items()
+        if request
+    ]
+    if not looks:
+        return _Look(flavor, Mode.FIT)
+    worst = min(looks, key=lambda look: look.preference(room.queue.fungibility))
+    return _Look(
+        flavor,
+        worst.mode,
+        max(look.distance for look in looks),
+        frozenset(key for look in looks for key in look.short),
+        tuple(reason for look in looks for reason in look.reasons),
+        tuple(lacking for look in looks for lacking in look.lacking),
+    )
+
+
+def _look_at(key: FlavorResource, need: int, room: Room) -> _Look:
+    """How one resource could be had in a flavor; where not now, told apart by whether it ever could be there."""
+    flavor, resource = key
+    lacking = need - room.available(key)
+    if lacking <= 0:
+        return _Look(flavor, Mode.FIT, room.node.distance(key, need)[0])
+    where, more = f"{resource} in flavor {flavor}", format_amount(resource, lacking)
+    wanting = (f"{more} more {where} of ClusterQueue {room.queue.name}",)
+    if need > (capacity := room.node.capacity(key)):
+        request, most = format_amount(resource, need), format_amount(resource, capacity)
+        reason = f"insufficient quota for {where}, request > maximum capacity ({request} > {most})"
+        return _Look(flavor, Mode.NO_FIT, reasons=(reason,), lacking=wanting)
+    reasons = (f"insufficient unused quota for {where}, {more} more needed",)
+    mode, distance = _otherwise(key, need, room)
+    short = frozenset([key] if mode in (Mode.NO_CANDIDATES, Mode.PREEMPT, Mode.RECLAIM) else ())
+    return _Look(flavor, mode, distance, short, reasons, wanting)
+
+
+def _otherwise(key: FlavorResource, need: int, room: Room) -> tuple[Mode, int]:
+    """How a resource could be had that there is no room for now, and from what distance."""
+    node = room.later or room.node
+    distance, can_reclaim = node.distance(key, need)
+    if room.victims is None:
+        return Mode.NO_CANDIDATES, distance
+    if need <= node.available(key):
+        return Mode.LATER, distance
+    has_quota = need <= node.quota.get(key, 0)
+    if has_quota or can_reclaim or room.may_preempt_to_borrow:
+        return room.victims(key, need)
+    return Mode.NO_FIT, distance

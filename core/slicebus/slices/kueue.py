@@ -55,6 +55,10 @@ ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
 RELEASE_ANNOTATION: Final = "slicebus.dev/release-deletes"
 """On a WorkerCluster: the held deletes that may go on, by the id that its status gives them."""
+PENDING: Final = "Pending"
+"""The reason of a slice that has no quota yet."""
+INADMISSIBLE: Final = "Inadmissible"
+"""The reason of a slice that gets none before somebody corrects something."""
 
 
 class Condition(StrEnum):

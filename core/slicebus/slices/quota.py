@@ -6,6 +6,7 @@ from typing import Any, Self
 import msgspec
 
 from slicebus.slices import kueue
+from slicebus.slices.policies import Fungibility, Preemption
 from slicebus.slices.quantities import amount, larger, parse_quantity
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
@@ -81,6 +82,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """For fair sharing."""
     placement: str = ""
     """The strategy that picks a cluster for its chains; empty for the manager's."""
+    preemption: Preemption = Preemption()
+    fungibility: Fungibility = Fungibility()
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -106,6 +109,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             cohort=spec.get("cohortName", ""),
             weight=_weight(spec),
             placement=manifest["metadata"].get("annotations", {}).get(kueue.PLACEMENT_ANNOTATION, ""),
+            preemption=Preemption.from_manifest(spec.get("preemption") or {}),
+            fungibility=Fungibility.from_manifest(spec.get("flavorFungibility") or {}),
         )
 
 

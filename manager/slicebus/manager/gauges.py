@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from slicebus.manager.queues import census
 from slicebus.manager.store import Store
-from slicebus.slices.admission import INADMISSIBLE, is_pending
-from slicebus.slices.kueue import Condition
+from slicebus.slices.admission import is_pending
+from slicebus.slices.kueue import INADMISSIBLE, Condition
 from slicebus.slices.quantities import in_units
 from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
 from slicebus.slices.workload import Slice

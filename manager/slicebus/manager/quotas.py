@@ -8,10 +8,11 @@ from slicebus.kube.cache import Cache
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.readings import Readings
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import Admit, Snapshot, usage_of
+from slicebus.slices.admission import Admit, Snapshot
 from slicebus.slices.cohorts import queue_node, trees
 from slicebus.slices.ledger import Ledger, LocalQueueKey
 from slicebus.slices.placement import Strategy
+from slicebus.slices.placing import usage_of
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey

@@ -148,7 +148,14 @@ def apply(slices: Iterable[Slice], *admits: Admit) -> list[Slice]:
     """The slices after these admissions were written."""
     by_key: dict[SliceKey, Admit] = {admit.key: admit for admit in admits}
     return [
-        msgspec.structs.replace(slice, admission=admit.admission, admitted=True, cluster=admit.cluster)
+        msgspec.structs.replace(
+            slice,
+            admission=admit.admission,
+            admitted=True,
+            evicted=False,
+            cluster=admit.cluster,
+            conditions={type: found for type, found in slice.conditions.items() if type != "Preempted"},
+        )
         if (admit := by_key.get(slice.key))
         else slice
         for slice in slices

@@ -1,4 +1,4 @@
-"""Any story of arrivals, resizes, endings and half-written cycles keeps the rules of admission."""
+"""Any story of arrivals, resizes, preemptions, endings and half-written cycles keeps the rules of admission."""
 
 from typing import Any
 
@@ -7,10 +7,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.admission import Admit, Snapshot, Wait, cycle, is_pending
+from slicebus.slices.admission import Admit, Evict, Snapshot, Wait, cycle, is_pending
 from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.placement import Cluster
-from slicebus.slices.quota import Cohort, Limits, LocalQueue
+from slicebus.slices.quota import Cohort, Limits, LocalQueue, holders
+from slicebus.slices.sharing import FairStrategy
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, loads, replacement, with_counts
 
@@ -21,14 +22,24 @@ QUEUES = {
             "open",
             quotas={"spot": {"cpu": ("6", 3, 2), "memory": "9"}, "on-demand": {"cpu": "9", "memory": "20"}},
             cohortName="team",
+            preemption={"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"},
         ),
         a_queue(
             "strict",
             quotas={"spot": {"cpu": ("7", None, 4), "memory": "12"}},
             queueingStrategy="StrictFIFO",
             cohortName="team",
+            preemption={
+                "reclaimWithinCohort": "LowerPriority",
+                "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 1},
+            },
         ),
-        a_queue("next", quotas={"spot": {"cpu": ("2", 4, None), "memory": "4"}}, cohortName="org"),
+        a_queue(
+            "next",
+            quotas={"spot": {"cpu": ("2", 4, None), "memory": "4"}},
+            cohortName="org",
+            preemption={"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
+        ),
     )
 }
 COHORTS = (Cohort(name="team", parent="org"),)
@@ -49,6 +60,7 @@ arrival = st.tuples(st.just("arrive"), counts, st.integers(0, 2), st.sampled_fro
 resize = st.tuples(st.just("resize"), picks, counts, st.sampled_from([9, 9, 9, 2, 1, 0]))
 admission = st.tuples(st.just("admit"), st.one_of(st.just([]), written))
 disturbance = st.one_of(
+    st.tuples(st.just("leave"), picks),
     st.tuples(st.just("end"), picks),
     st.tuples(st.just("lose"), st.integers(0, 9)),
     st.tuples(st.just("repoint"), st.sampled_from(sorted(QUEUES))),
@@ -61,7 +73,9 @@ steps = st.integers(0, 19).flatmap(
 class Story:
     """Carries out the domain's decisions on slices in memory, not all of them and not at once, as a cluster does."""
 
-    def __init__(self) -> None:
+    def __init__(self, strategies: tuple[FairStrategy, ...] = ()) -> None:
+        self.strategies = strategies
+        self.baseline: dict[str, dict[str, int]] = {}
         self.slices: list[Slice] = []
         self.wanted: dict[str, dict[str, int]] = {}
         self.queues: dict[str, str] = {}
@@ -72,7 +86,7 @@ class Story:
         match step:
             case ("arrive", wanted, priority, queue) if len(self.wanted) < FEW:
                 job = f"j{self.made}"
-                self.wanted[job], self.queues[job] = wanted, queue
+                self.wanted[job], self.queues[job], self.baseline[job] = wanted, queue, wanted
                 self._make(job, wanted, priority=priority)
             case ("resize", pick, wanted, commands) if self.wanted:
                 # The first commands of the plan; the rest is for another time.
@@ -80,6 +94,8 @@ class Story:
                 self._follow(self._job(pick), commands)
             case ("admit", written):
                 self.admit(written)
+            case ("leave", pick) if self.wanted:
+                self._leave(self._job(pick))
             case ("end", pick) if self.wanted:
                 job = self._job(pick)
                 del self.wanted[job]
@@ -95,14 +111,40 @@ class Story:
         world = self._snapshot()
         decisions = cycle(world)
         assert decisions == cycle(world), "the same snapshot gives another answer"
-        assert sorted(d.key for d in decisions) == sorted(slice.key for slice in self.slices if is_pending(slice))
+        own = [decision for decision in decisions if not isinstance(decision, Evict)]
+        assert sorted(d.key for d in own) == sorted(slice.key for slice in self.slices if is_pending(slice))
         assert all(decision.message for decision in decisions if isinstance(decision, Wait))
         for admit in (decision for decision in decisions if isinstance(decision, Admit)):
             self._check_continuity(admit)
         kept = [*written, *[True] * len(decisions)]
-        self.slices = apply(
-            self.slices, *(d for d, is_kept in zip(decisions, kept, strict=False) if is_kept and isinstance(d, Admit))
-        )
+        carried_out = [d for d, is_kept in zip(decisions, kept, strict=False) if is_kept]
+        self.slices = apply(self.slices, *(d for d in carried_out if isinstance(d, Admit)))
+        for decision in carried_out:
+            slice = next(slice for slice in self.slices if slice.key == decision.key)
+            if isinstance(decision, Wait):
+                reserved = {"status": "False", "reason": decision.reason, "message": decision.message}
+                conditions = slice.conditions | {"QuotaReserved": reserved}
+                self._change(slice, msgspec.structs.replace(slice, conditions=conditions))
+            elif isinstance(decision, Evict):
+                self._evict(slice, decision)
+
+    def _evict(self, slice: Slice, decision: Evict) -> None:
+        """The chain stops, its quota stays with it; what else there is of it ends."""
+        assert holders(self.slices)[slice.chain_id] is slice, "only who stands for a chain is evicted"
+        assert not slice.evicted
+        conditions = slice.conditions | {"Preempted": {"status": "True", "message": decision.message}}
+        self._change(slice, msgspec.structs.replace(slice, evicted=True, conditions=conditions))
+        self.wanted[slice.job_uid] = self.baseline[slice.job_uid]
+        for other in self.slices:
+            if other.job_uid == slice.job_uid and other.key != slice.key and not other.finished:
+                self._change(other, msgspec.structs.replace(other, finished=True, admitted=False))
+
+    def _leave(self, job: str) -> None:
+        """The worker has no pod of an evicted job left: it comes back at the size that it began with."""
+        for slice in self.slices:
+            if slice.job_uid == job and slice.evicting:
+                shrunk = with_counts(slice, **self.baseline[job])
+                self._change(slice, msgspec.structs.replace(shrunk, admission=None, admitted=False))
 
     def use_never_passes_the_quota(self) -> None:
         """All queues together stay within the quota, none borrows more than it may or what another keeps to itself."""
@@ -126,6 +168,8 @@ class Story:
             before = self.slices
             self.admit([])
             self.use_never_passes_the_quota()
+            for job in self.wanted:
+                self._leave(job)
             for job in self.wanted:
                 self._follow(job)
             self.use_never_passes_the_quota()
@@ -151,6 +195,8 @@ class Story:
         return sorted(self.wanted)[pick % len(self.wanted)]
 
     def _follow(self, job: str, commands: int | None = None) -> None:
+        if any(slice.job_uid == job and slice.evicting for slice in self.slices):
+            return
         planned = plan([slice for slice in self.slices if slice.job_uid == job], self.wanted[job])
         for command in planned[:commands]:
             self._carry_out(job, command)
@@ -169,6 +215,7 @@ class Story:
             slices=tuple(self.slices),
             clusters=CLUSTERS,
             load=loads(self.slices),
+            fair_sharing=self.strategies,
         )
 
     def _carry_out(self, job: str, command: ChainCommand) -> None:
@@ -214,7 +261,8 @@ class Story:
             if slice.admission is None or slice.finished:
                 continue
             mine: dict[Any, int] = {}
-            for name, granted in slice.granted.items():
+            for name, count in slice.admission.counts.items():
+                granted = min(count, slice.counts[name])
                 for resource, flavor in slice.admission.flavors_of(name).items():
                     key = flavor, resource
                     mine[key] = mine.get(key, 0) + granted * POD_SETS[name][resource]
@@ -228,11 +276,13 @@ class Story:
         return used
 
 
-@given(story=st.lists(steps, min_size=30, max_size=60))
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_admitted_use_never_passes_the_quota_and_every_story_comes_to_rest(story: list[tuple[Any, ...]]) -> None:
+@given(story=st.lists(steps, min_size=30, max_size=60), strategies=st.sampled_from([(), tuple(FairStrategy)]))
+@settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_admitted_use_never_passes_the_quota_and_every_story_comes_to_rest(
+    story: list[tuple[Any, ...]], strategies: tuple[FairStrategy, ...]
+) -> None:
     # A story is not made shorter when it fails: that takes minutes, and its last step is what matters.
-    world = Story()
+    world = Story(strategies)
     for step in story:
         world.play(step)
         world.use_never_passes_the_quota()

@@ -1,0 +1,162 @@
+"""Of any tree of quota and any jobs in it: the victims of a preemption are allowed, enough, and none too many."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from slicebus.slices.account import Account
+from slicebus.slices.cohorts import Forest
+from slicebus.slices.kueue import PreemptionReason
+from slicebus.slices.policies import Whom
+from slicebus.slices.preemption import Preemptor, Trial, Victim, classical, fits, may_preempt
+from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.sharing import FairStrategy, fair, share
+from slicebus.slices.workload import FlavorName, Slice
+from unit.slices.builders import Quota
+from unit.slices.test_preemption import cohort, holding, queue, waiting
+
+COHORTS = (cohort("org", "", 2), cohort("left", "org"), cohort("right", "org", 3))
+PLACES = ("org", "left", "left", "right", "")
+NEEDED = FlavorName("default"), "cpu"
+
+limits = st.sampled_from([None, None, None, 0, 2, 5])
+quotas = st.tuples(st.integers(0, 5).map(str), limits, limits)
+policies = st.fixed_dictionaries(
+    {
+        "withinClusterQueue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+        "reclaimWithinCohort": st.sampled_from(["Never", "LowerPriority", "Any", "Any"]),
+        "borrowWithinCohort": st.fixed_dictionaries(
+            {"policy": st.sampled_from(["Never", "LowerPriority"])},
+            optional={"maxPriorityThreshold": st.integers(0, 3)},
+        ),
+    }
+)
+jobs = st.tuples(st.integers(0, len(PLACES) - 1), st.integers(1, 4), st.integers(0, 3), st.integers(0, 9))
+strategies = st.sampled_from([(), (FairStrategy.FINAL_SHARE,), (FairStrategy.INITIAL_SHARE,), tuple(FairStrategy)])
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Queues with jobs in them, and one job that wants more than there is room for."""
+
+    queues: dict[str, ClusterQueue]
+    account: Account
+    preemptor: Preemptor
+    strategies: tuple[FairStrategy, ...]
+
+    def search(self) -> list[Victim]:
+        holders = self.account.holders_of
+        return fair(self.preemptor, holders, self.strategies) if self.strategies else classical(self.preemptor, holders)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    weights = draw(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=len(PLACES), max_size=len(PLACES)))
+    queues = {}
+    for number, place in enumerate(PLACES):
+        quota: Quota = draw(quotas) if place else draw(st.integers(3, 8).map(str))
+        made = queue(f"q{number}", quota, cohort=place, **draw(policies))
+        queues[made.name] = msgspec.structs.replace(made, weight=weights[number])
+    account = Account(queues, COHORTS, (), ())
+    held: list[Slice] = []
+    for name, (place_number, cores, priority, since) in enumerate(draw(st.lists(jobs, min_size=12, max_size=24))):
+        slice = holding(f"h{name:02}", cores, priority, queue=f"q{place_number}", since=since, created=f"{since}")
+        # Nobody has more than there was.
+        if cores * 1000 <= account.now.queues[f"q{place_number}"].available(NEEDED):
+            account.charge(slice)
+            held.append(slice)
+    account = Account(queues, COHORTS, held, ())
+    name = f"q{draw(st.integers(0, len(PLACES) - 1))}"
+    node = account.now.queues[name]
+    # More than there is room for, up to what it could have.
+    room, most = max(0, node.available(NEEDED)) // 1000, node.capacity(NEEDED) // 1000
+    assume(room < most)
+    cores = draw(st.integers(room + 1, min(most, room + 4)))
+    slice = waiting("w", cores, draw(st.integers(1, 4)), queue=name, created=f"{draw(st.integers(0, 9))}")
+    needs = {NEEDED: cores * 1000}
+    preemptor = Preemptor(slice=slice, queue=queues[name], node=node, needs=needs, short=frozenset(needs))
+    return Case(queues, account, preemptor, draw(strategies))
+
+
+def usage(forest: Forest) -> dict[str, int]:
+    return {node.name: node.used(NEEDED) for node in (*forest.queues.values(), *forest.cohorts.values())}
+
+
+def fits_without(case: Case, victims: list[Victim], *, borrowing: bool) -> bool:
+    trial = Trial()
+    for victim in victims:
+        trial.remove(victim.candidate, victim.reason)
+    answer = fits(case.preemptor, borrowing=borrowing)
+    trial.restore()
+    return answer
+
+
+@given(case=cases())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_victims_are_enough_and_none_too_many(case: Case) -> None:
+    before = usage(case.account.now)
+    victims = case.search()
+    assert usage(case.account.now) == before, "a search changes nothing"
+    assert [v.candidate.slice.key for v in case.search()] == [v.candidate.slice.key for v in victims]
+    if not victims:
+        return
+    assert fits_without(case, victims, borrowing=True)
+    ways = [borrowing for borrowing in (True, False) if fits_without(case, victims, borrowing=borrowing)]
+    assert any(
+        not any(fits_without(case, [v for v in victims if v is not spared], borrowing=borrowing) for spared in victims)
+        for borrowing in ways
+    ), "one of them need not go"
+
+
+@given(case=cases())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_every_victim_is_allowed(case: Case) -> None:
+    policy, own = case.preemptor.queue.preemption, case.preemptor.node
+    for victim in case.search():
+        node, slice = victim.candidate.node, victim.candidate.slice
+        if node is own:
+            assert victim.reason is PreemptionReason.IN_CLUSTER_QUEUE
+            assert may_preempt(case.preemptor.slice, slice, policy.within_queue)
+            continue
+        assert may_preempt(case.preemptor.slice, slice, policy.reclaim)
+        assert node.root is own.root
+        assert node.exceeds([NEEDED]), "a queue within its quota loses nothing"
+        assert (victim.reason is PreemptionReason.IN_COHORT_FAIR_SHARING) <= bool(case.strategies)
+        if victim.reason is PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING:
+            assert policy.borrow is not Whom.NEVER
+            assert slice.priority < case.preemptor.slice.priority
+            assert policy.borrow_threshold is None or slice.priority <= policy.borrow_threshold
+
+
+@given(case=cases())
+@settings(max_examples=200, deadline=None)
+def test_by_shares_nobody_ends_with_more_than_a_victim_had(case: Case) -> None:
+    """Else the victim could take it back the next time. Not so where one of the own queue is spared in its place."""
+    if not case.strategies or case.preemptor.queue.preemption.within_queue is not Whom.NEVER:
+        return
+    victims = case.search()
+    if not any(victim.reason is PreemptionReason.IN_COHORT_FAIR_SHARING for victim in victims):
+        return
+    for victim in victims:
+        if victim.reason is not PreemptionReason.IN_COHORT_FAIR_SHARING:
+            continue
+        before = share(branch(victim.candidate.node, case.preemptor.node)).order
+        trial = Trial()
+        for each in victims:
+            trial.remove(each.candidate, each.reason)
+        case.preemptor.node.use_all(case.preemptor.needs)
+        after = share(branch(case.preemptor.node, victim.candidate.node)).order
+        case.preemptor.node.use_all(case.preemptor.needs, times=-1)
+        trial.restore()
+        assert after <= before
+
+
+def branch(node: Any, other: Any) -> Any:
+    """The part of the tree with `node` in it, below the smallest that has both."""
+    above_other = [*other.path()]
+    for below, above in pairwise([node, *node.path()]):
+        if above in above_other:
+            return below
+    raise AssertionError("not in one tree")
