@@ -1,9 +1,15 @@
-"""Ten times more messages than can be handled: memory stays bounded, nothing is lost, and all is well afterwards."""
+"""Ten times more messages than can be handled: memory stays bounded, nothing is lost, and all is well afterwards.
+
+What a role can handle is set by its API server, which a proxy makes slow; ten times that is counted, not timed: of the
+messages that were published at most a tenth had been handled when the last one was.
+"""
 
 import asyncio
+import itertools
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +24,7 @@ from slicebus.bus.dead import REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.resources import JOBS
+from slicebus.kube.resources import EVENTS, JOBS, PODS
 from slicebus.manager.records import Requested, job_ref
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason
@@ -38,8 +44,9 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue
 from support.controlplane import ControlPlane
-from support.fleet import Fleet, Jobs, connected
+from support.fleet import Fleet, Jobs, connected, kubeconfig_through, pod_of
 from support.installation import Role
+from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
 from support.story import NAMESPACE, set_quota
 from support.waiting import eventually
@@ -47,10 +54,13 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
 
 _log = structlog.get_logger()
-WEST = ClusterName("west")
+EAST, WEST = ClusterName("east"), ClusterName("west")
 EPOCH = 2**40
 FLOOD = 6000
 AT_ONCE = 200
+SLOW_S = 0.05
+"""What a request to an API server takes in each direction while the flood lasts."""
+TIMES = 10
 MIB = 1024 * 1024
 MOST_GROWTH = 64 * MIB
 LONG_S = 90.0
@@ -58,13 +68,26 @@ PADDING = "x" * 2000
 
 
 @pytest.fixture
+async def proxies(control_plane: ControlPlane) -> AsyncIterator[dict[str, Proxy]]:
+    """Before the API server of each role, by its name."""
+    async with AsyncExitStack() as stack:
+        ports = {name: control_plane.clusters[name].port for name in ("manager", "east")}
+        yield {name: await stack.enter_async_context(Proxy.before(port)) for name, port in ports.items()}
+
+
+@pytest.fixture
 async def fleet(
-    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+    clusters: World,
+    control_plane: ControlPlane,
+    rabbitmq: RabbitBroker,
+    vhost: str,
+    tmp_path: Path,
+    proxies: dict[str, Proxy],
 ) -> AsyncIterator[Fleet]:
     """A manager, and an agent for east. West is whatever the test says."""
     made = Fleet(tmp_path)
     for name, command, own in (("manager", "manager", {}), ("east", "agent", {"SLICEBUS_CLUSTER": "east"})):
-        kubeconfig = control_plane.clusters[name].kubeconfig
+        kubeconfig = kubeconfig_through(control_plane.clusters[name], proxies[name].port, tmp_path / f"{name}.yaml")
         made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=kubeconfig, **own)
     async with made.kept():
         await made.ready()
@@ -89,12 +112,26 @@ class Voice:
         self._bus = bus
         self._cluster = ClusterName(cluster)
         self._issuer = Issuer(epoch=EPOCH, user=bus.user, now=partial(datetime.now, UTC), random=os.urandom)
-        self._free = asyncio.Semaphore(AT_ONCE)
 
     async def say(self, message: Message) -> None:
-        async with self._free:
-            wire = encode(self._issuer.envelope(message, self._cluster), message)
-            await self._bus.publish(exchange_of(message.direction), wire)
+        wire = encode(self._issuer.envelope(message, self._cluster), message)
+        await self._bus.publish(exchange_of(message.direction), wire)
+
+    async def flood(self, message: Callable[[int], Message], *, least: int, until: asyncio.Event | None = None) -> int:
+        """As fast as the broker confirms, at least so many, and on until the event; how many it were."""
+        numbers = itertools.count()
+        said = 0
+
+        async def speak() -> None:
+            nonlocal said
+            while (number := next(numbers)) < least or (until is not None and not until.is_set()):
+                await self.say(message(number))
+                said += 1
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(speak())
+        return said
 
 
 class Memory:
@@ -131,10 +168,13 @@ async def drained(bus: Bus, queue: str) -> None:
 
 
 async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
-    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str, proxies: dict[str, Proxy]
 ) -> None:
     manager, loop = fleet.roles["manager"], asyncio.get_running_loop()
     await set_quota(clusters, 200)
+    real = Jobs(clusters, ["real"])
+    await real.submit()
+    assert await real.place("real") == EAST
     async with bus_of(rabbitmq, vhost, "west") as bus:
         west = Voice(bus, "west")
         await west.say(Hello(agent_version="9", kubernetes_version="v1.30.0", schema_version="1.0"))
@@ -142,31 +182,39 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
         jobs = Jobs(clusters, [f"job-{number}" for number in range(10)])
         refs = [job_ref(await clusters.manager.create(JOBS, objects.job(name))) for name in jobs.wanted]
         placed = [ref for ref in refs if await jobs.place(ref.name) == WEST]
-        memory, at = Memory(manager), loop.time()
+
+        def message(number: int) -> Message:
+            ref = placed[number % len(placed)]
+            return status(ref, number) if number % 20 else request(ref, number)
+
+        proxies["manager"].delay_s = SLOW_S
+        memory, at, enough = Memory(manager), loop.time(), asyncio.Event()
+        before = await handled(manager)
         async with memory.watched():
-            async with asyncio.TaskGroup() as group:
-                for number in range(FLOOD):
-                    ref = placed[number % len(placed)]
-                    group.create_task(west.say(status(ref, number)))
-                    if number % 20 == 0:
-                        group.create_task(west.say(request(ref, number)))
-            flooded_s = loop.time() - at
+            flooding = asyncio.create_task(west.flood(message, least=FLOOD, until=enough))
+            await real.resize("real", 4)
+            await eventually(partial(runs, clusters, "real", 4), "a resize comes through in the flood", within_s=LONG_S)
+            assert not flooding.done()
+            enough.set()
+            said = await flooding
+            done, flooded_s = await handled(manager) - before, loop.time() - at
+            proxies["manager"].delay_s = 0.0
             for ref in placed:
-                await west.say(status(ref, FLOOD))
-                await west.say(request(ref, FLOOD))
+                await west.say(status(ref, said))
+                await west.say(request(ref, said))
             for lane in Lane:
                 await drained(bus, manager_queue(lane))
 
             async def newest() -> bool:
                 found = [await clusters.manager.get(JOBS, ref.name, NAMESPACE) for ref in placed]
                 wishes = [Requested.from_job(job) for job in found]
-                return all(job["status"].get("ready") == FLOOD for job in found) and all(
-                    wish is not None and wish.worker_generation == FLOOD for wish in wishes
+                return all(job["status"].get("ready") == said for job in found) and all(
+                    wish is not None and wish.worker_generation == said for wish in wishes
                 )
 
             await eventually(newest, "the newest status and the newest wish of each job are there", within_s=LONG_S)
-        handled_s = loop.time() - at
-        say_measured("manager", memory, flooded_s, handled_s)
+        say_measured("manager", memory, flooded_s, loop.time() - at, said=said, handled=done)
+        assert said >= TIMES * done
         assert memory.grown < MOST_GROWTH
         assert (await bus.depth(DEAD)).ready == 0
         assert "process.failed" not in manager.process.log_text()
@@ -175,27 +223,41 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
 
 
 async def test_an_agent_outlasts_a_storm_of_notices(
-    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str, proxies: dict[str, Proxy]
 ) -> None:
     agent, loop = fleet.roles["east"], asyncio.get_running_loop()
     await set_quota(clusters, 20)
     jobs = Jobs(clusters, ["one", "two"])
     await jobs.submit()
     ref = job_ref(await clusters.manager.get(JOBS, "one", NAMESPACE))
+    queue = agent_queue(EAST, Lane.STATUS)
+
+    async def noticed() -> int:
+        """Each notice is an Event of its own."""
+        found = (await clusters.workers[EAST].list(EVENTS, namespace=NAMESPACE)).items
+        return sum(event["message"].endswith(PADDING[:900]) for event in found)
+
     async with bus_of(rabbitmq, vhost, "manager") as bus:
         manager = Voice(bus, "east")
+        proxies["east"].delay_s = SLOW_S
         memory, at = Memory(agent), loop.time()
         async with memory.watched():
-            async with asyncio.TaskGroup() as group:
-                for number in range(FLOOD // 4):
-                    group.create_task(manager.say(notice(ref, number)))
-            flooded_s = loop.time() - at
+            said = await manager.flood(partial(notice, ref), least=FLOOD // 4)
+            done, flooded_s = await noticed(), loop.time() - at
             await jobs.resize("one", 3)
             await jobs.resize("two", 4)
             await jobs.agreed(within_s=LONG_S)
-            left = (await bus.depth(agent_queue(ClusterName("east"), Lane.STATUS))).ready
-            await drained(bus, agent_queue(ClusterName("east"), Lane.STATUS))
-        say_measured("agent", memory, flooded_s, loop.time() - at, left_when_resized=left)
+            left = (await bus.depth(queue)).ready
+            proxies["east"].delay_s = 0.0
+            await drained(bus, queue)
+
+            async def all_noticed() -> bool:
+                return await noticed() == said
+
+            await eventually(all_noticed, "every notice is an Event", within_s=LONG_S)
+        say_measured("agent", memory, flooded_s, loop.time() - at, said=said, handled=done, left_when_resized=left)
+        assert said >= TIMES * done
+        assert left, "the resizes did not wait for the notices"
         assert memory.grown < MOST_GROWTH
         assert (await bus.depth(DEAD)).ready == 0
     assert "process.failed" not in agent.process.log_text()
@@ -267,6 +329,21 @@ def notice(ref: JobRef, number: int) -> Pending:
         message=f"{number} {PADDING[:900]}",
         since="2026-01-01T00:00:00Z",
     )
+
+
+async def handled(manager: Role) -> int:
+    """Messages of west that the manager has taken up; those that a newer one has superseded are not."""
+    text = await asyncio.to_thread(manager.probe, "/metrics")
+    found = re.findall(
+        r'^slicebus_manager_messages_total\{cluster="west",type="(?:status|scale-request)"\} (\S+)$', text, re.M
+    )
+    return round(sum(map(float, found)))
+
+
+async def runs(clusters: World, name: str, count: int) -> bool:
+    """Whether a job of east has so many running pods."""
+    pods = (await clusters.workers[EAST].list(PODS, namespace=NAMESPACE)).items
+    return sum(pod_of(pod) == name and pod["status"].get("phase") == "Running" for pod in pods) == count
 
 
 def say_measured(role: str, memory: Memory, flooded_s: float, handled_s: float, **more: int) -> None:
