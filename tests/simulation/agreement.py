@@ -63,6 +63,8 @@ class Agreement:
                 raise Violation(f"converged: {slice.name} waits and does not say why")
         if holders:
             await self._check_copy(name, kind, job, holders[0], waiting)
+        else:
+            await self._check_rest(name, kind, job)
 
     async def _check_waiting(self, workloads: list[Slice]) -> None:
         """What waits does not fit."""
@@ -92,6 +94,16 @@ class Agreement:
             if there != here:
                 raise Violation(f"converged: {name} on {holder.cluster}: {what} is {there}, the manager says {here}")
         await self._check_pods(name, client, copy, carrier, holder.granted)
+
+    async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:
+        """What has no quota is nowhere, or suspended without pods."""
+        for cluster, client in self._workers.items():
+            for copy in (await client.list(JOB_RESOURCES[kind], namespace=objects.NAMESPACE)).items:
+                if marks.annotation(copy, "slicebus.dev/manager-uid") != job["metadata"]["uid"]:
+                    continue
+                if not (marks.is_suspended(copy) and copy["spec"].get("suspend")):
+                    raise Violation(f"converged: {name} has no quota and is not suspended on {cluster}")
+                await self._check_pods(name, client, copy, copy, {})
 
     async def _check_pods(
         self, name: str, client: KubeClient, copy: Manifest, carrier: Manifest, granted: dict[str, int]

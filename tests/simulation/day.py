@@ -7,6 +7,8 @@ from simulation.fleet import Fleet
 from simulation.schedule import (
     ApiRestart,
     BrokerRestart,
+    Cordon,
+    Deactivate,
     Delete,
     Forge,
     Item,
@@ -17,6 +19,7 @@ from simulation.schedule import (
     Revalue,
     Scale,
     Squat,
+    StopQueue,
     Submit,
 )
 from simulation.users import Users
@@ -76,6 +79,12 @@ class Day:
                 await self.users.prioritize(item)
             case Revalue():
                 await self.users.revalue(item)
+            case StopQueue():
+                await self.users.stop_queue(item)
+            case Deactivate():
+                await self.users.deactivate(item)
+            case Cordon():
+                await self.users.cordon(item)
             case Forge():
                 await self.users.forge(item)
             case BrokerRestart():

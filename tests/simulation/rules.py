@@ -18,6 +18,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue
 from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.ungate import is_gated, pod_set_of
 from slicebus.slices.workload import Slice, SliceKey
@@ -44,6 +45,8 @@ class Rules:
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self._quota = QuotaRules(self._slices)
+        self._baselines: dict[str, list[dict[str, int]]] = {}
+        """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
         """UIDs of objects, and of the manager's jobs whose copies these were."""
         self._ordered: set[tuple[str, str]] = set()
@@ -129,6 +132,10 @@ class Rules:
                 most[name] = max(most.get(name, 0), count)
         self._check_chain(slice, old)
         self._quota.see_slice(slice, old)
+        if old is not None and old.evicted and old.admission is None and slice.admission is not None:
+            self._check_return(slice)
+        if old is not None and old.admission is not None and slice.admission is None:
+            self._check_eviction(slice)
 
     def _check_chain(self, slice: Slice, old: Slice | None) -> None:
         """Rule 2: at most one admitted and one pending, and the old one ends only when the new one has its quota."""
@@ -145,6 +152,21 @@ class Rules:
             successors = [other for other in chain if other.replaces == slice.key and other.admission is not None]
             if not successors:
                 raise Violation(f"rule 2: {slice.name} was replaced before its successor had its quota")
+
+    def _check_eviction(self, evicted: Slice) -> None:
+        """Rule 1: an evicted slice gives its quota back when no pod of its job runs any more."""
+        for cluster in self._apis:
+            for pod in self._pods(cluster):
+                runs = not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
+                job = self._job_of(cluster, pod) if runs else None
+                if job is not None and marks.annotation(job, _ORIGIN) == evicted.job_uid:
+                    name = pod["metadata"]["name"]
+                    raise Violation(f"rule 1: {evicted.name} gave its quota back, and {name} runs on {cluster}")
+
+    def _check_return(self, admitted: Slice) -> None:
+        """Rule 11: an evicted job comes back at a size that its spec has had."""
+        if admitted.counts not in self._baselines.get(admitted.job_uid, []):
+            raise Violation(f"rule 11: {admitted.name} comes back with {admitted.counts}, and no spec had said so")
 
     def _check_pod(self, cluster: str, change: Change, job: Manifest | None) -> None:
         """Rule 1: ungated pods never pass the granted counts, at the moment when a gate goes."""
@@ -204,7 +226,10 @@ class Rules:
 
     def _check_manager_job(self, change: Change) -> None:
         """Rule 6, on the manager: only users delete jobs, there or where they run."""
-        metadata = change.object["metadata"]
+        metadata, job = change.object["metadata"], change.object
+        baseline, known = KINDS[job["kind"]].counts(job, job), self._baselines.setdefault(metadata["uid"], [])
+        if baseline not in known:
+            known.append(baseline)
         if _goes(change) and metadata["uid"] not in self._deleted_by_users:
             raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")
 

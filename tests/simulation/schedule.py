@@ -23,6 +23,7 @@ _GAPS_S = (0.01, 0.1, 1.0, 3.0, 10.0)
 _MOST_PODS = 6
 _STOPS_S = (2.0, 14.0, 20.0, 40.0)
 """Less and more than a Lease lasts."""
+_STOPPED_S = (0.1, 2.0, 10.0, 40.0)
 _EFFECTS = {role: 500 if role == "manager" else 250 for role in ROLES}
 """About as many as a role has in a day."""
 
@@ -154,6 +155,29 @@ class Revalue(Moment):
     value: int
 
 
+class StopQueue(Moment):
+    """The ClusterQueue or the LocalQueue is stopped for a while."""
+
+    kind: Literal["ClusterQueue", "LocalQueue"]
+    queue: str
+    policy: Literal["Hold", "HoldAndDrain"]
+    for_s: float
+
+
+class Deactivate(Moment):
+    """Some slice is deactivated for a while."""
+
+    pick: int
+    for_s: float
+
+
+class Cordon(Moment):
+    """A cluster takes nothing new for a while."""
+
+    cluster: str
+    for_s: float
+
+
 class Forge(Moment):
     """The user of one cluster says again what another cluster has said, in that one's name."""
 
@@ -206,7 +230,7 @@ def schedule_of(seed: int) -> Schedule:
     random = Random(f"{seed}/schedule")
     actions = list(_actions(random))
     day_s = actions[-1].at_s
-    moments = sorted([*actions, *_outages(random, day_s)], key=lambda item: item.at_s)
+    moments = sorted([*actions, *_outages(random, day_s), *_stops(seed, day_s)], key=lambda item: item.at_s)
     return Schedule(
         seed=seed,
         standbys=tuple(role for role in ROLES if random.random() < 0.5),
@@ -246,6 +270,25 @@ def _outages(random: Random, day_s: float) -> Iterator[Moment]:
     for _ in range(random.choice((0, 1, 2))):
         api = random.choice(("manager", *WORKERS))
         yield ApiRestart(at_s=random.uniform(1, day_s), api=api, down_s=random.choice((0.0, 3.0, 25.0)))
+
+
+def _stops(seed: int, day_s: float) -> Iterator[Moment]:
+    """What takes quota away, on two days of three. With dice of their own: the rest of the day is as it would be."""
+    random = Random(f"{seed}/stops")
+    if random.random() < 1 / 3:
+        return
+    for _ in range(random.randint(1, 4)):
+        at_s, for_s = round(random.uniform(0, day_s), 2), random.choice(_STOPPED_S)
+        kind = random.randrange(4)
+        if kind < 2:
+            of: Literal["ClusterQueue", "LocalQueue"] = random.choice(("ClusterQueue", "LocalQueue"))
+            policy: Literal["Hold", "HoldAndDrain"] = random.choice(("Hold", "HoldAndDrain", "HoldAndDrain"))
+            queue = random.choice(list(QUEUES))
+            yield StopQueue(at_s=at_s, kind=of, queue=queue, policy=policy, for_s=for_s)
+        elif kind == 2:
+            yield Deactivate(at_s=at_s, pick=random.randrange(12), for_s=for_s)
+        else:
+            yield Cordon(at_s=at_s, cluster=random.choice(WORKERS), for_s=for_s)
 
 
 def _actions(random: Random) -> Iterator[Moment]:

@@ -9,7 +9,20 @@ from simulation import queues
 from simulation.fleet import MANAGER, Fleet
 from simulation.jobs import is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
 from simulation.rules import OWNED_BY_USER
-from simulation.schedule import Delete, Forge, Join, Prioritize, Quota, Revalue, Scale, Squat, Submit
+from simulation.schedule import (
+    Cordon,
+    Deactivate,
+    Delete,
+    Forge,
+    Join,
+    Prioritize,
+    Quota,
+    Revalue,
+    Scale,
+    Squat,
+    StopQueue,
+    Submit,
+)
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
@@ -17,9 +30,13 @@ from slicebus.kube.resources import (
     CLUSTERQUEUES,
     JOB_RESOURCES,
     JOBS,
+    LOCALQUEUES,
+    WORKERCLUSTERS,
     WORKLOADPRIORITYCLASSES,
+    WORKLOADS,
+    Resource,
 )
-from slicebus.proto.errors import AlreadyExistsError
+from slicebus.proto.errors import AlreadyExistsError, TransientError
 from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
 from slicebus.slices import kueue
@@ -122,6 +139,40 @@ class Users:
         await asyncio.sleep(for_s)
         self._fleet.rules.user_deletes(made)
         await client.delete(JOBS, name, objects.NAMESPACE, uid=made["metadata"]["uid"])
+
+    async def stop_queue(self, item: StopQueue) -> None:
+        """A queue admits nothing for a while, and may be drained."""
+        is_local = item.kind == LOCALQUEUES.kind
+        resource, namespace = (LOCALQUEUES, objects.NAMESPACE) if is_local else (CLUSTERQUEUES, None)
+        stopped, then = {"stopPolicy": item.policy}, {"stopPolicy": "None"}
+        await self._for_a_while(resource, item.queue, namespace, stopped, then, item.for_s)
+
+    async def deactivate(self, item: Deactivate) -> None:
+        """A slice may not run for a while."""
+        slices = (await self._clients[MANAGER].list(WORKLOADS)).items
+        if slices:
+            name = slices[item.pick % len(slices)]["metadata"]["name"]
+            self._fleet.note(f"deactivate {name}")
+            await self._for_a_while(WORKLOADS, name, objects.NAMESPACE, {"active": False}, {"active": True}, item.for_s)
+
+    async def cordon(self, item: Cordon) -> None:
+        """A cluster takes nothing new for a while."""
+        await self._for_a_while(WORKERCLUSTERS, item.cluster, None, {"cordoned": True}, {"cordoned": False}, item.for_s)
+
+    async def _for_a_while(
+        self, resource: Resource, name: str, namespace: str | None, spec: Manifest, then: Manifest, for_s: float
+    ) -> None:
+        """Another spec, which is taken back whatever happens: nothing may stay stopped."""
+        manager = self._clients[MANAGER]
+        await manager.patch(resource, name, namespace, MergePatch({"spec": spec}))
+        await asyncio.sleep(for_s)
+        while True:
+            try:
+                await manager.patch(resource, name, namespace, MergePatch({"spec": then}))
+            except TransientError:
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
     async def forge(self, item: Forge) -> None:
         """A cluster's user says what another cluster has said before."""

@@ -14,7 +14,7 @@ from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
 from slicebus.process.replay import Model
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, ClusterName, ClusterUid, JobRef, Manifest, Resync, Terms
+from slicebus.proto.messages import Applied, ClusterName, ClusterUid, JobRef, Manifest, Resync, Suspend, Terms
 
 # --- messages from the manager --------------------------------------------------------------------------------------
 
@@ -49,6 +49,17 @@ def has_ended(store: Store, *, incoming: Incoming) -> bool:
     job, version = getattr(incoming.message, "job", None), getattr(incoming.message, "spec_version", None)
     tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
     return tombstone is not None and version is not None and tombstone.version >= version
+
+
+def is_unknown(store: Store, *, incoming: Incoming) -> bool:
+    """Whether the message suspends a job that was never made here: it ends, so that no older order makes it."""
+    message = incoming.message
+    if not isinstance(message, Suspend):
+        return False
+    view = store.view(JobKey(message.job.kind, message.job.namespace, message.job.name))
+    present = view.job is not None and marks.is_of(view.job, message.job)
+    gone = watching.gone(view, vanished=store.vanished)
+    return not present and (gone is None or gone.job.uid != message.job.uid)
 
 
 def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
@@ -101,6 +112,11 @@ def link(store: Store, *, key: JobKey) -> list[Command]:
     return watching.link(store.view(key))
 
 
+def rest(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
+    """What a suspended job needs, and the report that it has no pods."""
+    return watching.rest(store.view(key), cluster, told=store.rested.get(key))
+
+
 def request(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
     """The scale-request for a size that has not been asked for yet."""
     return watching.request(store.view(key), cluster)
@@ -116,7 +132,20 @@ def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, int
     return watching.report(store.view(key), cluster, last=store.reported.get(key), now_s=now_s, interval_s=interval_s)
 
 
-DECISIONS: tuple[Callable[..., Any], ...] = (accept, has_ended, step, bury, ends, absent, link, request, ungate, report)
+DECISIONS: tuple[Callable[..., Any], ...] = (
+    accept,
+    has_ended,
+    is_unknown,
+    step,
+    bury,
+    ends,
+    absent,
+    link,
+    rest,
+    request,
+    ungate,
+    report,
+)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
 

@@ -15,7 +15,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import PermanentError
-from slicebus.proto.messages import ClusterUid, Delete, JobRef, Lane, Message, Resync, Terms, WorkloadSpec
+from slicebus.proto.messages import ClusterUid, Delete, JobRef, Lane, Message, Resync, Suspend, Terms, WorkloadSpec
 from slicebus.proto.topology import agent_queue
 
 _log = structlog.get_logger()
@@ -90,6 +90,12 @@ class Inbox:
             self._tombstones.owe(job)
             self._look(key)
             return
+        elif isinstance(message, Suspend):
+            self._store.rested.pop(key, None)
+            if self._decide(decisions.is_unknown, incoming=incoming):
+                await self._tombstones.bury(job, message.spec_version)
+                self._look(key)
+                return
         await self._refresh_foreign(key)
         try:
             for number in range(len(orders.steps(message, cluster))):

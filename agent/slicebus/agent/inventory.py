@@ -78,4 +78,6 @@ def _status_hash(view: WorkerView) -> str:
 def _hash(status: Status, view: WorkerView) -> str:
     assert view.job is not None
     ready = {name: pods.ready for name, pods in status.pods.items()}
-    return status_hash(status.job_status, status.phase, all_ready(marks.granted(view.job), ready))
+    # Of a suspended job nobody says whether its pods are ready.
+    pods_ready = None if marks.is_suspended(view.job) else all_ready(marks.granted(view.job), ready)
+    return status_hash(status.job_status, status.phase, pods_ready)

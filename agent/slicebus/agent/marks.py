@@ -122,6 +122,11 @@ def granted(job: Manifest) -> Counts:
     return _counts(job, kueue.GRANTED_ANNOTATION) or {}
 
 
+def is_suspended(job: Manifest) -> bool:
+    """Whether the manager has ordered that the job has no pods: it names no pod set that may have some."""
+    return _counts(job, kueue.GRANTED_ANNOTATION) == {}
+
+
 def baseline(job: Manifest) -> Counts | None:
     """The counts that the manager's spec had when it was last taken over."""
     return _counts(job, kueue.BASELINE_ANNOTATION)

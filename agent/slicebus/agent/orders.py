@@ -49,7 +49,7 @@ def steps(message: Message, cluster: ClusterName) -> list[Step]:
         case Relabel():
             return relabel(message, cluster)
         case Suspend():
-            return suspend(message, cluster)
+            return suspend(message)
         case Delete():
             return delete(message)
         case Pending():
@@ -80,9 +80,9 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
     ]
 
 
-def suspend(order: Suspend, cluster: ClusterName) -> list[Step]:
-    """The job loses its pods and what it was granted."""
-    return [lambda view: _suspend(view, order), lambda view: report(view, order.job, cluster)]
+def suspend(order: Suspend) -> list[Step]:
+    """The job loses its pods and what it was granted. The answer comes when no pod is left: see `watching.rest`."""
+    return [lambda view: _suspend(view, order), lambda view: _drop_old_copies(view, order.job)]
 
 
 def delete(order: Delete) -> list[Step]:
@@ -109,9 +109,12 @@ def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
 def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 0) -> list[Command]:
     """Where the worker's job stands, whatever order led there; nothing while it is older than `since`.
 
-    A spec for the next slice changes the job only with the relabel, and that is reported then.
+    A spec for the next slice changes the job only with the relabel, and that is reported then. Nor is a job reported
+    here that was suspended: it may have pods left.
     """
     present = view.job is not None and marks.is_of(view.job, job)
+    if present and view.job and marks.is_suspended(view.job):
+        return []
     applied = Applied(
         job=job,
         workload=marks.slice_of(view.job) if present and view.job else "",
@@ -202,16 +205,19 @@ def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 
 def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """A resize that started at the manager: its spec has other counts than the last time."""
+    """A resize that started at the manager: its spec has other counts than the last time. What was suspended comes back
+    with the counts of that spec, whatever it had grown to."""
     job = _own_job(view, order.job)
-    if job is None or view.carrier is None or _is_stale(view, order):
+    if job is None or _is_stale(view, order):
         return []
+    # A RayJob that is suspended has no cluster: its own spec says how large the next one will be.
+    carrier = job if job["spec"].get("suspend") else view.carrier
     kind = KINDS[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
-    if marks.baseline(job) == counts:
+    if carrier is None or marks.baseline(job) == counts:
         return []
-    patch = kind.resize(view.carrier, counts)
-    return [Patch(resource=JOB_RESOURCES[view.carrier["kind"]], target=view.carrier, body=patch)] if patch else []
+    patch = kind.resize(carrier, counts)
+    return [Patch(resource=JOB_RESOURCES[carrier["kind"]], target=carrier, body=patch)] if patch else []
 
 
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
@@ -287,9 +293,10 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or marks.spec_version(job) >= order.spec_version:
         return []
+    slice = order.workload if isinstance(order.workload, str) else marks.slice_of(job)
     nothing: Counts = {}
-    at = marks.job_marks(order.job, workload=marks.slice_of(job), version=order.spec_version, grant=nothing)
-    at["annotations"][kueue.REQUESTED_ANNOTATION] = None
+    at = marks.job_marks(order.job, workload=slice, version=order.spec_version, grant=nothing)
+    at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
     body = {"metadata": at, "spec": {"suspend": True}}
     resource = JOB_RESOURCES[view.key.kind]
     told = Emit(regarding=job, reason=order.reason or "Suspended", note=order.message, warning=True)

@@ -46,6 +46,8 @@ class Store:
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
         """The last status of each job that was reported, and when, in the process' own time."""
+        self.rested: Table[JobKey, tuple[str, int]] = Table(JobKey, tuple[str, int])
+        """The suspended jobs of which this process has reported that no pod is left: the manager's UID, the version."""
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
         self.owed: Table[str, bool] = Table(str, bool)
@@ -79,6 +81,7 @@ class Store:
         return {
             "published": self.published,
             "reported": self.reported,
+            "rested": self.rested,
             "tombstones": self.tombstones,
             "owed": self.owed,
             "vanished": self.vanished,
@@ -182,9 +185,13 @@ class Store:
 
     def _pods(self, job: Manifest) -> Iterator[Manifest]:
         namespace = job["metadata"]["namespace"]
-        for selector in KINDS[job["kind"]].pod_selectors(job):
-            for label, value in selector.items():
-                yield from self._caches[PODS].by(_BY_OWNER, f"{namespace}/{label}={value}")
+        found = {
+            pod["metadata"]["name"]: pod
+            for selector in KINDS[job["kind"]].pod_selectors(job)
+            for label, value in selector.items()
+            for pod in self._caches[PODS].by(_BY_OWNER, f"{namespace}/{label}={value}")
+        }
+        yield from found.values()
 
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
         metadata = pod["metadata"]
@@ -192,6 +199,9 @@ class Store:
         if _JOB_NAME in labels:
             yield JobKey("Job", namespace, labels[_JOB_NAME])
             yield JobKey("RayJob", namespace, labels[_JOB_NAME])
+        if kueue.RAYJOB_LABEL in labels:
+            yield JobKey("RayJob", namespace, labels[kueue.RAYJOB_LABEL])
+            return
         cluster = self._caches[RAYCLUSTERS].get(namespace, labels.get(_RAY_CLUSTER, ""))
         if cluster is not None:
             yield from _keys_of_job(cluster)
@@ -207,7 +217,7 @@ def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]
 
 def _owner_labels(pod: Manifest) -> Iterator[str]:
     metadata = pod["metadata"]
-    for label in (_JOB_NAME, _RAY_CLUSTER):
+    for label in (_JOB_NAME, _RAY_CLUSTER, kueue.RAYJOB_LABEL):
         if label in metadata.get("labels", {}):
             yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
 

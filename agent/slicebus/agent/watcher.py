@@ -79,11 +79,21 @@ class Watcher:
             return
         await self._tell(decide(decisions.ends, key=key, cluster=cluster))
         await self._executor.run(decide(decisions.link, key=key))
+        await self._rest(key)
         while steps := decide(decisions.request, key=key, cluster=cluster):
             self._requests.inc(sum(isinstance(command, Publish) for command in steps))
             await self._executor.run(steps)
         await self._ungate(key)
         await self._report(key)
+
+    async def _rest(self, key: JobKey) -> None:
+        commands = self._decide(decisions.rest, key=key, cluster=self._settings.cluster)
+        await self._executor.run(commands)
+        for command in commands:
+            match command:
+                case Publish(message=Applied(job=job, spec_version=version)):
+                    self._store.rested[key] = job.uid, version
+                    _log.info("job.rests", job=str(key))
 
     async def _ungate(self, key: JobKey) -> None:
         """Let pods start beside each other. What fails is tried again with the next look; the first error is raised."""

@@ -14,6 +14,7 @@ from slicebus.agent.views import WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, LookAgain, Patch, Publish
 from slicebus.proto.messages import (
+    Applied,
     ClusterName,
     Counts,
     JobPhase,
@@ -120,6 +121,23 @@ def ungate(view: WorkerView) -> list[Command]:
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in pods]
 
 
+def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:
+    """What a job needs that the manager has suspended: that it is, and the report when no pod of it is left.
+
+    `told` says what was reported last: of which job of the manager, and version. Pods that have ended may stay.
+    """
+    job = view.job
+    if job is None or not marks.is_ours(job) or "deletionTimestamp" in job["metadata"] or not marks.is_suspended(job):
+        return []
+    if not job["spec"].get("suspend"):
+        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"spec": {"suspend": True}})]
+    applied = Applied(job=marks.reference(job), workload=marks.slice_of(job), spec_version=marks.spec_version(job))
+    has_pods = any(pod.get("status", {}).get("phase") not in _OVER for pod in view.pods)
+    if has_pods or told == (applied.job.uid, applied.spec_version):
+        return []
+    return [Publish(cluster=cluster, message=applied)]
+
+
 def status(view: WorkerView) -> Status | None:
     """The report on a job as it stands; None for what is not ours."""
     if view.job is None or not marks.is_ours(view.job) or "deletionTimestamp" in view.job["metadata"]:
@@ -180,6 +198,7 @@ def _runs(view: WorkerView, job: Manifest) -> bool:
         marks.is_ours(job)
         and "deletionTimestamp" not in job["metadata"]
         and not job["spec"].get("suspend")
+        and not marks.is_suspended(job)
         and KINDS[view.key.kind].outcome(job).phase is JobPhase.RUNNING
     )
 

@@ -28,6 +28,7 @@ from slicebus.slices.workload import Admission, Slice, SliceKey
 Manifest = dict[str, Any]
 
 _VICTIMS_SHOWN = 3
+_DEACTIVATED = "The workload is deactivated"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,9 +279,17 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     evictions, pending = stopped(snapshot), in_order(snapshot.slices)
+    decided: list[Decision] = [
+        *evictions,
+        *(
+            Wait(key=slice.key, reason=INADMISSIBLE, message=_DEACTIVATED)
+            for slice in snapshot.slices
+            if _sleeps(slice)
+        ),
+    ]
     if not pending:
-        return [*evictions]
-    return [*evictions, *_Cycle(snapshot, {eviction.key for eviction in evictions}).decide(pending)]
+        return decided
+    return [*decided, *_Cycle(snapshot, {eviction.key for eviction in evictions}).decide(pending)]
 
 
 def stopped(snapshot: Snapshot) -> list[Evict]:
@@ -292,7 +301,7 @@ def stopped(snapshot: Snapshot) -> list[Evict]:
         if slice.admission is None or slice.finished or slice.evicted or slice.deleting:
             return None
         if not slice.active:
-            return EvictionReason.DEACTIVATED, "The workload is deactivated"
+            return EvictionReason.DEACTIVATED, _DEACTIVATED
         if (slice.namespace, slice.queue) in locals:
             return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
         if slice.admission.cluster_queue in queues:
@@ -313,7 +322,16 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
 
 def is_pending(slice: Slice) -> bool:
     """Whether a slice is to be looked at: it wants quota and has none. One that was evicted comes back."""
-    return slice.active and slice.admission is None and not (slice.finished or slice.deleting)
+    return slice.active and _has_none(slice)
+
+
+def _sleeps(slice: Slice) -> bool:
+    """Whether somebody has deactivated what would wait."""
+    return not slice.active and _has_none(slice)
+
+
+def _has_none(slice: Slice) -> bool:
+    return slice.admission is None and not (slice.finished or slice.deleting)
 
 
 def admission_manifest(admission: Admission) -> Manifest:

@@ -88,19 +88,22 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
     ended: list[ChainCommand] = [
         _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
     ]
-    return ended + _follow(holder, pending, wanted)
+    # Until its worker has no pod left an evicted slice stays as it is: it is charged for what may still run.
+    return ended if holder.evicting else ended + _follow(holder, pending, wanted)
 
 
 def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:
     """The slice that the chain rests on, and the pending one that is to replace it.
 
-    The newest admitted slice holds the chain. Where none is admitted the oldest does: it is the one that a worker's
-    objects may still name.
+    The newest admitted slice holds the chain, also while it is evicted; then nothing is to replace it. Where none is
+    admitted the oldest does: it is the one that a worker's objects may still name.
     """
-    admitted = [slice for slice in unfinished if slice.admitted]
+    admitted = [slice for slice in unfinished if slice.admitted or slice.evicting]
     if not admitted:
         return unfinished[0], None
     holder = admitted[-1]
+    if holder.evicting:
+        return holder, None
     replacements = [slice for slice in unfinished if not slice.admitted and slice.replaces == holder.key]
     return holder, replacements[-1] if replacements else None
 

@@ -1,7 +1,6 @@
 """What the manager believes of each job."""
 
-from slicebus.manager import dispatch
-from slicebus.manager.records import applied_version, wish_of
+from slicebus.manager.records import wish_of
 from slicebus.manager.store import Store
 from slicebus.process.beliefs import Belief, Beliefs
 from slicebus.slices import kueue
@@ -13,14 +12,14 @@ def beliefs(store: Store) -> Beliefs:
     """Every job that it has or had something to do with, until nothing of it is left."""
     found = {}
     for ref in sorted(set(store.refs())):
-        view, outbox = store.view(ref), dispatch.outbox_of(store.view(ref))
+        view, outbox = store.view(ref), store.view(ref).outbox
         holder, absent = view.holder, outbox is not None and outbox.record.hash == kueue.ABSENT
         waiting = [slice for slice in view.slices if not slice.finished and slice.admission is None]
         notes = [
             f"{slice.name} waits: {slice.conditions.get(Condition.QUOTA_RESERVED, {}).get('message', '')}"
             for slice in waiting
         ]
-        if outbox is not None and applied_version(outbox.carrier) < outbox.record.version:
+        if outbox is not None and not outbox.is_applied:
             notes.append(f"version {outbox.record.version} is not reported yet")
         found[ref.key] = Belief(
             cluster=view.cluster or "",

@@ -19,66 +19,102 @@ from slicebus.proto.messages import (
     Manifest,
     PodSetFlavor,
     Relabel,
-    RequestKey,
+    Suspend,
     WorkloadSpec,
 )
 from slicebus.slices import kueue
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.fingerprints import content_hash, spec_hash
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
-
-class Outbox(msgspec.Struct, frozen=True):
-    """The newest dispatch of a job, and the object that it is written on: a Workload, or the job (`remember`)."""
-
-    record: Dispatch
-    carrier: Manifest
+_NOTHING = Dispatch(version=0, hash="")
 
 
 def hold(view: JobView, slice: Slice) -> list[Command]:
-    """Commands that make the worker hold an admitted slice; empty when it has been told and nothing is due."""
-    if view.cluster is None or view.job is None:
+    """Commands that make the worker hold an admitted slice; empty when it has been told and nothing is due.
+
+    A job that was suspended and is admitted to another cluster, or to other flavors, is another copy: the one that is
+    there has to go first.
+    """
+    if view.place is None or view.job is None:
         return []
-    kind = KINDS[view.ref.kind]
-    content = spec_hash(view.cluster, slice.name, slice.granted, kind.counts(view.job, view.job))
+    if _has_to_go(view, slice):
+        return withdraw(view, reason="AdmittedElsewhere")
     requested = Requested.from_job(view.job)
     record, writes = _next(
         view,
-        content,
+        Dispatch(
+            version=0,
+            hash=spec_hash(view.place, slice.name, slice.granted, KINDS[view.ref.kind].counts(view.job, view.job)),
+            answers=requested.key if requested else NO_REQUEST,
+            cluster=view.place,
+            place=_flavors_hash(slice),
+        ),
         view.workload(slice),
-        answers=requested.key if requested else NO_REQUEST,
         must_answer=requested is not None and _holds_back(requested, slice.granted),
     )
     if not writes and not _is_due(view, record.version, view.workload(slice)):
         return []
-    return [*writes, *_spec_messages(view, slice, record, view.cluster)]
+    return [*writes, *_spec_messages(view, slice, record, view.place)]
+
+
+def suspend(view: JobView, slice: Slice) -> list[Command]:
+    """Commands that make the worker hold an evicted slice's job without pods; empty when nothing is due."""
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    if is_told_absent(view):
+        return withdraw(view, reason="Evicted")
+    content = spec_hash(view.cluster, slice.name, {}, None)
+    wanted = Dispatch(version=0, hash=content, cluster=view.cluster, place=outbox.record.place, suspended=True)
+    record, writes = _next(view, wanted, view.workload(slice))
+    if not writes and not _is_due(view, record.version, view.workload(slice)):
+        return []
+    evicted = slice.conditions[Condition.EVICTED]
+    message = Suspend(
+        job=view.ref,
+        spec_version=record.version,
+        workload=slice.name,
+        reason=f"EvictedDueTo{evicted.get('reason', '')}",
+        message=evicted.get("message", ""),
+    )
+    return [*writes, Publish(cluster=view.cluster, message=message)]
 
 
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
     """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
-    outbox = outbox_of(view)
+    outbox = view.outbox
     if outbox is None or view.cluster is None or is_withdrawn(view):
         return []
     if view.deletes_held and not is_told_absent(view):
         return []
-    record, writes = _next(view, kueue.ABSENT, outbox.carrier)
+    record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.carrier)
     if not writes and not _is_due(view, record.version, outbox.carrier):
         return []
     message = Delete(job=view.ref, spec_version=record.version, reason=reason)
     return [*writes, Publish(cluster=view.cluster, message=message)]
 
 
+def is_without_pods(view: JobView) -> bool:
+    """Whether the worker has no pod of the job for sure: it has reported that, or it holds nothing of it."""
+    outbox = view.outbox
+    if outbox is None or is_withdrawn(view):
+        return True
+    return outbox.record.suspended and outbox.record.hash != LOST and outbox.is_applied
+
+
 def is_withdrawn(view: JobView) -> bool:
     """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
-    outbox = outbox_of(view)
+    outbox = view.outbox
     if outbox is None or not view.in_fleet:
         return True
-    return outbox.record.hash == kueue.ABSENT and applied_version(outbox.carrier) >= outbox.record.version
+    return outbox.record.hash == kueue.ABSENT and outbox.is_applied
 
 
 def is_told_absent(view: JobView) -> bool:
     """Whether it is written down already that the worker shall hold nothing. From then on the delete goes its way."""
-    outbox = outbox_of(view)
+    outbox = view.outbox
     return outbox is None or outbox.record.hash == kueue.ABSENT
 
 
@@ -87,12 +123,14 @@ def renew(view: JobView, *, above: int) -> list[Command]:
 
     For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
     """
-    outbox = outbox_of(view)
+    outbox = view.outbox
     carrier = outbox.carrier if outbox else next(reversed(list(map(view.workload, view.slices))), None)
     if carrier is None:
         return []
-    seen = (outbox.record.version if outbox else 0, applied_version(carrier), above)
-    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, Dispatch(version=max(seen), hash=LOST).to_annotation())
+    record = outbox.record if outbox else _NOTHING
+    seen = max(record.version, applied_version(carrier), above)
+    lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST)
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, lost.to_annotation())
     resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
     return [Patch(resource=resource, target=carrier, body=body)]
 
@@ -102,7 +140,7 @@ def remember(view: JobView) -> list[Command]:
 
     The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
     """
-    outbox = outbox_of(view)
+    outbox = view.outbox
     if outbox is None or view.job is None or outbox.carrier is view.job:
         return []
     record = {
@@ -113,24 +151,34 @@ def remember(view: JobView) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
-def outbox_of(view: JobView) -> Outbox | None:
-    """The newest dispatch of a job; None where nothing was ever dispatched."""
-    carriers = [*([view.job] if view.job else []), *view.workloads.values()]
-    records = [
-        Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
-    ]
-    return max(records, key=lambda outbox: outbox.record.version, default=None)
+def _has_to_go(view: JobView, slice: Slice) -> bool:
+    """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
+    outbox = view.outbox
+    if outbox is None or is_withdrawn(view):
+        return False
+    record = outbox.record
+    is_there = view.cluster == view.place and record.place in ("", _flavors_hash(slice))
+    return record.hash == kueue.ABSENT or (record.suspended and not is_there)
+
+
+def _flavors_hash(slice: Slice) -> str:
+    """Of the flavors by pod set and resource."""
+    return (
+        content_hash({pod_set.name: pod_set.flavors for pod_set in slice.admission.pod_sets}) if slice.admission else ""
+    )
 
 
 def _next(
-    view: JobView, content: str, workload: Manifest, *, answers: RequestKey = NO_REQUEST, must_answer: bool = False
+    view: JobView, wanted: Dispatch, workload: Manifest, *, must_answer: bool = False
 ) -> tuple[Dispatch, list[Command]]:
-    """The dispatch of this content, and the write that records it; no write when it is the newest already."""
-    outbox = outbox_of(view)
-    known = outbox and outbox.record.hash == content and outbox.carrier is workload
-    if outbox and known and (outbox.record.answers == answers or not must_answer):
+    """The dispatch of what is wanted, and the write that records it; no write when it is the newest already."""
+    outbox = view.outbox
+    known = outbox and outbox.record.hash == wanted.hash and outbox.carrier is workload
+    if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
         return outbox.record, []
-    record = Dispatch(version=outbox.record.version + 1 if outbox else 1, hash=content, answers=answers)
+    last = outbox.record if outbox else _NOTHING
+    left = last.cluster if last.cluster != wanted.cluster else last.left
+    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left)
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from slicebus.manager import dispatch
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_managed
 from slicebus.manager.records import Requested, applied_version, wish_of
@@ -127,7 +126,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION):
             if not slice.finished:
                 yield from _false(view.workload(slice), type)
-    outbox = dispatch.outbox_of(view)
+    outbox = view.outbox
     cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
     if view.cluster and cluster is None:
         yield f"WorkerCluster {view.cluster} is gone"

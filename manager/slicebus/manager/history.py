@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager import dispatch
 from slicebus.manager.manifests import has_finalizer
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Remove
@@ -23,7 +22,7 @@ class History(msgspec.Struct, frozen=True):
 
 def collect(view: JobView, history: History, now: datetime) -> list[Command]:
     """Deletes what is past the limit or too old. What the worker may still hold, or the outbox is on, stays."""
-    outbox = dispatch.outbox_of(view)
+    outbox = view.outbox
     return [
         Remove(resource=WORKLOADS, target=workload)
         for workload in (view.workload(slice) for slice in surplus(view.slices, history, now))

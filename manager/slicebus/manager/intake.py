@@ -66,7 +66,8 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
     """The wish, written onto the manager's job. The chain follows from there."""
     if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
-    _check_cluster(view, envelope)
+    if not _is_from_here(view, envelope):
+        return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
     last = Requested.from_job(view.job)
@@ -88,12 +89,18 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """The version that the worker has applied, written onto the slice that it names; after a delete onto every one."""
-    if view.cluster is None:
+    """The version that the worker has applied, written onto the slice that it names; after a delete onto every one.
+
+    When the worker has no pod of an evicted job left, the size that it had grown to is forgotten first, and with it
+    every request that was published before this report.
+    """
+    if not _is_from_here(view, envelope):
         return []
-    _check_cluster(view, envelope)
+    outbox = view.outbox
+    at_rest = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
+    forgotten = _forget_wish(view.job, envelope) if at_rest and view.job else []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
-    return [
+    return forgotten + [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for name, workload in view.workloads.items()
         if (report.deleted or name == report.workload)
@@ -102,12 +109,19 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     ]
 
 
+def _forget_wish(job: Manifest, envelope: Envelope) -> list[Command]:
+    last = Requested.from_job(job)
+    if last is not None and not last.is_wish and last.cluster == envelope.cluster:
+        return []
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, Requested.none_before(envelope).to_annotation())
+    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)]
+
+
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
     """Why the worker cannot apply a slice, shown on the Workload and on the job; tried again after a while."""
     workload = view.workloads.get(refusal.workload)
-    if workload is None or view.cluster is None or applied_version(workload) >= refusal.spec_version:
+    if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
-    _check_cluster(view, envelope)
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
     again = LookAgain(job=view.ref, delay_s=_RETRY_REFUSED_S)
@@ -120,12 +134,13 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 
 def status(view: JobView, report: Status, envelope: Envelope, *, now: str) -> list[Command]:
     """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other."""
-    if view.job is None or view.cluster is None:
+    if view.job is None or not _is_from_here(view, envelope):
         return []
-    _check_cluster(view, envelope)
     if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
     if report.phase is JobPhase.GONE:
+        if view.outbox is not None and view.outbox.record.hash == kueue.ABSENT:
+            return []
         note = f"Deleted on cluster {envelope.cluster}, and therefore here"
         gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
         return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
@@ -165,8 +180,16 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     ]
 
 
-def _check_cluster(view: JobView, envelope: Envelope) -> None:
-    """A cluster may only speak of the jobs that run on it."""
+def _is_from_here(view: JobView, envelope: Envelope) -> bool:
+    """Whether the job is on the sender's cluster; False where it runs nowhere, or has left it: the message is late.
+
+    Raises ProtocolError for one that the job has nothing to do with: a cluster may only speak of its own jobs.
+    """
+    if view.cluster is None or (
+        view.outbox is not None and view.outbox.record.left == envelope.cluster != view.cluster
+    ):
+        return False
     if view.cluster != envelope.cluster:
         detail = f"{view.ref.key} runs on cluster {view.cluster!r}, not on {envelope.cluster!r}"
         raise ProtocolError(DeadReason.REFUSED, detail)
+    return True

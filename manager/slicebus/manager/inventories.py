@@ -10,8 +10,6 @@ from typing import NewType
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager import dispatch
-from slicebus.manager.records import applied_version
 from slicebus.manager.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef
@@ -87,13 +85,14 @@ def job_of(item: InventoryItem) -> JobRef:
 
 def difference(view: JobView, item: InventoryItem | None) -> Difference:
     """What the worker's item says of a job of its cluster; None is a job that the worker has nothing of."""
-    outbox = dispatch.outbox_of(view)
+    outbox = view.outbox
     if outbox is None:
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
-    record, reported = outbox.record, applied_version(outbox.carrier) >= outbox.record.version
+    record, reported = outbox.record, outbox.is_applied
     not_held = Difference.RENEW if reported else Difference.AGAIN
     if item is None:
-        if record.hash == kueue.ABSENT:
+        # A job that was suspended before the worker had made it has no copy, and need not have one.
+        if record.hash == kueue.ABSENT or record.suspended:
             return Difference.NONE if reported else Difference.AGAIN
         return not_held
     if not item.spec_hash:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch
+from slicebus.manager import dispatch, evictions
 from slicebus.manager.manifests import (
     counts_patch,
     finalizer_patch,
@@ -103,6 +103,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
     if view.holder is not None and view.holder.key not in resized:
         commands += dispatch.hold(view, view.holder)
+    elif view.evicted is not None and view.evicted.key not in resized:
+        commands += evictions.follow(view, view.evicted, wanted=wish.counts, now=now)
     return commands + _release([slice for slice in view.slices if slice.finished], view)
 
 

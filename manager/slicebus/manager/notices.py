@@ -14,7 +14,7 @@ def pending_notice(
 ) -> list[Command]:
     """Why the worker's last request waits or was refused; nothing when no worker has asked."""
     requested = Requested.from_job(view.job) if view.job else None
-    if requested is None or view.cluster is None:
+    if requested is None or not requested.is_wish or view.cluster is None:
         return []
     notice = Pending(
         job=view.ref,

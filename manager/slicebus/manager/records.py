@@ -1,5 +1,7 @@
 """What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
 
+from typing import Self
+
 import msgspec
 
 from slicebus.process.marks import read_json, read_number
@@ -48,6 +50,29 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
     """What the worker's pods could use when the wish came up: less than was granted where an earlier wish was less."""
+
+    @classmethod
+    def none_before(cls, envelope: Envelope) -> Self:
+        """No wish, and of what the cluster had published before this message nothing counts any more."""
+        return cls(
+            counts={},
+            worker_uid="",
+            worker_generation=0,
+            baseline={},
+            correlation=envelope.correlation_id,
+            cluster=envelope.cluster,
+            epoch=envelope.epoch,
+            sequence=envelope.sequence,
+        )
+
+    def taken_back(self) -> Self:
+        """No wish, and nothing older than this one counts any more."""
+        return msgspec.structs.replace(self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={})
+
+    @property
+    def is_wish(self) -> bool:
+        """Whether it asks for a size; False from when the job was evicted until its worker asks again."""
+        return bool(self.worker_uid)
 
     @property
     def key(self) -> RequestKey:
@@ -98,6 +123,14 @@ class Dispatch(msgspec.Struct, frozen=True):
     hash: str
     answers: RequestKey = NO_REQUEST
     """The newest request that was known when it was written."""
+    cluster: str = ""
+    """Who was told; empty where that was not written down, and is where the chain was admitted."""
+    place: str = ""
+    """A hash of the flavors that the worker's copy was made for: its templates have their node labels."""
+    suspended: bool = False
+    """Whether the worker shall hold the job without pods."""
+    left: str = ""
+    """The cluster that had been told before it was another. What comes from there is late."""
 
     def to_annotation(self) -> str:
         """JSON."""

@@ -108,16 +108,17 @@ class Store:
         job = self.jobs[ref.kind].get(ref.namespace, ref.name)
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
-        return JobView(
+        view = JobView(
             ref=ref,
             job=job if job is not None and job["metadata"]["uid"] == ref.uid else None,
             workloads={workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)},
             slices=chain,
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
             priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
-            in_fleet=any(self.clusters.get(None, slice.cluster) for slice in chain if slice.cluster),
             published=self.published.get(ref, 0),
         )
+        in_fleet = view.cluster is not None and self.clusters.get(None, view.cluster) is not None
+        return msgspec.structs.replace(view, in_fleet=in_fleet)
 
     def refs(self) -> Iterator[JobRef]:
         """Every job that the manager has or had something to do with."""

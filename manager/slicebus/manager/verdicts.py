@@ -5,6 +5,7 @@ The cycle itself is `slicebus.slices.admission`; here its verdicts become writes
 
 from slicebus.journal.summary import counts_text
 from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.evictions import held_back
 from slicebus.manager.manifests import findings_patch
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
@@ -12,8 +13,18 @@ from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Decision, Evict, Wait, admission_manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
-from slicebus.slices.kueue import Condition
+from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason
 from slicebus.slices.workload import Slice
+
+_RESTARTED = {
+    EvictionReason.CLUSTER_QUEUE_STOPPED: (
+        "ClusterQueueRestarted",
+        "The ClusterQueue was restarted after being stopped",
+    ),
+    EvictionReason.LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
+    EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
+}
+"""Kueue's words for the end of what had stopped a Workload, by the reason of its eviction."""
 
 
 def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
@@ -40,7 +51,7 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     status = {
         "admission": admission_manifest(decision.admission),
         "clusterName": decision.cluster,
-        "conditions": with_findings(workload, reserved, admitted, now=now),
+        "conditions": with_findings(workload, reserved, admitted, *_come_back(slice), now=now),
     }
     note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
     if decision.admission.counts != slice.counts:
@@ -52,11 +63,30 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     ]
 
 
+def _come_back(slice: Slice) -> list[Finding]:
+    """What the eviction has left, where the slice was evicted before: Kueue's way to say that it is over."""
+    return [
+        Finding(type, False, "QuotaReserved", f"Previously: {slice.conditions[type].get('message', '')}")
+        for type in (Condition.EVICTED, Condition.PREEMPTED)
+        if slice.condition(type)
+    ] + _requeued(slice)
+
+
+def _requeued(slice: Slice) -> list[Finding]:
+    """An evicted slice is in the queue again, since what had stopped it has not any more."""
+    stopped = slice.conditions.get(Condition.REQUEUED, {})
+    if stopped.get("status") != "False" or stopped.get("reason") not in _RESTARTED:
+        return []
+    reason, message = _RESTARTED[stopped["reason"]]
+    return [Finding(Condition.REQUEUED, True, reason, message)]
+
+
 def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Command]:
     workload = view.workload(slice)
     if is_shown(workload, decision):
         return []
-    conditions = with_findings(workload, _waiting(decision), now=now)
+    requeued = [] if decision.reason == INADMISSIBLE else _requeued(slice)
+    conditions = with_findings(workload, _waiting(decision), *requeued, now=now)
     since = next(entry["lastTransitionTime"] for entry in conditions if entry["type"] == Condition.QUOTA_RESERVED)
     notice = pending_notice(
         view,
@@ -75,14 +105,14 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
 
 
 def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
-    """The quota stays reserved until the worker has no pod of the job left: see `dispatch.suspend`."""
+    """The quota stays reserved until the worker has no pod of the job left: see `evictions`."""
     if slice.evicted or slice.finished or slice.admission is None:
         return []
     workload = view.workload(slice)
     findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
     if decision.preemption:
         findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
-    body = findings_patch(workload, *findings, now=now)
+    body = findings_patch(workload, *findings, held_back(slice), now=now)
     told = (workload, view.job) if view.job else (workload,)
     return [
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),

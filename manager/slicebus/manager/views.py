@@ -4,8 +4,22 @@ from functools import cached_property
 
 import msgspec
 
+from slicebus.manager.records import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.slices import kueue
 from slicebus.slices.workload import Slice
+
+
+class Outbox(msgspec.Struct, frozen=True):
+    """The newest dispatch of a job, and the object that it is written on: a Workload, or the job after its last one."""
+
+    record: Dispatch
+    carrier: Manifest
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the worker has reported it."""
+        return applied_version(self.carrier) >= self.record.version
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -23,7 +37,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     priority_classes: dict[str, int] = {}
     """Values of the WorkloadPriorityClasses by name."""
     in_fleet: bool = True
-    """Whether a WorkerCluster of the chain's cluster still exists."""
+    """Whether the WorkerCluster of `cluster` still exists."""
     deletes_held: bool = False
     """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
     published: int = 0
@@ -31,14 +45,37 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def holder(self) -> Slice | None:
-        """The newest admitted slice: the one that the worker's pods may run on."""
-        return next((slice for slice in reversed(self.slices) if slice.admitted), None)
+        """The newest admitted slice: the one that the worker's pods may run on. None while it is evicted."""
+        standing = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
+        return standing if standing is not None and standing.admitted else None
+
+    @cached_property
+    def evicted(self) -> Slice | None:
+        """The slice that has lost its quota, or is about to, until it has some again."""
+        return next((slice for slice in reversed(self.slices) if slice.evicted and not slice.finished), None)
+
+    @cached_property
+    def place(self) -> ClusterName | None:
+        """Where the chain was admitted to."""
+        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster), None)
+        return ClusterName(name) if name else None
 
     @cached_property
     def cluster(self) -> ClusterName | None:
-        """Where the chain runs."""
-        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster), None)
-        return ClusterName(name) if name else None
+        """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
+        outbox = self.outbox
+        if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
+            return self.place
+        return ClusterName(outbox.record.cluster)
+
+    @cached_property
+    def outbox(self) -> Outbox | None:
+        """The newest dispatch of the job; None where nothing was ever dispatched."""
+        carriers = [*([self.job] if self.job else []), *self.workloads.values()]
+        records = [
+            Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
+        ]
+        return max(records, key=lambda outbox: outbox.record.version, default=None)
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""

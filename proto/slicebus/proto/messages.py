@@ -276,13 +276,15 @@ class Relabel(Message, frozen=True, kw_only=True):
 
 
 class Suspend(Message, frozen=True, kw_only=True):
-    """The job has lost its quota: its pods go, its object stays."""
+    """The job has lost its quota: its pods go, its object stays. `applied` comes when no pod is left."""
 
     type: ClassVar[str] = "suspend"
     direction: ClassVar[Direction] = Direction.DOWN
 
     job: JobRef
     spec_version: Count
+    workload: str | UnsetType = UNSET
+    """The slice that the job names from now on. Not set by a manager that does not say: the one that it names."""
     reason: str = ""
     message: str = ""
 

@@ -40,7 +40,7 @@ ORDERS: dict[str, list[Step]] = {
     "relabel": orders.relabel(
         Relabel(job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 5}), EAST
     ),
-    "suspend": orders.suspend(Suspend(job=REF, spec_version=2, reason="Preempted", message="quota"), EAST),
+    "suspend": orders.suspend(Suspend(job=REF, spec_version=2, workload="w1", reason="Preempted", message="quota")),
     "delete": orders.delete(Delete(job=REF, spec_version=2)),
 }
 WAIT, REFUSE = "waits", "refuses"
@@ -100,16 +100,16 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "newer": [[], [], [("applied", "w3", 3)]],
         "newer, not moved yet": [[AT_W2], [], [("applied", "w1", 1)]],
     },
-    # job, report
+    # job, copies
     "suspend": NOT_OURS
     | {
-        "nothing": [[], [("applied", "", 0)]],
-        "a copy only": [[], [("applied", "", 0)]],
-        "older": [SUSPENDED, [("applied", "w1", 1)]],
-        "older, suspended": [SUSPENDED, [("applied", "w1", 1)]],
-        "same": [[], [("applied", "w2", 2)]],
-        "newer": [[], [("applied", "w3", 3)]],
-        "newer, not moved yet": [SUSPENDED, [("applied", "w1", 1)]],
+        "nothing": [[], []],
+        "a copy only": [[], []],
+        "older": [SUSPENDED, []],
+        "older, suspended": [SUSPENDED, []],
+        "same": [[], [("remove Workload", "w1")]],
+        "newer": [[], []],
+        "newer, not moved yet": [SUSPENDED, []],
     },
     "delete": {
         "nothing": [[]],
@@ -271,7 +271,7 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
 
 
 def test_a_suspended_job_has_asked_for_nothing() -> None:
-    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2), EAST)[0](VIEWS["older"])
+    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2))[0](VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert patch.body["metadata"]["annotations"][kueue.REQUESTED_ANNOTATION] is None

@@ -112,7 +112,7 @@ EVICT = Evict(
 def test_who_is_evicted_keeps_its_quota_at_first() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
     assert shorts(commands) == [
-        ("w1", "Evicted=True ClusterQueueStopped"),
+        ("w1", "Evicted=True ClusterQueueStopped", "slicebus.dev/Dispatched=False Suspending"),
         ("tell Workload", "EvictedDueToClusterQueueStopped"),
         ("tell Job", "EvictedDueToClusterQueueStopped"),
     ]
@@ -126,8 +126,8 @@ def test_who_is_evicted_keeps_its_quota_at_first() -> None:
 
 def test_a_preemption_says_also_what_it_makes_use_of() -> None:
     evict = Evict(key=EVICT.key, reason=EvictionReason.PREEMPTED, message="for w9", preemption="InCohortReclamation")
-    [patch, *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
-    assert patch == ("w1", "Evicted=True Preempted", "Preempted=True InCohortReclamation")
+    [(_, *said), *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
+    assert said[:2] == ["Evicted=True Preempted", "Preempted=True InCohortReclamation"]
 
 
 NOBODY = {

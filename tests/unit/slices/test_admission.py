@@ -267,17 +267,21 @@ PENDING = a_slice("s1")
     [
         (PENDING, True),
         (admitted(PENDING), False),
-        (msgspec.structs.replace(PENDING, active=False), False),
         (msgspec.structs.replace(PENDING, finished=True), False),
         (msgspec.structs.replace(PENDING, evicted=True), True),
         (msgspec.structs.replace(admitted(PENDING), evicted=True), False),
         (msgspec.structs.replace(PENDING, deleting=True), False),
     ],
-    ids=["pending", "has quota", "not active", "finished", "evicted", "evicted, with quota", "deleting"],
+    ids=["pending", "has quota", "finished", "evicted", "evicted, with quota", "deleting"],
 )
 def test_only_an_active_slice_that_wants_quota_is_looked_at(slice: Slice, expected: bool) -> None:
     assert is_pending(slice) is expected
-    assert len(cycle(snapshot(slice))) == expected
+    assert [type(found) for found in cycle(snapshot(slice))] == [Admit] * expected
+
+
+def test_what_is_deactivated_waits_and_says_so() -> None:
+    waits = wait_of(snapshot(msgspec.structs.replace(PENDING, active=False)))
+    assert (waits.reason, waits.message) == ("Inadmissible", "The workload is deactivated")
 
 
 class TestOrder:

@@ -29,6 +29,8 @@ class Placement(msgspec.Struct, frozen=True):
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Manifest, ...] = ()
+    labels: dict[str, str] = {}
+    """By which the pods of a kind are found, beside its own."""
 
 
 class JobKind(Protocol):

@@ -56,7 +56,7 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
         changed["nodeSelector"] = spec.get("nodeSelector", {}) | placement.node_selector
     if placement.tolerations:
         changed["tolerations"] = [*own, *(t for t in placement.tolerations if t not in own)]
-    labels = metadata.get("labels", {}) | {kueue.POD_SET_LABEL: pod_set}
+    labels = metadata.get("labels", {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
     return template | {"metadata": metadata | {"labels": labels}, "spec": changed}
 
 

@@ -64,6 +64,11 @@ def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...
     return pod_sets
 
 
+def is_resizable(cluster_spec: Manifest) -> bool:
+    """Whether replicas may be written: not where the autoscaler owns them, unless it has no pod to run in."""
+    return not autoscales(cluster_spec) or bool(cluster_spec.get("suspend"))
+
+
 def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> Manifest:
     """The spec of a cluster on a worker."""
     head = cluster_spec["headGroupSpec"]
@@ -74,19 +79,17 @@ def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> M
     return without(cluster_spec, ("managedBy", "suspend")) | changed
 
 
-def resize_groups(cluster: Manifest, counts: Counts) -> list[Manifest]:
-    """The JSON patch that sets replicas, each guarded by the group's name at its index.
+def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") -> list[Manifest]:
+    """The JSON patch that sets replicas, each guarded by the group's name at its index. Whole replicas only.
 
-    Nothing where the autoscaler owns them. Whole replicas only.
+    `at` is where the object has the cluster's spec.
     """
-    if autoscales(cluster["spec"]):
-        return []
     patch: list[Manifest] = []
-    for index, group in enumerate(groups(cluster["spec"])):
+    for index, group in enumerate(groups(cluster_spec)):
         wanted = counts.get(pod_set_name(group))
         if wanted is None or wanted // hosts(group) == desired_replicas(group):
             continue
-        path = f"/spec/workerGroupSpecs/{index}"
+        path = f"{at}/workerGroupSpecs/{index}"
         patch.append({"op": "test", "path": f"{path}/groupName", "value": group["groupName"]})
         patch.append({"op": "add", "path": f"{path}/replicas", "value": wanted // hosts(group)})
     return patch

@@ -35,7 +35,7 @@ class RayCluster:
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas."""
-        return ray.resize_groups(carrier, counts)
+        return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
 
     def outcome(self, job: Manifest) -> Outcome:
         """A cluster runs until it is deleted; what is wrong with it is told."""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices import kueue
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
@@ -45,17 +48,29 @@ class RayJob:
         return rayjob_problems(job["spec"]) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
-        """The job with gated templates, the submitter's among them."""
-        changed = {"rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements)}
+        """The job with gated templates, the submitter's among them, whose pods name it.
+
+        KubeRay suspends no RayJob without `shutdownAfterJobFinishes`. What has ended is deleted here anyway.
+        """
+        of = {kueue.RAYJOB_LABEL: job["metadata"]["name"]}
+        names = [pod_set["name"] for pod_set in self.pod_sets(job)]
+        placements = {name: msgspec.structs.replace(placements.get(name, Placement()), labels=of) for name in names}
+        changed: Manifest = {
+            "rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements),
+            "shutdownAfterJobFinishes": True,
+        }
         if _has_submitter_pod(job["spec"]):
             template = _submitter_template(job["spec"])
-            placement = placements.get(_SUBMITTER, Placement())
+            placement = placements[_SUBMITTER]
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
-        return copy_of(job, without(job["spec"], ("suspend",)) | changed)
+        return copy_of(job, without(job["spec"], ("suspend", "deletionStrategy")) | changed)
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
-        """Other replicas, on the child."""
-        return ray.resize_groups(carrier, counts) if carrier["kind"] == "RayCluster" else []
+        """Other replicas: of the child, or of the child that a suspended RayJob will have."""
+        if carrier["kind"] == self.kind:
+            cluster_spec, is_suspended = carrier["spec"]["rayClusterSpec"], carrier["spec"].get("suspend")
+            return ray.resize_groups(cluster_spec, counts, at="/spec/rayClusterSpec") if is_suspended else []
+        return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
 
     def outcome(self, job: Manifest) -> Outcome:
         """By the job's status, once the deployment is over; a deployment that failed has none."""
@@ -73,8 +88,12 @@ class RayJob:
         return name
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
-        """The child's pods, and those of the submitter Job, which has the RayJob's name."""
-        selectors = [{"batch.kubernetes.io/job-name": job["metadata"]["name"]}]
+        """The child's pods, and those of the submitter Job, which has the RayJob's name.
+
+        While it is suspended its status names no child any more, and only our own label tells of the pods left.
+        """
+        name = job["metadata"]["name"]
+        selectors = [{"batch.kubernetes.io/job-name": name}, {kueue.RAYJOB_LABEL: name}]
         if child := self.child(job):
             selectors.append({"ray.io/cluster": child})
         return selectors

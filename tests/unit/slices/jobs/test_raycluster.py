@@ -137,7 +137,7 @@ def test_a_resize_names_the_group_at_the_index_that_it_writes_to() -> None:
     [
         (a_cluster(), {"head": 1, "small": 2}),
         (a_cluster(), {"head": 1}),
-        (a_cluster(enableInTreeAutoscaling=True), {"head": 1, "small": 5}),
+        (a_cluster(enableInTreeAutoscaling=True, suspend=False), {"head": 1, "small": 5}),
         (a_cluster(a_group(numOfHosts=4)), {"small": 8}),
         (a_cluster(a_group(numOfHosts=4)), {"small": 9}),
     ],
@@ -147,6 +147,10 @@ def test_a_resize_that_changes_nothing_or_is_not_ours_writes_nothing(
     cluster: dict[str, Any], counts: dict[str, int]
 ) -> None:
     assert RAY.resize(cluster, counts) == []
+
+
+def test_of_a_suspended_cluster_the_autoscaler_owns_nothing() -> None:
+    assert RAY.resize(a_cluster(enableInTreeAutoscaling=True), {"head": 1, "small": 5})[1]["value"] == 5
 
 
 def test_a_resize_of_several_hosts_writes_replicas() -> None:

@@ -11,6 +11,7 @@ from slicebus.slices.resources import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
 
 RAYJOB = KINDS["RayJob"]
+OF_DEMO = {"slicebus.dev/rayjob": "demo"}
 GROUPS = (a_group("small"), a_group("large", replicas=1, numOfHosts=4))
 
 
@@ -62,7 +63,7 @@ class TestSubmitter:
         template = RAYJOB.worker_copy(a_rayjob(), places)["spec"]["submitterPodTemplate"]
         assert template["spec"]["schedulingGates"] == [GATE]
         assert template["spec"]["nodeSelector"] == {"pool": "small"}
-        assert template["metadata"]["labels"] == {POD_SET: "submitter"}
+        assert template["metadata"]["labels"] == {POD_SET: "submitter"} | OF_DEMO
 
 
 class TestCopy:
@@ -74,7 +75,7 @@ class TestCopy:
         templates = [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
         for template, name in zip(templates, ["head", "small", "large"], strict=True):
             assert template["spec"]["schedulingGates"] == [GATE]
-            assert template["metadata"]["labels"] == {POD_SET: name}
+            assert template["metadata"]["labels"] == {POD_SET: name} | OF_DEMO
         assert [template["spec"].get("nodeSelector") for template in templates] == [None, None, {"pool": "spot"}]
 
     def test_it_runs_and_is_kuberays(self) -> None:
@@ -84,6 +85,15 @@ class TestCopy:
         assert not spec["rayClusterSpec"].keys() & {"suspend", "managedBy"}
         assert (spec["entrypoint"], spec["shutdownAfterJobFinishes"]) == ("python demo.py", True)
 
+    @pytest.mark.parametrize(
+        "spec",
+        [{"shutdownAfterJobFinishes": False}, {"deletionStrategy": {"deletionRules": []}}],
+        ids=lambda spec: next(iter(spec)),
+    )
+    def test_kuberay_suspends_it(self, spec: dict[str, Any]) -> None:
+        made = RAYJOB.worker_copy(a_rayjob(**spec), {})["spec"]
+        assert (made["shutdownAfterJobFinishes"], made.get("deletionStrategy")) == (True, None)
+
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_rayjob(*GROUPS)
         before = copy.deepcopy(job)
@@ -91,9 +101,14 @@ class TestCopy:
         assert job == before
 
 
-def test_a_resize_is_written_to_the_child_alone() -> None:
+def test_a_resize_is_written_to_the_child_alone_or_where_there_is_none() -> None:
     counts = {"head": 1, "small": 5, "submitter": 1}
-    assert RAYJOB.resize(a_rayjob(), counts) == []
+    assert RAYJOB.resize(a_rayjob(suspend=False), counts) == []
+    assert RAYJOB.resize(a_rayjob(), counts)[1] == {
+        "op": "add",
+        "path": "/spec/rayClusterSpec/workerGroupSpecs/0/replicas",
+        "value": 5,
+    }
     assert RAYJOB.resize(a_cluster(), counts)[1] == {
         "op": "add",
         "path": "/spec/workerGroupSpecs/0/replicas",
@@ -136,12 +151,12 @@ def test_outcome(status: dict[str, Any], expected: Outcome) -> None:
 
 
 def test_counts_and_pods_are_the_childs_once_it_has_a_name() -> None:
-    submitter = {"batch.kubernetes.io/job-name": "demo"}
+    always = [{"batch.kubernetes.io/job-name": "demo"}, OF_DEMO]
     new, running = a_rayjob(), a_rayjob() | {"status": {"rayClusterName": "demo-x7k2p"}}
     assert RAYJOB.child(new) == ""
-    assert RAYJOB.pod_selectors(new) == [submitter]
+    assert RAYJOB.pod_selectors(new) == always
     assert RAYJOB.child(running) == "demo-x7k2p"
-    assert RAYJOB.pod_selectors(running) == [submitter, {"ray.io/cluster": "demo-x7k2p"}]
+    assert RAYJOB.pod_selectors(running) == [*always, {"ray.io/cluster": "demo-x7k2p"}]
 
 
 def test_a_replica_of_the_child_starts_together() -> None:

@@ -1,0 +1,67 @@
+"""What comes after an eviction is decided, until the job has quota again.
+
+The slice keeps its quota for as long as its worker may have pods of the job. When none is left for sure the quota is
+given back, and what the worker had made the job grow to is forgotten: the same slice waits for quota again, at the
+counts of the job's spec.
+"""
+
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager import dispatch
+from slicebus.manager.intake import DISPATCHED_CONDITION
+from slicebus.manager.manifests import annotation_patch, counts_patch
+from slicebus.manager.records import Requested
+from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Patch
+from slicebus.proto.messages import Counts
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.kueue import Condition, EvictionReason
+from slicebus.slices.workload import Slice
+
+
+def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
+    """What is to be done about an evicted slice now: its worker is told, then its quota is given back.
+
+    One write a look. The slice has its size before it waits, or it would be admitted as large as it was.
+    """
+    if told := dispatch.suspend(view, slice):
+        return told
+    if not slice.evicting or not dispatch.is_without_pods(view):
+        return []
+    if forgotten := _forget_wish(view):
+        return forgotten
+    workload = view.workload(slice)
+    if slice.counts != wanted and slice.counts.keys() == wanted.keys():
+        return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, wanted))]
+    return [_give_back(view, slice, now=now)]
+
+
+def held_back(slice: Slice) -> Finding:
+    """Why the quota of a slice that is evicted is not free yet."""
+    message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
+    return Finding(DISPATCHED_CONDITION, False, "Suspending", message)
+
+
+def _forget_wish(view: JobView) -> list[Command]:
+    """Where no worker has reported, because it left the fleet: see also `intake.applied`."""
+    requested = Requested.from_job(view.job) if view.job else None
+    if view.job is None or requested is None or not requested.is_wish:
+        return []
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, requested.taken_back().to_annotation())
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+
+
+def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
+    """Reasons and messages are Kueue's; only a preempted Workload is requeued by itself."""
+    workload, evicted = view.workload(slice), slice.conditions[Condition.EVICTED]
+    reason, message = evicted.get("reason", ""), evicted.get("message", "")
+    findings = [
+        Finding(Condition.QUOTA_RESERVED, False, "Pending", message),
+        Finding(Condition.ADMITTED, False, "NoReservation", "The workload has no reservation"),
+        Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
+        Finding(DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"),
+    ]
+    if slice.condition(Condition.PODS_READY):
+        findings.append(Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded"))
+    status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
+    return Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status")

@@ -1,0 +1,290 @@
+"""From an eviction to the next admission: quota is held until the worker has no pod left, and the wish is forgotten."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.manager import dispatch, intake, verdicts
+from slicebus.manager.jobs import decide
+from slicebus.manager.records import Dispatch, Requested, wish_of
+from slicebus.process.commands import Command, Patch, Publish
+from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
+from slicebus.slices import kueue
+from slicebus.slices.admission import Admit, Wait
+from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import PENDING
+from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
+from unit.manager.objects import (
+    EAST,
+    NOW,
+    REF,
+    WEST,
+    a_job,
+    a_view,
+    a_workload,
+    an_envelope,
+    asking,
+    condition,
+    requested,
+    shorts,
+)
+
+Manifest = dict[str, Any]
+
+STOPPED = condition("Evicted", True, "ClusterQueueStopped", "The ClusterQueue is stopped")
+PREEMPTED = (condition("Evicted", True, "Preempted", "for another"), condition("Preempted", True, "InClusterQueue"))
+SUSPENDED = spec_hash(EAST, "w1", {}, None)
+FORGOTTEN = requested({"main": 5}).taken_back()
+
+
+def evicted(
+    count: int = 5, *, version: int = 0, place: str = "", said: tuple[Manifest, ...] = (STOPPED,), **how: Any
+) -> Manifest:
+    """A slice that has lost its quota or is about to; `version` is that of its worker's order to suspend it."""
+    workload = a_workload(count=count, admitted=5, conditions=said, **how)
+    if version:
+        record = Dispatch(version, SUSPENDED, cluster="east", place=place, suspended=True)
+        workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return workload
+
+
+def without_quota(*said: Manifest, **how: Any) -> Manifest:
+    """A slice whose eviction has ended."""
+    workload = evicted(1, said=said or (STOPPED,), **({"version": 4, "applied": 4} | how))
+    del workload["status"]["admission"]
+    workload["status"]["conditions"] = [
+        entry for entry in workload["status"]["conditions"] if entry["type"] not in ("QuotaReserved", "Admitted")
+    ]
+    return workload
+
+
+def forgetting(parallelism: int = 1) -> Manifest:
+    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
+
+
+GIVEN_BACK = (
+    "QuotaReserved=False Pending",
+    "Admitted=False NoReservation",
+    "Requeued=False ClusterQueueStopped",
+    "slicebus.dev/Dispatched=True Suspended",
+    "admission",
+)
+TOLD = [("w1", "version 4 is held"), ("suspend to east", 4)]
+CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
+    "its worker has it": ([evicted(dispatched=3, applied=3)], 3, True, TOLD),
+    "its worker is told": ([evicted(version=4, applied=3)], 4, True, []),
+    "its worker was told by another process": ([evicted(version=4, applied=3)], 0, True, TOLD[1:]),
+    "its worker has lost it": (
+        [evicted(dispatched=4, hash="lost", applied=4)],
+        4,
+        True,
+        [("w1", "version 5 is held"), ("suspend to east", 5)],
+    ),
+    "its worker is to delete it": (
+        [evicted(dispatched=4, hash=kueue.ABSENT, applied=3)],
+        0,
+        True,
+        [("delete to east", 4)],
+    ),
+    "its size is not the spec's yet": ([evicted(version=4, applied=4)], 4, True, [("w1", "counts", {"main": 1})]),
+    "no pod is left": ([evicted(1, version=4, applied=4)], 4, True, [("w1", *GIVEN_BACK)]),
+    "it was preempted": (
+        [evicted(1, said=PREEMPTED, version=4, applied=4)],
+        4,
+        True,
+        [("w1", *(said.replace("False ClusterQueueStopped", "True Preempted") for said in GIVEN_BACK))],
+    ),
+    "its pods were ready": (
+        [evicted(1, said=(STOPPED, condition("PodsReady")), version=4, applied=4)],
+        4,
+        True,
+        [("w1", *GIVEN_BACK[:2], "PodsReady=False WaitForStart", *GIVEN_BACK[2:])],
+    ),
+    "no worker was ever told": ([evicted(1)], 0, True, [("w1", *GIVEN_BACK)]),
+    "its cluster has left the fleet": ([evicted(1, dispatched=3, applied=2)], 3, False, [("w1", *GIVEN_BACK)]),
+    "it was growing": (
+        [evicted(version=4, applied=3), a_workload("w2", 7, replaces="w1")],
+        4,
+        True,
+        [("w2", "Finished=True OutOfSync")],
+    ),
+    "it has just grown": (
+        [a_workload(admitted=1, dispatched=3, applied=3), evicted(name="w2", replaces="w1")],
+        3,
+        True,
+        [("w1", "Finished=True WorkloadSliceReplaced"), ("w2", "version 4 is held"), ("suspend to east", 4)],
+    ),
+    "it has given its quota back": ([without_quota()], 4, True, []),
+}
+
+
+@pytest.mark.parametrize(("workloads", "published", "in_fleet", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_follows(
+    workloads: list[Manifest], published: int, in_fleet: bool, expected: list[tuple[Any, ...]]
+) -> None:
+    view = a_view(forgetting(), *workloads, published=published, in_fleet=in_fleet)
+    assert sorted(shorts(decide(view, NOW))) == sorted(expected)
+
+
+def test_a_worker_that_can_no_longer_report_is_not_asked_for_its_wish() -> None:
+    [patch] = decide(a_view(asking(1, 5), evicted(dispatched=3, applied=3), in_fleet=False), NOW)
+    assert isinstance(patch, Patch)
+    job = merge_patch(asking(1, 5), patch.body)
+    assert wish_of(job, KINDS["Job"]).counts == {"main": 1}
+
+
+def test_a_deactivated_size_changes_while_nothing_runs() -> None:
+    assert shorts(decide(a_view(forgetting(3), without_quota()), NOW)) == [("w1", "counts", {"main": 3})]
+
+
+def test_the_order_says_which_slice_and_why() -> None:
+    [_, publish] = decide(a_view(a_job(), evicted(dispatched=3, applied=3)), NOW)
+    assert isinstance(publish, Publish)
+    assert publish.message == Suspend(
+        job=REF,
+        spec_version=4,
+        workload="w1",
+        reason="EvictedDueToClusterQueueStopped",
+        message="The ClusterQueue is stopped",
+    )
+
+
+# --- the report, and what comes after it ----------------------------------------------------------------------------
+
+
+def applied(commands: Any, kind: str) -> list[Patch]:
+    return [command for command in commands if isinstance(command, Patch) and command.target["kind"] == kind]
+
+
+def report(version: int, **how: Any) -> Applied:
+    return Applied(job=REF, **({"workload": "w1", "spec_version": version} | how))
+
+
+@pytest.mark.parametrize("how", [{}, {"workload": "", "deleted": True}], ids=["suspended", "it never had it"])
+def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any]) -> None:
+    view = a_view(asking(1, 5), evicted(version=4, applied=3))
+    first, second = intake.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
+    assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
+    job = merge_patch(asking(1, 5), first.body)
+    assert wish_of(job, KINDS["Job"]).counts == {"main": 1}
+    again = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=8))
+    assert [command.target["kind"] for command in again] == ["Workload"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "version"),
+    [(evicted(version=4, applied=3), 3), (a_workload(admitted=5, dispatched=4, applied=3), 4)],
+    ids=["an older report", "no eviction"],
+)
+def test_other_reports_forget_nothing(workload: Manifest, version: int) -> None:
+    commands = intake.applied(a_view(asking(1, 5), workload), report(version), an_envelope())
+    assert not applied(commands, "Job")
+
+
+def asks(generation: int = 3) -> ScaleRequest:
+    return ScaleRequest(
+        job=REF, workload="w1", worker_uid="w-1", worker_generation=generation, granted={"main": 1}, wanted={"main": 5}
+    )
+
+
+SAID: dict[str, tuple[int, int, bool]] = {
+    "before the report": (2, 6, False),
+    "by the agent before": (1, 99, False),
+    "after the report": (2, 8, True),
+    "by the next agent": (3, 1, True),
+}
+
+
+@pytest.mark.parametrize(("epoch", "sequence", "counts"), SAID.values(), ids=SAID.keys())
+def test_what_was_asked_for_before_the_eviction_brings_nothing_back(epoch: int, sequence: int, counts: bool) -> None:
+    floor = Requested.none_before(an_envelope(epoch=2, sequence=7))
+    job = a_job(annotations={kueue.REQUESTED_ANNOTATION: floor.to_annotation()})
+    view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
+    found = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
+    assert bool(found) is counts
+
+
+def test_what_is_asked_for_during_the_eviction_is_not_heard() -> None:
+    for workload in (evicted(version=4, applied=3), without_quota()):
+        assert intake.scale_request(a_view(a_job(), workload), asks(), an_envelope(sequence=9)) == []
+
+
+# --- coming back ----------------------------------------------------------------------------------------------------
+
+
+def given(flavor: str, count: int = 1) -> Admission:
+    usage = {"cpu": 1000 * count}
+    assignment = PodSetAssignment(name="main", flavors={"cpu": FlavorName(flavor)}, usage=usage, count=count)
+    return Admission(cluster_queue="cq", pod_sets=(assignment,))
+
+
+def carried_out(manifest: Manifest, commands: list[Command]) -> Manifest:
+    for command in applied(commands, "Workload"):
+        manifest = merge_patch(manifest, command.body)
+    return manifest
+
+
+def back(workload: Manifest, *, flavor: str = "spot", cluster: ClusterName = EAST) -> Manifest:
+    """An evicted slice with quota again."""
+    view = a_view(forgetting(), workload)
+    admit = Admit(key=SliceKey("team/w1"), admission=given(flavor), cluster=cluster)
+    return carried_out(workload, verdicts.commands(view, view.slices[0], admit, now=NOW))
+
+
+def test_the_eviction_is_over_when_there_is_quota_again() -> None:
+    workload = without_quota(*PREEMPTED)
+    said = {entry["type"]: (entry["status"], entry["reason"]) for entry in back(workload)["status"]["conditions"]}
+    assert (said["Evicted"], said["Preempted"]) == (("False", "QuotaReserved"), ("False", "QuotaReserved"))
+    assert Slice.from_manifest(back(workload)).granted == {"main": 1}
+
+
+REQUEUED: dict[str, tuple[str, str, str]] = {
+    "the ClusterQueue runs again": ("ClusterQueueStopped", PENDING, "True ClusterQueueRestarted"),
+    "the LocalQueue runs again": ("LocalQueueStopped", PENDING, "True LocalQueueRestarted"),
+    "it is active again": ("Deactivated", PENDING, "True Reactivated"),
+    "the queue is still stopped": ("ClusterQueueStopped", "Inadmissible", "False ClusterQueueStopped"),
+}
+
+
+@pytest.mark.parametrize(("stopped", "waits", "expected"), REQUEUED.values(), ids=REQUEUED.keys())
+def test_it_is_requeued_when_nothing_stops_it(stopped: str, waits: str, expected: str) -> None:
+    workload = without_quota(STOPPED, condition("Requeued", False, stopped))
+    view = a_view(a_job(), workload)
+    wait = Wait(key=SliceKey("team/w1"), reason=waits, message="it waits")
+    shown = carried_out(workload, verdicts.commands(view, view.slices[0], wait, now=NOW))
+    [requeued] = [entry for entry in shown["status"]["conditions"] if entry["type"] == "Requeued"]
+    assert f"{requeued['status']} {requeued['reason']}" == expected
+
+
+SPOT = dispatch._flavors_hash(Slice.from_manifest(a_workload(admitted=1)))
+RESUMED = [("w1", "version 5 is held"), ("workload-spec to east", 5)]
+DELETED_FIRST = [("w1", "version 5 is absent"), ("delete to east", 5)]
+PLACES: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
+    "where it was": (back(without_quota(place=SPOT)), RESUMED),
+    "nobody knows which flavors it had": (back(without_quota()), RESUMED),
+    "with other flavors": (back(without_quota(place=SPOT), flavor="other"), DELETED_FIRST),
+    "on another cluster": (back(without_quota(place=SPOT), cluster=WEST), DELETED_FIRST),
+}
+
+
+@pytest.mark.parametrize(("workload", "expected"), PLACES.values(), ids=PLACES.keys())
+def test_its_copy_is_resumed_where_it_fits_and_deleted_where_not(
+    workload: Manifest, expected: list[tuple[Any, ...]]
+) -> None:
+    assert shorts(decide(a_view(forgetting(), workload), NOW)) == expected
+
+
+def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
+    workload = back(without_quota(place=SPOT), cluster=WEST)
+    leaving = carried_out(workload, decide(a_view(forgetting(), workload), NOW))
+    assert a_view(forgetting(), leaving).cluster == EAST
+    assert decide(a_view(forgetting(), leaving, published=5), NOW) == []
+    leaving["metadata"]["annotations"][kueue.APPLIED_ANNOTATION] = "5"
+    assert a_view(forgetting(), leaving).cluster == WEST
+    moved = decide(a_view(forgetting(), leaving, published=5), NOW)
+    assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]
+    there = a_view(forgetting(), carried_out(leaving, moved))
+    # What the cluster that it has left says now is late, and no dead letter.
+    assert intake.applied(there, report(4), an_envelope()) == []
