@@ -1,6 +1,6 @@
 """What each safeguard is good for: switch one off, and the simulation has to notice."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +10,7 @@ import msgspec
 from simulation.faults import FaultyBus
 from slicebus.agent import decisions, marks, watching
 from slicebus.manager import fleet
-from slicebus.manager.fleet import senders
+from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
 from slicebus.slices import admission
 from slicebus.slices.ungate import to_ungate
@@ -34,13 +34,13 @@ def bury(_store: Any, *, key: Any) -> list[Any]:
     return []
 
 
-def _senders_without_epochs(clusters: Iterable[Manifest]) -> dict[str, Sender]:
-    return {name: msgspec.structs.replace(sender, epoch=0) for name, sender in senders(clusters).items()}
+def _sender_without_epoch(cluster: Manifest) -> Sender:
+    return msgspec.structs.replace(sender(cluster), epoch=0)
 
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
-    "epoch fence": lambda: patch.object(fleet, "senders", _senders_without_epochs),
+    "epoch fence": lambda: patch.object(fleet, "sender", _sender_without_epoch),
     "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(admission, "_replaced", lambda *_: {}),

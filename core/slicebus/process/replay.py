@@ -288,7 +288,7 @@ class Replay:
             for each in parameters
         ]
         decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
-        repeats = all(hints.get(each.name) not in (Incoming, Any, float) for each in parameters)
+        repeats = all(each.name != "now" and hints.get(each.name) not in (Incoming, Any, float) for each in parameters)
         made = self._callable[what] = _Callable(decision, decoder, repeats, {})
         return made
 

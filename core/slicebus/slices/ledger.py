@@ -124,7 +124,7 @@ class Ledger:
             self._without_place.add((slice.namespace, slice.queue), slice.key)
 
     def _unfile(self, slice: Slice) -> None:
-        left = tuple(each for each in self.chain(slice.chain_id) if each is not slice)
+        left = tuple(oldest_first(each for each in self.chain(slice.chain_id) if each is not slice))
         if left:
             self._chains[slice.chain_id] = left
         else:

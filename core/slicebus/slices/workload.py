@@ -20,6 +20,8 @@ Counts = dict[str, int]
 FlavorName = NewType("FlavorName", str)
 SliceKey = NewType("SliceKey", str)
 """`namespace/name`, as in the replacement annotation."""
+_ADMITTED = (Condition.ADMITTED, Condition.QUOTA_RESERVED)
+_OVER = (Condition.EVICTED, Condition.FINISHED)
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -160,10 +162,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
-
-        def holds(type: Condition) -> bool:
-            return bool(conditions.get(type, {}).get("status") == "True")
-
+        true = {type for type, condition in conditions.items() if condition.get("status") == "True"}
         return cls(
             namespace=metadata["namespace"],
             name=metadata["name"],
@@ -177,12 +176,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=Admission.from_manifest(status["admission"]) if status.get("admission") else None,
-            admitted=holds(Condition.ADMITTED)
-            and holds(Condition.QUOTA_RESERVED)
-            and not holds(Condition.EVICTED)
-            and not holds(Condition.FINISHED),
-            evicted=holds(Condition.EVICTED),
-            finished=holds(Condition.FINISHED),
+            admitted=true.issuperset(_ADMITTED) and true.isdisjoint(_OVER),
+            evicted=Condition.EVICTED in true,
+            finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
             cluster=status.get("clusterName"),
             partial=annotations.get(kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true",

@@ -46,7 +46,7 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
 def authorize(store: Store, *, incoming: Incoming) -> None:
     """Whether the sender may speak for its cluster. Raises ProtocolError."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
-    intake.authorize(incoming.envelope, fleet.senders([cluster] if cluster else []))
+    intake.authorize(incoming.envelope, fleet.sender(cluster) if cluster is not None else None)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:

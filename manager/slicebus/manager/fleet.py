@@ -1,6 +1,5 @@
 """The worker clusters: who they are, whether they are there, and what they last said of themselves."""
 
-from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -56,9 +55,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             user=spec.get("brokerUser") or name,
             epoch=status.get("epoch", 0),
             uid=identity.pinned(manifest),
-            connected=any(
-                entry["type"] == CONNECTED and entry["status"] == "True" for entry in status.get("conditions", ())
-            ),
+            connected=_is(manifest, CONNECTED),
             draining=spec.get("drain", False),
             priority=spec.get("priority", 0),
             labels=(manifest["metadata"].get("labels") or {}) | spec.get("labels", {}),
@@ -115,12 +112,15 @@ def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
     }
 
 
-def senders(clusters: Iterable[Manifest]) -> dict[str, Sender]:
-    """Who may speak for which cluster."""
-    return {
-        cluster.name: Sender(accepted=cluster.accepted, user=cluster.user, epoch=cluster.epoch, uid=cluster.uid)
-        for cluster in map(WorkerCluster.from_manifest, clusters)
-    }
+def sender(cluster: Manifest) -> Sender:
+    """Who may speak for a cluster. Asked for every message, so nothing else is read."""
+    spec, status = cluster.get("spec", {}), cluster.get("status", {})
+    return Sender(
+        accepted=spec.get("accepted", False),
+        user=spec.get("brokerUser") or cluster["metadata"]["name"],
+        epoch=status.get("epoch", 0),
+        uid=identity.pinned(cluster),
+    )
 
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
@@ -152,7 +152,7 @@ def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now:
 def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
     """A cluster that has not been heard of for too long is not connected; its jobs run on."""
     message = f"No heartbeat for {silent_s:.0f} seconds"
-    if not WorkerCluster.from_manifest(cluster).connected:
+    if not _is(cluster, CONNECTED):
         return []
     finding = Finding(CONNECTED, False, "HeartbeatLost", message)
     body = {"status": {"conditions": with_findings(cluster, finding, now=now)}}
@@ -164,8 +164,7 @@ def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
 
 def is_held(cluster: Manifest) -> bool:
     """Whether deletes to the cluster are held, as it is written on it."""
-    conditions = cluster.get("status", {}).get("conditions", ())
-    return any(entry["type"] == DELETES_HELD and entry["status"] == "True" for entry in conditions)
+    return _is(cluster, DELETES_HELD)
 
 
 def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Command]:
@@ -188,6 +187,11 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         return [write]
     reason = DELETES_HELD if hold else "DeletesReleased"
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
+
+
+def _is(cluster: Manifest, condition: str) -> bool:
+    conditions = cluster.get("status", {}).get("conditions", ())
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
 
 
 def _report(cluster: Manifest, told: Manifest, envelope: Envelope, *, now: str) -> list[Command]:

@@ -4,8 +4,6 @@
 A message that comes late or twice gives no commands; one about a job that runs nowhere is late.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
@@ -41,9 +39,11 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cluster that has the name; None until one was said."""
 
 
-def authorize(envelope: Envelope, senders: Mapping[str, Sender]) -> Sender:
-    """The sender, when it may speak for the envelope's cluster. Raises ProtocolError otherwise."""
-    sender = senders.get(envelope.cluster)
+def authorize(envelope: Envelope, sender: Sender | None) -> None:
+    """Whether a message may be of the cluster that its envelope names. Raises ProtocolError.
+
+    `sender` is what is known of that cluster; None where there is no WorkerCluster of the name.
+    """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
     if not sender.accepted:
@@ -59,7 +59,6 @@ def authorize(envelope: Envelope, senders: Mapping[str, Sender]) -> Sender:
     if envelope.epoch < sender.epoch:
         detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
         raise ProtocolError(DeadReason.FENCED_EPOCH, detail)
-    return sender
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:

@@ -60,11 +60,9 @@ def test_a_cluster_is_read(manifest: Manifest, expected: dict[str, Any]) -> None
 
 
 def test_who_may_speak_for_which_cluster() -> None:
-    clusters = [a_cluster(status={"epoch": 7}), a_cluster(name="west", accepted=False, brokerUser="w")]
-    assert fleet.senders(clusters) == {
-        "east": Sender(accepted=True, user="east", epoch=7),
-        "west": Sender(accepted=False, user="w", epoch=0),
-    }
+    east, west = a_cluster(status={"epoch": 7}), a_cluster(name="west", accepted=False, brokerUser="w")
+    assert fleet.sender(east) == Sender(accepted=True, user="east", epoch=7)
+    assert fleet.sender(west) == Sender(accepted=False, user="w", epoch=0)
 
 
 @pytest.mark.parametrize(
