@@ -12,7 +12,7 @@ from slicebus.agent import decisions, marks, watching
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
-from slicebus.slices import admission
+from slicebus.slices.account import Account
 from slicebus.slices.ungate import to_ungate
 
 Manifest = dict[str, Any]
@@ -43,7 +43,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "epoch fence": lambda: patch.object(fleet, "sender", _sender_without_epoch),
     "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
-    "delta charging": lambda: patch.object(admission, "_replaced", lambda *_: {}),
+    "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -51,6 +51,8 @@ def _waiting(waiting: Waiting, explanation: Explanation) -> RenderableType:
     ]
     if waiting.would_admit:
         lines.append(Text.assemble(("   it goes on with ", "dim"), waiting.would_admit))
+    if waiting.victims:
+        lines.append(Text.assemble(("   preempts ", "dim"), ", ".join(waiting.victims)))
     if waiting.position:
         place = f"   {waiting.position} of {waiting.of} that wait in ClusterQueue {explanation.cluster_queue}"
         more = "…" if waiting.position - 1 > len(waiting.ahead) else ""

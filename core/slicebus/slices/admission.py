@@ -20,7 +20,7 @@ from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, Preemptor, message
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.selectors import selects
-from slicebus.slices.sharing import FairStrategy, Head
+from slicebus.slices.sharing import FairSharing, Head
 from slicebus.slices.turns import Lines, by_distance, by_share, rank, waits_for_preempted
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
@@ -49,8 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What these chains together were granted, by worker cluster."""
     strategy: Strategy = Strategy.SPREAD
     """Of the placement, for queues that do not name another."""
-    fair_sharing: tuple[FairStrategy, ...] = ()
-    """How shares decide who is preempted; empty without fair sharing."""
+    fair_sharing: FairSharing = FairSharing.OFF
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -92,7 +91,7 @@ class _Cycle:
     def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
         self.snapshot = snapshot
         self.account = Account(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
-        self.search = Search(self.account, snapshot.fair_sharing)
+        self.search = Search(self.account, snapshot.fair_sharing.strategies)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
 
@@ -113,7 +112,7 @@ class _Cycle:
             yield from decisions
 
     def _in_turn(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
-        if not self.snapshot.fair_sharing:
+        if self.snapshot.fair_sharing is FairSharing.OFF:
             return by_distance(lines, self._look)
         trees: dict[int, list[str]] = {}
         for name in lines:

@@ -25,7 +25,9 @@ _DUE_TO = {
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
 }
-_FOR_WHOM = re.compile(r"Preempted to accommodate a workload \(UID: ([^,]+), ")
+_TOLD = re.compile(
+    r"Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), .*; preemptor path: \S*/(?P<queue>[^/;]+);"
+)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,8 +143,19 @@ def message_of(preemptor: Preemptor, victim: Victim) -> str:
 def preempted_for(slice: Slice) -> str:
     """The UID of the Workload that a slice was preempted for; empty for one that was not."""
     condition = slice.conditions.get(Condition.PREEMPTED, {})
-    found = _FOR_WHOM.match(condition.get("message", "")) if condition.get("status") == "True" else None
-    return found[1] if found else ""
+    return preemptor_uid(condition.get("message", "")) if condition.get("status") == "True" else ""
+
+
+def preemptor_uid(message: str) -> str:
+    """The UID of the preemptor, from what the victim was told; empty where it was told something else."""
+    found = _TOLD.match(message)
+    return found["uid"] if found else ""
+
+
+def preempting_queue(message: str) -> str:
+    """The ClusterQueue of the preemptor, likewise."""
+    found = _TOLD.match(message)
+    return found["queue"] if found else ""
 
 
 def path_of(node: Node) -> str:

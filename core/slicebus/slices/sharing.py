@@ -31,6 +31,21 @@ class FairStrategy(StrEnum):
     """The preemptor's share with what it asks is less than the other's now."""
 
 
+class FairSharing(StrEnum):
+    """Whether shares decide, and how."""
+
+    OFF = "off"
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    INITIAL_SHARE = "LessThanInitialShare"
+    BOTH = "LessThanOrEqualToFinalShare,LessThanInitialShare"
+    """The second where the first makes no room."""
+
+    @property
+    def strategies(self) -> tuple[FairStrategy, ...]:
+        """In the order in which they are tried; none without fair sharing."""
+        return () if self is FairSharing.OFF else tuple(FairStrategy(name) for name in self.split(","))
+
+
 class Share(msgspec.Struct, frozen=True):
     """The dominant resource share of a node."""
 

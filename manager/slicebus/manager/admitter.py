@@ -18,6 +18,7 @@ from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.slices.admission import Admit, Decision, Evict
 from slicebus.slices.placement import Strategy
+from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
 _CONCURRENT_WRITES = 16
@@ -27,12 +28,20 @@ _RETRY_S = 0.2
 class Admitter:
     """The one that gives quota."""
 
-    def __init__(self, decide: Decider[Store], executor: Executor, *, strategy: Strategy = Strategy.SPREAD) -> None:
+    def __init__(
+        self,
+        decide: Decider[Store],
+        executor: Executor,
+        *,
+        strategy: Strategy = Strategy.SPREAD,
+        fair_sharing: FairSharing = FairSharing.OFF,
+    ) -> None:
         store = decide.state
         self._decide = decide
         self._store = store
         self._executor = executor
         self._strategy = strategy
+        self._fair_sharing = fair_sharing
         self._due = Due(store)
 
     async def run(self) -> None:
@@ -47,7 +56,7 @@ class Admitter:
     async def _cycle(self, trees: list[str] | None) -> bool:
         """One pass over some trees of quota; False when something has to be looked at again without a change."""
         self._forget_certain()
-        decided = self._decide(decisions.cycle, trees=trees, strategy=self._strategy)
+        decided = self._decide(decisions.cycle, trees=trees, strategy=self._strategy, fair_sharing=self._fair_sharing)
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
 
         async def carry_out(decision: Decision) -> bool:

@@ -54,7 +54,7 @@ class Manager(Role[ManagerSettings]):
         store = Store()
         decide = Decider(store, self.recorder(Source("manager", "", epoch)))
         LifecycleMetrics(self._registry).follow(store.workloads)
-        self._registry.register(QueueGauges(store))
+        self._registry.register(QueueGauges(store, self._settings.fair_sharing))
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
@@ -111,10 +111,12 @@ class Manager(Role[ManagerSettings]):
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
-            group.create_task(
-                Admitter(decide, executor, strategy=self._settings.placement_strategy).run(), name="admission"
+            strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
+            admitter = Admitter(decide, executor, strategy=strategy, fair_sharing=fair_sharing)
+            group.create_task(admitter.run(), name="admission")
+            reporter = QueueReporter(
+                decide, executor, interval_s=self._settings.queue_status_s, fair_sharing=fair_sharing
             )
-            reporter = QueueReporter(decide, executor, interval_s=self._settings.queue_status_s)
             group.create_task(reporter.run(), name="queue-status")
             group.create_task(
                 queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers),

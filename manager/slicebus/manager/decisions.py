@@ -36,6 +36,7 @@ from slicebus.slices import admission
 from slicebus.slices.admission import Decision
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.placement import Strategy
+from slicebus.slices.sharing import FairSharing
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
@@ -97,10 +98,16 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
 
 
-def cycle(store: Store, *, trees: Sequence[str] | None = None, strategy: Strategy = Strategy.SPREAD) -> list[Decision]:
+def cycle(
+    store: Store,
+    *,
+    trees: Sequence[str] | None = None,
+    strategy: Strategy = Strategy.SPREAD,
+    fair_sharing: FairSharing = FairSharing.OFF,
+) -> list[Decision]:
     """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
-    decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy))
+    decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
     return [decision for decision in decided if _is_news(store, decision)]
 
@@ -127,8 +134,8 @@ def collect(store: Store, *, history: History, now: str) -> list[Command]:
     return commands
 
 
-def report_queues(store: Store, *, now: str) -> list[Command]:
-    """The status of the queues, where it is not what it should be."""
+def report_queues(store: Store, *, now: str, fair_sharing: FairSharing = FairSharing.OFF) -> list[Command]:
+    """The status of queues and cohorts, where it is not what it should be."""
     return queues.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
@@ -136,6 +143,7 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
         store.local_queues.all(),
         list(store.slices.values()),
         now=now,
+        shares_of=store.cohorts.all() if fair_sharing is not FairSharing.OFF else None,
     )
 
 

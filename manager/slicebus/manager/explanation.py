@@ -1,6 +1,6 @@
 """Why a job has the size that it has: what it wants, what it waits for, and how it came here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,12 +11,14 @@ from slicebus.manager.store import Store
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import admission, kueue
-from slicebus.slices.admission import Wait
+from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
+from slicebus.slices.preemption import preempted_for, preemptor_uid
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import total_by_queue, usage_by_chain
+from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice, chain_id
 
 
@@ -36,6 +38,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     of: int
     ahead: tuple[str, ...]
     """Those before it, `namespace/name`, the first ones only."""
+    victims: tuple[str, ...] = ()
+    """Those who are preempted for it, or would be now, `namespace/name`."""
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +90,7 @@ _SAID: dict[tuple[str, str], str] = {
     (Condition.ADMITTED, "True"): "admitted",
     (Condition.PODS_READY, "True"): "all pods ready",
     (Condition.PODS_READY, "False"): "pods not ready",
+    (Condition.PREEMPTED, "True"): "preempted: {reason}",
     (Condition.FINISHED, "True"): "finished: {reason}",
 }
 """How a condition is told, by its type and status."""
@@ -154,7 +159,8 @@ def _false(manifest: Manifest, type: str) -> Iterator[str]:
 
 def _waiting(store: Store, view: JobView, cluster_queue: str) -> Iterator[Waiting]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
-    decided = admission.cycle(store.quotas.snapshot([tree] if tree else None, {}))
+    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=_fair_sharing(store))
+    decided = admission.cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
     line = [
         slice
@@ -176,7 +182,20 @@ def _waiting(store: Store, view: JobView, cluster_queue: str) -> Iterator[Waitin
             position=len(ahead) + 1 if slice in line else 0,
             of=len(line),
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
+            victims=tuple(sorted(_victims(slice, snapshot.slices, decided))),
         )
+
+
+def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:
+    going = {other.key for other in others if other.evicting and preempted_for(other) == slice.uid}
+    told = (decision for decision in decided if isinstance(decision, Evict))
+    return {*going, *(evict.key for evict in told if preemptor_uid(evict.message) == slice.uid)}
+
+
+def _fair_sharing(store: Store) -> FairSharing:
+    """Whether the manager shares fairly: it shows that on the queues."""
+    is_on = any(queue.get("status", {}).get("fairSharing") for queue in store.cluster_queues.all())
+    return FairSharing.BOTH if is_on else FairSharing.OFF
 
 
 def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:

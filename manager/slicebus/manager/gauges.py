@@ -13,9 +13,11 @@ from prometheus_client.registry import Collector
 from slicebus.manager.queues import census
 from slicebus.manager.store import Store
 from slicebus.slices.admission import is_pending
+from slicebus.slices.cohorts import grow
 from slicebus.slices.kueue import INADMISSIBLE, Condition
 from slicebus.slices.quantities import in_units
-from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort, total_by_queue, usage_by_chain
+from slicebus.slices.sharing import FairSharing, Share, share
 from slicebus.slices.workload import Slice
 
 _QUEUE = ("cluster_queue",)
@@ -25,8 +27,9 @@ _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 class QueueGauges(Collector):
     """Of the manager that leads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:
         self._store = store
+        self._fair_sharing = fair_sharing
 
     def describe(self) -> Iterable[Metric]:
         """Nothing ahead of a scrape: the registry would collect for it."""
@@ -41,7 +44,10 @@ class QueueGauges(Collector):
             if not slice.finished
         ]
         yield from _workloads(quotas.cluster_queues, members)
-        yield from _resources(quotas.cluster_queues.values(), [slice for _, slice in members])
+        slices = [slice for _, slice in members]
+        yield from _resources(quotas.cluster_queues.values(), slices)
+        if self._fair_sharing is not FairSharing.OFF:
+            yield from _shares(quotas.cluster_queues.values(), quotas.cohorts, slices)
 
 
 def _workloads(queues: Iterable[str], members: list[tuple[str, Slice]]) -> Iterator[Metric]:
@@ -77,6 +83,23 @@ def _resources(queues: Iterable[ClusterQueue], slices: list[Slice]) -> Iterator[
             borrowing.add_metric(labels, _limit(resource, limits.borrowing))
             lending.add_metric(labels, _limit(resource, limits.lending))
     yield from (usage, nominal, borrowing, lending)
+
+
+def _shares(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], slices: list[Slice]) -> Iterator[Metric]:
+    forest = grow(queues, cohorts, total_by_queue(usage_by_chain(slices)))
+    text = "What is borrowed of what could be, in thousandths, divided by the weight."
+    of_queues = GaugeMetricFamily("kueue_cluster_queue_weighted_share", text, labels=("cluster_queue", "cohort"))
+    of_cohorts = GaugeMetricFamily("kueue_cohort_weighted_share", text, labels=("cohort",))
+    for node in forest.queues.values():
+        of_queues.add_metric((node.name, node.parent.name if node.parent else ""), _weighted(share(node)))
+    for node in forest.cohorts.values():
+        of_cohorts.add_metric((node.name,), _weighted(share(node)))
+    yield from (of_queues, of_cohorts)
+
+
+def _weighted(share: Share) -> float:
+    is_unlimited, value = share.order
+    return math.nan if is_unlimited else value
 
 
 def _limit(resource: str, limit: int | None) -> float:

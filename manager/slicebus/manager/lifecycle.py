@@ -13,9 +13,19 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Manifest
 from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.preemption import preempting_queue
 
 _BUCKETS = (1, 2.5, *(5.0 * 2**doubling for doubling in range(12)))
 """Seconds, up to almost three hours."""
+
+
+_COUNTED = (
+    Condition.QUOTA_RESERVED,
+    Condition.ADMITTED,
+    Condition.EVICTED,
+    Condition.PREEMPTED,
+    Condition.FINISHED,
+)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -27,6 +37,7 @@ class Step(msgspec.Struct, frozen=True):
     priority_class: str
     took_s: float
     """Since the Workload was made or requeued; for the end of an eviction see `Released`."""
+    message: str = ""
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -45,11 +56,11 @@ def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
     priority_class = new.get("spec", {}).get("priorityClassRef", {}).get("name", "")
     # Not `Requeued` of the new state: it may have come with the very step.
     since = before.get(Condition.REQUEUED, {}).get("lastTransitionTime") or new["metadata"]["creationTimestamp"]
-    for type in (Condition.QUOTA_RESERVED, Condition.ADMITTED, Condition.EVICTED, Condition.FINISHED):
+    for type in _COUNTED:
         condition = after.get(type)
         if condition is not None and type not in before:
             took_s = _seconds(since, condition["lastTransitionTime"])
-            yield Step(type, condition["reason"], queue, priority_class, took_s)
+            yield Step(type, condition["reason"], queue, priority_class, took_s, condition.get("message", ""))
     evicted = after.get(Condition.EVICTED) or before.get(Condition.EVICTED)
     if evicted and Condition.FINISHED not in after and _cluster_queue(old) and not _cluster_queue(new):
         ended = _conditions(new).get(Condition.QUOTA_RESERVED, evicted)["lastTransitionTime"]
@@ -80,6 +91,12 @@ class LifecycleMetrics:
             Condition.ADMITTED: histogram("admission_wait_time_seconds", waited.format("was admitted"), by_class),
         }
         self._evicted = counter("evicted_workloads", "Workloads that were evicted.", "reason", by_class)
+        self._preempted = Counter(
+            "kueue_preempted_workloads",
+            "Workloads that were preempted.",
+            ["preempting_cluster_queue", "reason"],
+            registry=registry,
+        )
         self._replaced = counter("replaced_workload_slices", "Slices that another has replaced.")
         self._released = histogram(
             "workload_eviction_latency_seconds", "From an eviction until its quota was given back.", "reason"
@@ -98,6 +115,8 @@ class LifecycleMetrics:
                     self._released.labels(step.cluster_queue, step.reason).observe(step.took_s)
                 case Step(condition=Condition.EVICTED):
                     self._evicted.labels(step.cluster_queue, step.reason, step.priority_class).inc()
+                case Step(condition=Condition.PREEMPTED):
+                    self._preempted.labels(preempting_queue(step.message), step.reason).inc()
                 case Step():
                     self._count(step)
 

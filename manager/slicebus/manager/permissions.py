@@ -38,6 +38,7 @@ PERMISSIONS = (
     Permission(CLUSTERQUEUES, ("patch",), "status"),
     Permission(LOCALQUEUES, ("patch",), "status"),
     Permission(COHORTS, READ),
+    Permission(COHORTS, ("patch",), "status"),
     Permission(RESOURCEFLAVORS, READ),
     Permission(WORKLOADPRIORITYCLASSES, READ),
     Permission(NAMESPACES, READ),

@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, Resource
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import is_pending
-from slicebus.slices.cohorts import grow
+from slicebus.slices.cohorts import Forest, Node, grow
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.sharing import share
 from slicebus.slices.workload import Slice
 
 ACTIVE = "Active"
@@ -42,8 +43,12 @@ def statuses(
     slices: Sequence[Slice],
     *,
     now: str,
+    shares_of: Sequence[Manifest] | None = None,
 ) -> list[Command]:
-    """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read."""
+    """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read.
+
+    `shares_of` are the Cohorts whose shares are shown, beside those of the ClusterQueues; None without fair sharing.
+    """
     local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
     by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
     by_cluster = census(
@@ -52,18 +57,34 @@ def statuses(
         if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
     )
     usage = total_by_queue(usage_by_chain(slices))
-    circles = grow(cluster_queues.values(), cohorts).circles
-    commands = []
+    forest = grow(cluster_queues.values(), cohorts, usage)
+    commands = [] if shares_of is None else _cohort_shares(shares_of, forest)
     for manifest in cluster_queue_objects:
         name = manifest["metadata"]["name"]
         queue = cluster_queues.get(name)
         status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
-        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue, circles.get(name, ())), now=now)
+        if shares_of is not None or manifest.get("status", {}).get("fairSharing"):
+            status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares_of is not None else None
+        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue, forest.circles.get(name, ())), now=now)
     for manifest in local_queue_objects:
         local = LocalQueue.from_manifest(manifest)
         status = by_local.counts(_key(local))
         commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
     return commands
+
+
+def _cohort_shares(cohorts: Sequence[Manifest], forest: Forest) -> list[Command]:
+    commands: list[Command] = []
+    for manifest in cohorts:
+        found = _weighted_share(forest.cohorts.get(manifest["metadata"]["name"]))
+        if found != manifest.get("status", {}).get("fairSharing"):
+            body = {"status": {"fairSharing": found}}
+            commands.append(Patch(resource=COHORTS, target=manifest, body=body, subresource="status"))
+    return commands
+
+
+def _weighted_share(node: Node | None) -> Manifest | None:
+    return {"weightedShare": share(node).rounded} if node is not None else None
 
 
 def _key(local: LocalQueue) -> str:

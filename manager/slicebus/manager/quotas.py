@@ -15,6 +15,7 @@ from slicebus.slices.placement import Strategy
 from slicebus.slices.placing import usage_of
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, usage_by_chain
+from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice, SliceKey
 
 NOWHERE = "nowhere"
@@ -85,6 +86,7 @@ class Quotas:
         assumed: Mapping[SliceKey, Admit],
         *,
         strategy: Strategy = Strategy.SPREAD,
+        fair_sharing: FairSharing = FairSharing.OFF,
     ) -> Snapshot:
         """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""
         queues = self.cluster_queues
@@ -111,6 +113,7 @@ class Quotas:
             load=load,
             granted=granted,
             strategy=strategy,
+            fair_sharing=fair_sharing,
         )
 
     def _more(self, slice: Slice, admit: Admit) -> Usage:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from slicebus.process.environment import Count, Seconds, Share
 from slicebus.process.settings import RoleSettings
 from slicebus.slices.placement import Strategy
+from slicebus.slices.sharing import FairSharing
 
 
 class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
@@ -13,6 +14,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
+        "fair_sharing": "SLICEBUS_FAIR_SHARING",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
         "breaker_share": "SLICEBUS_BREAKER_SHARE",
         "breaker_count": "SLICEBUS_BREAKER_COUNT",
@@ -26,6 +28,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """A cluster that is silent for so long is not connected."""
     placement_strategy: Strategy = Strategy.SPREAD
     """Which cluster with room a new job gets, where its ClusterQueue does not say."""
+    fair_sharing: FairSharing = FairSharing.OFF
+    """Whether queues of a cohort get and lose what they borrow by their shares of it."""
     queue_status_s: Seconds = 1.0
     """The status of the queues is written at most so often."""
     breaker_share: Share = 0.2

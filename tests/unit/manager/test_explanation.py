@@ -21,14 +21,14 @@ def an_object(name: str, spec: Manifest, **more: Any) -> Manifest:
     }
 
 
-def a_store(job: Manifest, *workloads: Manifest, connected: bool = True) -> Store:
+def a_store(job: Manifest, *workloads: Manifest, connected: bool = True, **queue: Any) -> Store:
     """A job of a queue with five cores, in a cohort."""
     store = Store()
     resources = [{"name": "cpu", "nominalQuota": "5"}, {"name": "memory", "nominalQuota": "1Gi"}]
     groups = [
         {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "spot", "resources": resources}]},
     ]
-    spec = {"cohortName": "org", "namespaceSelector": {}, "resourceGroups": groups}
+    spec = {"cohortName": "org", "namespaceSelector": {}, "resourceGroups": groups} | queue
     store.flavors.put(an_object("spot", {}))
     store.cluster_queues.put(an_object("cq", spec))
     store.local_queues.put(an_object("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))
@@ -84,6 +84,26 @@ def test_a_resize_that_waits_says_for_what_and_behind_whom() -> None:
 def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
     [waiting] = explained(a_job(2), a_workload(count=2)).waiting
     assert (waiting.message, waiting.position, waiting.of) == ("it fits, and is about to be admitted", 1, 1)
+
+
+def test_who_would_be_preempted_and_who_is() -> None:
+    policy = {"withinClusterQueue": "LowerPriority"}
+    low = of_another("low", 5, admitted=5)
+    low["spec"]["priority"] = -1
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert waiting.victims == ("team/low",)
+    assert waiting.message.endswith("Pending the preemption of 1 workload(s)")
+    message = (
+        "Preempted to accommodate a workload (UID: uid-w1, JobUID: u) due to prioritization in the ClusterQueue; "
+        "preemptor path: /cq; preemptee path: /cq"
+    )
+    for type in ("Evicted", "Preempted"):
+        low["status"]["conditions"].append(condition(type, True, "Preempted", message))
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert waiting.victims == ("team/low",)
+    low["status"] |= {"admission": None}
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert (waiting.victims, waiting.message) == ((), "it fits, and is about to be admitted")
 
 
 PROBLEMS: dict[str, tuple[Explanation, str]] = {

@@ -13,6 +13,7 @@ from slicebus.manager.resizes import ResizeTimes
 from slicebus.manager.store import Store
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Applied, ScaleRequest
+from slicebus.slices.sharing import FairSharing
 from unit.manager.objects import REF, Manifest, a_job, an_envelope
 
 CREATED, LATER, LATEST = (f"2026-01-01T00:00:{second}Z" for second in ("00", "03", "10"))
@@ -26,6 +27,10 @@ def condition(type: str, reason: str, at: str, status: str = "True") -> Manifest
 RESERVED, ADMITTED = condition("QuotaReserved", "QuotaReserved", LATER), condition("Admitted", "Admitted", LATER)
 WAITS = condition("QuotaReserved", "Pending", CREATED, "False")
 EVICTED = condition("Evicted", "Preempted", LATER)
+PREEMPTED = condition("Preempted", "InCohortReclamation", LATER) | {
+    "message": "Preempted to accommodate a workload (UID: u2, JobUID: j2) due to reclamation within the cohort; "
+    "preemptor path: /org/of-another; preemptee path: /org/cq"
+}
 RELEASED = condition("QuotaReserved", "Pending", LATEST, "False")
 REQUEUED = condition("Requeued", "Preempted", LATER)
 ADMITTED_AGAIN = condition("Admitted", "Admitted", LATEST)
@@ -87,6 +92,15 @@ def counted(registry: CollectorRegistry, prefix: str = "kueue_") -> dict[str, fl
             id="evicted",
         ),
         pytest.param(
+            a_workload(1, RESERVED, ADMITTED, admission=ADMISSION),
+            a_workload(2, RESERVED, EVICTED, PREEMPTED, admission=ADMISSION),
+            {
+                "kueue_evicted_workloads_total['cq', 'Preempted', 'high']": 1,
+                "kueue_preempted_workloads_total['of-another', 'InCohortReclamation']": 1,
+            },
+            id="preempted",
+        ),
+        pytest.param(
             a_workload(1, RESERVED, EVICTED, admission=ADMISSION),
             a_workload(2, RELEASED, EVICTED),
             {
@@ -119,8 +133,8 @@ def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manife
 
 def test_a_scrape_shows_what_the_queues_hold() -> None:
     registry, store = CollectorRegistry(), Store()
-    registry.register(QueueGauges(store))
-    resources = [{"name": "cpu", "nominalQuota": "10", "borrowingLimit": "5"}]
+    registry.register(QueueGauges(store, FairSharing.BOTH))
+    resources = [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "5"}]
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
     store.cluster_queues.put(
         {
@@ -146,7 +160,8 @@ def test_a_scrape_shows_what_the_queues_hold() -> None:
         "kueue_reserving_active_workloads['cq']": 1,
         "kueue_admitted_active_workloads['cq']": 1,
         "kueue_cluster_queue_resource_usage['org', 'cq', 'default', 'cpu']": 2.5,
-        "kueue_cluster_queue_nominal_quota['org', 'cq', 'default', 'cpu']": 10,
+        "kueue_cluster_queue_weighted_share['cq', 'org']": 250,
+        "kueue_cluster_queue_nominal_quota['org', 'cq', 'default', 'cpu']": 2,
         "kueue_cluster_queue_borrowing_limit['org', 'cq', 'default', 'cpu']": 5,
         "kueue_cluster_queue_lending_limit['org', 'cq', 'default', 'cpu']": float("inf"),
     }

@@ -104,3 +104,24 @@ def test_active_says_whether_and_why_not(
     conditions = [status["conditions"][0] for status in said]
     assert [condition["reason"] for condition in conditions] == [cluster_reason, local_reason]
     assert all((condition["status"] == "True") == (condition["reason"] == "Ready") for condition in conditions)
+
+
+def test_with_fair_sharing_queues_and_cohorts_show_their_share() -> None:
+    queue = a_cluster_queue(cohortName="team")
+    cohort = {"metadata": {"name": "team", "generation": 1}, "spec": {"parentName": "org"}}
+    readable, known = {"cq": ClusterQueue.from_manifest(queue)}, [Cohort.from_manifest(cohort)]
+    slices = [admitted(a_slice("a", 12))]
+
+    def written(cohorts: list[Manifest] | None) -> dict[str, object]:
+        found = statuses(readable, known, [queue], [], slices, now=NOW, shares_of=cohorts)
+        patches = [command for command in found if isinstance(command, Patch) and isinstance(command.body, dict)]
+        return {
+            patch.target["metadata"]["name"]: patch.body["status"].get("fairSharing", "unsaid") for patch in patches
+        }
+
+    assert written(None) == {"cq": "unsaid"}
+    assert written([cohort]) == {"cq": {"weightedShare": 200}, "team": {"weightedShare": 200}}
+    cohort["status"] = {"fairSharing": {"weightedShare": 200}}
+    queue["status"] = {"fairSharing": {"weightedShare": 200}}
+    assert written([cohort]) == {"cq": {"weightedShare": 200}}
+    assert written(None) == {"cq": None}, "no longer true without fair sharing"

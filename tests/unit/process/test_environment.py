@@ -50,6 +50,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "prefetch": "3",
         "lease_duration_s": "70",
         "placement_strategy": "pack",
+        "fair_sharing": "LessThanInitialShare",
         "breaker_share": "0.5",
         "breaker_count": "7",
         "slice_history_limit": "8",

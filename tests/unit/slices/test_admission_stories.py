@@ -11,7 +11,7 @@ from slicebus.slices.admission import Admit, Evict, Snapshot, Wait, cycle, is_pe
 from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.placement import Cluster
 from slicebus.slices.quota import Cohort, Limits, LocalQueue, holders
-from slicebus.slices.sharing import FairStrategy
+from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, loads, replacement, with_counts
 
@@ -73,8 +73,8 @@ steps = st.integers(0, 19).flatmap(
 class Story:
     """Carries out the domain's decisions on slices in memory, not all of them and not at once, as a cluster does."""
 
-    def __init__(self, strategies: tuple[FairStrategy, ...] = ()) -> None:
-        self.strategies = strategies
+    def __init__(self, fair_sharing: FairSharing = FairSharing.OFF) -> None:
+        self.fair_sharing = fair_sharing
         self.baseline: dict[str, dict[str, int]] = {}
         self.slices: list[Slice] = []
         self.wanted: dict[str, dict[str, int]] = {}
@@ -215,7 +215,7 @@ class Story:
             slices=tuple(self.slices),
             clusters=CLUSTERS,
             load=loads(self.slices),
-            fair_sharing=self.strategies,
+            fair_sharing=self.fair_sharing,
         )
 
     def _carry_out(self, job: str, command: ChainCommand) -> None:
@@ -276,13 +276,15 @@ class Story:
         return used
 
 
-@given(story=st.lists(steps, min_size=30, max_size=60), strategies=st.sampled_from([(), tuple(FairStrategy)]))
+@given(
+    story=st.lists(steps, min_size=30, max_size=60), fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH])
+)
 @settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_admitted_use_never_passes_the_quota_and_every_story_comes_to_rest(
-    story: list[tuple[Any, ...]], strategies: tuple[FairStrategy, ...]
+    story: list[tuple[Any, ...]], fair_sharing: FairSharing
 ) -> None:
     # A story is not made shorter when it fails: that takes minutes, and its last step is what matters.
-    world = Story(strategies)
+    world = Story(fair_sharing)
     for step in story:
         world.play(step)
         world.use_never_passes_the_quota()

@@ -11,7 +11,7 @@ from slicebus.slices.admission import Decision, Wait, cycle
 from slicebus.slices.cohorts import Forest, grow
 from slicebus.slices.kueue import PreemptionReason
 from slicebus.slices.quota import ClusterQueue, Cohort
-from slicebus.slices.sharing import LARGEST_SHARE, FairStrategy, share
+from slicebus.slices.sharing import LARGEST_SHARE, FairSharing, share
 from slicebus.slices.workload import FlavorName, Slice
 from unit.slices.builders import a_queue
 from unit.slices.test_preemption import (
@@ -29,7 +29,6 @@ from unit.slices.test_preemption import (
     world,
 )
 
-BOTH = (FairStrategy.FINAL_SHARE, FairStrategy.INITIAL_SHARE)
 FAIR = PreemptionReason.IN_COHORT_FAIR_SHARING
 RECLAIMED = PreemptionReason.IN_COHORT_RECLAMATION
 IN_QUEUE = PreemptionReason.IN_CLUSTER_QUEUE
@@ -40,8 +39,8 @@ def weighing(weight: str, queue: ClusterQueue) -> ClusterQueue:
     return msgspec.structs.replace(queue, weight=float(weight))
 
 
-def decide(*slices: Slice, strategies: tuple[FairStrategy, ...] = BOTH, **more: Any) -> list[Decision]:
-    return cycle(msgspec.structs.replace(world(*slices, **more), fair_sharing=strategies))
+def decide(*slices: Slice, fair_sharing: FairSharing = FairSharing.BOTH, **more: Any) -> list[Decision]:
+    return cycle(msgspec.structs.replace(world(*slices, **more), fair_sharing=fair_sharing))
 
 
 class TestShare:
@@ -153,16 +152,14 @@ class TestPreemption:
         assert not evicted(decide(*used, waiting("w", 1, queue="a"), queues=self.queues(**RECLAIM)))
 
     @pytest.mark.parametrize(
-        ("strategies", "is_victim"),
-        [((FairStrategy.FINAL_SHARE,), False), ((FairStrategy.INITIAL_SHARE,), True), (BOTH, True)],
+        ("fair_sharing", "is_victim"),
+        [(FairSharing.FINAL_SHARE, False), (FairSharing.INITIAL_SHARE, True), (FairSharing.BOTH, True)],
         ids=["final", "initial", "both"],
     )
-    def test_the_strategies_differ_where_the_victim_is_large(
-        self, strategies: tuple[FairStrategy, ...], is_victim: bool
-    ) -> None:
+    def test_the_strategies_differ_where_the_victim_is_large(self, fair_sharing: FairSharing, is_victim: bool) -> None:
         # `b` would have nothing left; with the preemptor `a` has a smaller share than `b` has now.
         used = [holding("b1", 6, queue="b"), holding("a1", 3, queue="a")]
-        decided = decide(*used, waiting("w", 2, queue="a"), queues=self.queues(**RECLAIM), strategies=strategies)
+        decided = decide(*used, waiting("w", 2, queue="a"), queues=self.queues(**RECLAIM), fair_sharing=fair_sharing)
         assert evicted(decided) == ({"b1": FAIR} if is_victim else {})
 
     def test_the_largest_share_first(self) -> None:
