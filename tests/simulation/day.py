@@ -11,6 +11,7 @@ from simulation.schedule import (
     Deactivate,
     Delete,
     Forge,
+    Impostor,
     Item,
     Join,
     Moment,
@@ -87,6 +88,8 @@ class Day:
                 await self.users.cordon(item)
             case Forge():
                 await self.users.forge(item)
+            case Impostor():
+                await self.users.impersonate(item)
             case BrokerRestart():
                 await self._fleet.broker.restart(item.down_s)
             case ApiRestart():

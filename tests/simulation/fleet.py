@@ -14,7 +14,7 @@ from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
 from simulation.queues import FLAVORS, node_labels
 from simulation.rules import Rules
-from simulation.schedule import ROLES, WORKERS, Crash, Noise, Schedule, Stop
+from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stop, other_of
 from simulation.violations import Violation
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
@@ -49,7 +49,8 @@ class Server:
     """One API server: its state outlives a restart, what it remembers of the past does not."""
 
     def __init__(self, seed: int, name: str, now: Callable[[], datetime]) -> None:
-        self.api = Api(history=500)
+        with ambient(clock=lambda: BEGAN, random=Random(f"{seed}/{name}/made")):
+            self.api = Api(history=500)
         self.up = asyncio.Event()
         self.up.set()
         self._now = now
@@ -101,22 +102,31 @@ class ObservedTransport(InProcessTransport):
 class Process:
     """One pod of a role: its container is started again whenever it ends."""
 
-    def __init__(self, fleet: "Fleet", role: str, number: int, start: Callable[[Link, str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        fleet: "Fleet",
+        role: str,
+        number: int,
+        start: Callable[[Link, str], Awaitable[None]],
+        *,
+        delay_s: float = 0.0,
+    ) -> None:
         self.role = role
         self.name = f"{role}-{number}"
-        self._delay_s = float(number - 1)
+        self._delay_s = delay_s
         self._fleet = fleet
         self._start = start
         self._random = Random(f"{fleet.schedule.seed}/{self.name}/life")
         self._own = Random(f"{fleet.schedule.seed}/{self.name}")
         self._task: asyncio.Task[None] | None = None
+        self._over = False
         self._program = loop.Program()
         self._link: Link | None = None
 
     async def run(self) -> None:
         """Start it again and again."""
         await asyncio.sleep(self._delay_s)
-        while True:
+        while not self._over:
             weather = self._fleet.weather[self.role]
             link = self._link = Link(
                 weather, self._fleet.network, before_effect=lambda: self._fleet.before_effect(self)
@@ -129,7 +139,8 @@ class Process:
             await self._ended(self._task, link)
             if not self._task.cancelled() and (error := self._task.exception()) is not None:
                 raise error
-            await asyncio.sleep(self._random.uniform(*_RESTART_S))
+            if not self._over:
+                await asyncio.sleep(self._random.uniform(*_RESTART_S))
 
     def stop(self, for_s: float) -> None:
         """Run none of its code for a while, as if by SIGSTOP."""
@@ -162,6 +173,11 @@ class Process:
         except* SlicebusError as group:
             self._fleet.note(f"{self.name} ended: {group.exceptions[0]!r}")
 
+    def end(self) -> None:
+        """Kill it, and do not start it again."""
+        self._over = True
+        self.kill()
+
     def kill(self) -> None:
         """Let it end as if by SIGKILL."""
         self._fleet.note(f"{self.name} is killed")
@@ -190,10 +206,12 @@ class Fleet:
         """Virtual time at the end."""
         self.broker = Broker()
         self.memory = MemoryBroker(clock=self.now)
-        self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS)}
-        self.rules = Rules({name: server.api for name, server in self.servers.items()})
+        self.others = sorted({other_of(item.of) for item in schedule.items if isinstance(item, Impostor)})
+        """Clusters that have no name of their own."""
+        self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS, *self.others)}
+        self.rules = Rules({name: server.api for name, server in self.servers.items()}, others=self.others)
         self.processes = [
-            Process(self, role, number, self._manager() if role == MANAGER else self._agent(role))
+            Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES
             for number in ((1, 2) if role in schedule.standbys else (1,))
         ]
@@ -258,6 +276,8 @@ class Fleet:
             self.network = Network()
             world = self.world()
             await prepare(world)
+            for name in self.others:
+                await prepare(World(manager=self.client(name), workers={}))
             for name, client in world.workers.items():
                 for flavor in FLAVORS:
                     node = objects.node(f"{name}-{flavor}", cpu=64)
@@ -281,10 +301,14 @@ class Fleet:
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
         kinds = (JobController, RayClusterController, RayJobController, PodRunner)
-        return [kind(client).run() for client in world.workers.values() for kind in kinds]
+        clients = (*world.workers.values(), *map(self.client, self.others))
+        return [kind(client).run() for client in clients for kind in kinds]
 
     def _roles(self) -> list[Coroutine[Any, Any, None]]:
         return [process.run() for process in self.processes]
+
+    def _start(self, role: str) -> Callable[[Link, str], Awaitable[None]]:
+        return self._manager() if role == MANAGER else self.agent(role.removeprefix("agent-"))
 
     def _manager(self) -> Callable[[Link, str], Awaitable[None]]:
         async def start(link: Link, identity: str) -> None:
@@ -296,8 +320,8 @@ class Fleet:
 
         return start
 
-    def _agent(self, role: str) -> Callable[[Link, str], Awaitable[None]]:
-        cluster = role.removeprefix("agent-")
+    def agent(self, cluster: str, *, on: str | None = None) -> Callable[[Link, str], Awaitable[None]]:
+        """What starts an agent of a name; `on` is the API server of another cluster than the one that has it."""
 
         async def start(link: Link, identity: str) -> None:
             settings = AgentSettings(
@@ -307,12 +331,12 @@ class Fleet:
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,
             )
-            client, bus = self._connections(cluster, link)
+            client, bus = self._connections(cluster, link, api=on)
             await Agent(settings, client, bus, CollectorRegistry()).run()
 
         return start
 
-    def _connections(self, name: str, link: Link) -> tuple[KubeClient, Bus]:
-        transport = FaultyTransport(ObservedTransport(self, name, waits=False), link)
+    def _connections(self, name: str, link: Link, *, api: str | None = None) -> tuple[KubeClient, Bus]:
+        transport = FaultyTransport(ObservedTransport(self, api or name, waits=False), link)
         bus: Any = FaultyBus(MemoryBus(self.memory, user=name), self.broker, link, observer=self.rules)
         return KubeClient(transport), bus

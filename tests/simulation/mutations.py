@@ -8,7 +8,7 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
-from slicebus.agent import decisions, marks, watching
+from slicebus.agent import app, decisions, marks, watching
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
@@ -34,6 +34,11 @@ def bury(_store: Any, *, key: Any) -> list[Any]:
     return []
 
 
+async def _one_uid_for_all(_client: Any) -> str:
+    """As the agent's function that reads it, of clusters that cannot be told apart."""
+    return "one"
+
+
 def _sender_without_epoch(cluster: Manifest) -> Sender:
     return msgspec.structs.replace(sender(cluster), epoch=0)
 
@@ -44,6 +49,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
+    "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

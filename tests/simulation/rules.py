@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
+from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.violations import Violation
 from slicebus.agent import marks
@@ -36,8 +37,9 @@ _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.va
 class Rules:
     """Follows every change and raises Violation for one that breaks a rule."""
 
-    def __init__(self, apis: Mapping[str, Api]) -> None:
-        self._apis = apis
+    def __init__(self, apis: Mapping[str, Api], *, others: Collection[str]) -> None:
+        """`others` are clusters that have no part in the fleet, whatever their agents are called."""
+        self._apis = {name: api for name, api in apis.items() if name not in others}
         self._unseen: deque[tuple[str, Change]] = deque()
         for name, api in apis.items():
             api.store.subscribe(lambda change, name=name: self._unseen.append((name, change)))
@@ -100,13 +102,16 @@ class Rules:
 
     def _check(self, cluster: str, change: Change) -> None:
         kind = change.key[:2]
-        if cluster == "manager":
+        if cluster not in self._apis:
+            check_other(cluster, change)
+        elif cluster == "manager":
             if kind == (WORKLOADS.group, WORKLOADS.plural):
                 self._check_slice(change)
             elif kind in _QUOTAS:
                 self._quota.see_quota(_QUOTAS[kind], change)
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
                 _check_epoch(change)
+                check_name(change)
             elif kind in _JOB_KINDS:
                 self._check_manager_job(change)
         elif kind == (PODS.group, PODS.plural):

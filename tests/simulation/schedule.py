@@ -186,8 +186,21 @@ class Forge(Moment):
     pick: int
 
 
-TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart)
+class Impostor(Moment):
+    """Another cluster has an agent of the name of one for a while; `restored`: and copies of that one's jobs."""
+
+    of: str
+    for_s: float
+    restored: bool
+
+
+TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Impostor)
 """What goes wrong, as opposed to what somebody does."""
+
+
+def other_of(name: str) -> str:
+    """The API server of the cluster whose agent has the name of another one."""
+    return f"other-{name}"
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,12 +243,12 @@ def schedule_of(seed: int) -> Schedule:
     random = Random(f"{seed}/schedule")
     actions = list(_actions(random))
     day_s = actions[-1].at_s
-    moments = sorted([*actions, *_outages(random, day_s), *_stops(seed, day_s)], key=lambda item: item.at_s)
+    moments = [*actions, *_outages(random, day_s), *_stops(seed, day_s), *_impostors(seed, day_s)]
     return Schedule(
         seed=seed,
         standbys=tuple(role for role in ROLES if random.random() < 0.5),
         inventory_s=random.choice((60.0, 1e6)),
-        items=(*_noise(random), *_crashes(random), *moments),
+        items=(*_noise(random), *_crashes(random), *sorted(moments, key=lambda item: item.at_s)),
     )
 
 
@@ -289,6 +302,17 @@ def _stops(seed: int, day_s: float) -> Iterator[Moment]:
             yield Deactivate(at_s=at_s, pick=random.randrange(12), for_s=for_s)
         else:
             yield Cordon(at_s=at_s, cluster=random.choice(WORKERS), for_s=for_s)
+
+
+def _impostors(seed: int, day_s: float) -> Iterator[Moment]:
+    random = Random(f"{seed}/impostors")
+    for _ in range(random.choice((0, 0, 1, 2))):
+        yield Impostor(
+            at_s=round(random.uniform(0, day_s), 2),
+            of=random.choice(WORKERS),
+            for_s=random.choice((5.0, 20.0, 60.0)),
+            restored=random.random() < 0.5,
+        )
 
 
 def _actions(random: Random) -> Iterator[Moment]:

@@ -1,12 +1,15 @@
 """Everybody who touches the fleet: what users, autoscalers and intruders do when the schedule says so."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from simulation import queues
-from simulation.fleet import MANAGER, Fleet
+from simulation.faults import Weather
+from simulation.fleet import MANAGER, Fleet, Process
+from simulation.impostors import restored
 from simulation.jobs import is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
@@ -14,6 +17,7 @@ from simulation.schedule import (
     Deactivate,
     Delete,
     Forge,
+    Impostor,
     Join,
     Prioritize,
     Quota,
@@ -22,7 +26,9 @@ from simulation.schedule import (
     Squat,
     StopQueue,
     Submit,
+    other_of,
 )
+from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
@@ -45,6 +51,7 @@ Manifest = dict[str, Any]
 
 _FLAP_S = (0.05, 0.5, 2.0)
 _OWN_S = 5.0
+_OTHER_SIZE = 5
 _AGAIN_S, _TRIES = 0.3, 10
 
 
@@ -186,6 +193,30 @@ class Users:
         if said:
             forged = msgspec.structs.replace(said[item.pick % len(said)], user_id=item.by)
             await MemoryBus(self._fleet.memory, user=item.by).publish(exchange_of(Direction.UP), forged)
+
+    async def impersonate(self, item: Impostor) -> None:
+        """Another cluster, with an agent of this one's name; whatever it was restored with is scaled there."""
+        fleet, other = self._fleet, other_of(item.of)
+        client = fleet.client(other)
+        if item.restored:
+            await self._restore(self._clients[item.of], client)
+        fleet.weather.setdefault(other, Weather(fleet.schedule.seed, other))
+        fleet.effects.setdefault(other, 0)
+        process = Process(fleet, other, int(item.at_s * 100) + 1, fleet.agent(item.of, on=other))
+        running = asyncio.ensure_future(process.run())
+        await asyncio.sleep(item.for_s / 2)
+        for job in (await client.list(JOBS)).items:
+            await client.patch(JOBS, job["metadata"]["name"], objects.NAMESPACE, size_patch(job, _OTHER_SIZE))
+        await asyncio.sleep(item.for_s / 2)
+        process.end()
+        await running
+
+    async def _restore(self, backup: KubeClient, client: KubeClient) -> None:
+        for resource in (*JOB_RESOURCES.values(), WORKLOADS):
+            for found in (await backup.list(resource)).items:
+                if marks.is_ours(found):
+                    with suppress(AlreadyExistsError):
+                        await client.create(resource, restored(found))
 
     async def _insist(self, client: KubeClient, job: Manifest) -> None:
         """Create a job as soon as the one before it has gone."""

@@ -1,0 +1,109 @@
+"""Two agents of one name on two clusters: the second gets no orders and is not heard, until it is given the name."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import wiped_world
+from slicebus.agent.identity import cluster_uid
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, embedded_world
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import EVENTS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.identity import NAME_CONFLICT
+from slicebus.proto.messages import ClusterName, WorkloadSpec
+from slicebus.proto.topology import DEAD, agent_queue
+from support import roles
+from support.installation import run_cli
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+EAST, OTHER = ClusterName("east"), ClusterName("west")
+Manifest = dict[str, Any]
+
+
+@pytest.fixture
+async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles; what is called west here has an agent that says it is east."""
+    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
+    async with made as clusters:
+        yield clusters
+
+
+async def east(world: World) -> Manifest:
+    status: Manifest = (await world.manager.get(WORKERCLUSTERS, EAST)).get("status", {})
+    return status
+
+
+async def in_conflict_with(world: World, uid: str) -> None:
+    """Wait until the WorkerCluster names another cluster."""
+
+    async def look() -> bool:
+        status = await east(world)
+        conditions = {entry["type"]: entry["status"] for entry in status.get("conditions", ())}
+        return status.get("otherCluster", {}).get("clusterUID") == uid and conditions.get(NAME_CONFLICT) == "True"
+
+    await eventually(look, f"another cluster, {uid}, is told of")
+
+
+async def nothing_on(client: KubeClient) -> bool:
+    return not any([(await client.list(resource, namespace=NAMESPACE)).items for resource in (RAYCLUSTERS, WORKLOADS)])
+
+
+async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: dict[str, str], kubeconfig: Path) -> None:
+    one, other = world.workers[EAST], world.workers[OTHER]
+    uids = {client.host: await cluster_uid(client) for client in (one, other)}
+    await set_quota(world, 8)
+    first, second = Story(world, "RayCluster", "first"), Story(world, "RayCluster", "second")
+    async with roles.manager(world, urls) as manager:
+        async with roles.agent(world, urls, EAST):
+            await first.submit()
+            await first.expect_pods(running=1)
+        async with roles.agent(world, urls, EAST, client=other, identity="other") as impostor:
+            await in_conflict_with(world, uids[other.host])
+            # The one that has the name is away: what is ordered waits for it.
+            await second.submit()
+            await second.cluster()
+            mine = agent_queue(EAST, WorkloadSpec.lane, uids[one.host])
+
+            async def ordered() -> bool:
+                return (await impostor.bus.depth(mine)).ready > 0
+
+            await eventually(ordered, "the order waits for its cluster")
+            assert await nothing_on(other)
+            async with roles.agent(world, urls, EAST):
+                await second.expect_pods(running=1)
+                await first.scale(3)
+                await first.expect_pods(running=3)
+            assert await nothing_on(other)
+            assert (await impostor.bus.depth(DEAD)).ready == 0
+        assert (await east(world))["clusterUID"] == uids[one.host]
+        events = (await world.manager.list(EVENTS)).items
+        assert [event["type"] for event in events if event["reason"] == NAME_CONFLICT] == ["Warning"]
+        assert manager.metric("slicebus_manager_of_other_clusters_total", cluster=EAST, type="hello") == 1
+
+        # It was no mistake: the first cluster is gone, and this one takes its place.
+        env = {"KUBECONFIG": str(kubeconfig)}
+        done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env=env)
+        assert done.stdout == f"{EAST} is {uids[other.host]} now: restart its agent\n", done.stderr
+        async with roles.agent(world, urls, EAST, client=other, identity="other") as agent:
+
+            async def made() -> bool:
+                found = (await other.list(RAYCLUSTERS, namespace=NAMESPACE)).items
+                return {job["metadata"]["name"] for job in found} == {"first", "second"}
+
+            await eventually(made, "the jobs are made on the cluster that has the name now")
+            status = await east(world)
+            assert "otherCluster" not in status
+            async with roles.agent(world, urls, EAST):
+                await in_conflict_with(world, uids[one.host])
+            assert (await agent.bus.depth(DEAD)).ready == 0
+
+
+async def test_a_name_that_nobody_else_uses_is_not_given_away(world: World, kubeconfig: Path) -> None:
+    await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(EAST))
+    done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env={"KUBECONFIG": str(kubeconfig)})
+    assert (done.returncode, done.stderr) == (1, f"no other cluster has spoken as {EAST}: name one with --uid\n")
