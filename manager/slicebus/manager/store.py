@@ -21,7 +21,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.quotas import Quotas
 from slicebus.manager.records import job_ref
-from slicebus.manager.views import JobView
+from slicebus.manager.views import JobView, Outbox
 from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
@@ -105,14 +105,17 @@ class Store:
 
     def view(self, ref: JobRef) -> JobView:
         """Everything that belongs to one job."""
-        job = self.jobs[ref.kind].get(ref.namespace, ref.name)
+        found = self.jobs[ref.kind].get(ref.namespace, ref.name)
+        job = found if found is not None and found["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
+        workloads = self.workloads.by(_BY_CHAIN, id)
         view = JobView(
             ref=ref,
-            job=job if job is not None and job["metadata"]["uid"] == ref.uid else None,
-            workloads={workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)},
+            job=job,
+            workloads={workload["metadata"]["name"]: workload for workload in workloads},
             slices=chain,
+            outbox=Outbox.newest([job, *workloads] if job else workloads),
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
             priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
             published=self.published.get(ref, 0),

@@ -1,6 +1,8 @@
 """What a decision about one job may look at: the cached objects, as values."""
 
+from collections.abc import Iterable
 from functools import cached_property
+from typing import Self
 
 import msgspec
 
@@ -21,6 +23,13 @@ class Outbox(msgspec.Struct, frozen=True):
         """Whether the worker has reported it."""
         return applied_version(self.carrier) >= self.record.version
 
+    @classmethod
+    def newest(cls, carriers: Iterable[Manifest]) -> Self | None:
+        """The newest dispatch of a job, from everything that may have one; None where nothing was ever dispatched."""
+        records = ((Dispatch.from_manifest(carrier), carrier) for carrier in carriers)
+        found = [cls(record, carrier) for record, carrier in records if record is not None]
+        return max(found, key=lambda outbox: outbox.record.version, default=None)
+
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
@@ -32,6 +41,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Every Workload of the job by name."""
     slices: tuple[Slice, ...]
     """The same Workloads, oldest first."""
+    outbox: Outbox | None = None
+    """The newest dispatch of the job."""
     flavors: dict[str, Manifest] = {}
     """ResourceFlavors by name."""
     priority_classes: dict[str, int] = {}
@@ -67,15 +78,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
             return self.place
         return ClusterName(outbox.record.cluster)
-
-    @cached_property
-    def outbox(self) -> Outbox | None:
-        """The newest dispatch of the job; None where nothing was ever dispatched."""
-        carriers = [*([self.job] if self.job else []), *self.workloads.values()]
-        records = [
-            Outbox(record, carrier) for carrier in carriers if (record := Dispatch.from_manifest(carrier)) is not None
-        ]
-        return max(records, key=lambda outbox: outbox.record.version, default=None)
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""

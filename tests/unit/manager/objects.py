@@ -3,7 +3,7 @@
 from typing import Any
 
 from slicebus.manager.records import NO_REQUEST, Dispatch, Requested, job_ref
-from slicebus.manager.views import JobView
+from slicebus.manager.views import JobView, Outbox
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
@@ -151,6 +151,7 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
         job=job,
         workloads={workload["metadata"]["name"]: workload for workload in workloads},
         slices=tuple(oldest_first(map(Slice.from_manifest, workloads))),
+        outbox=Outbox.newest([job, *workloads] if job else workloads),
         **changes,
     )
 
