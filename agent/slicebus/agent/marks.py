@@ -112,6 +112,11 @@ def spec_version(manifest: Manifest) -> int:
     return read_number(annotation(manifest, kueue.SPEC_VERSION_ANNOTATION))
 
 
+def is_linked(copy: Manifest) -> bool:
+    """Whether a Workload copy knows its job: one that is missing then is gone."""
+    return bool(annotation(copy, kueue.JOB_UID_ANNOTATION))
+
+
 def slice_of(job: Manifest) -> str:
     """The slice that a worker's job names."""
     return annotation(job, kueue.PREBUILT_NAME) or ""

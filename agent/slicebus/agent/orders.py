@@ -160,6 +160,8 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     _own_job(view, order.job)
     if _is_stale(view, order):
         return []
+    if view.job is None and any(marks.is_of(copy, order.job) and marks.is_linked(copy) for copy in view.copies):
+        raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
     manifest = _copy_manifest(view, order)
     present = _copy(view, manifest["metadata"]["name"])
     if present is None:

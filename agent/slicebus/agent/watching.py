@@ -174,7 +174,7 @@ def gone(view: WorkerView, *, vanished: Collection[str] = ()) -> Status | None:
     """
     for copy in view.copies:
         uid = marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
-        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) or uid in vanished:
+        if marks.is_linked(copy) or uid in vanished:
             job = JobRef(
                 api_version=KINDS[view.key.kind].api_version,
                 kind=view.key.kind,

@@ -93,8 +93,13 @@ class Fleet:
                 lacking[key] = need - free
         return lacking
 
-    def candidates(self, strategy: Strategy, needs: Usage, *, selector: Manifest = EVERYWHERE) -> Iterator[str]:
-        """The clusters that take new chains, with room or without, the best first. The same every time."""
+    def candidates(
+        self, strategy: Strategy, needs: Usage, *, selector: Manifest = EVERYWHERE, first: str | None = None
+    ) -> Iterator[str]:
+        """The clusters that take new chains, with room or without, the best first. The same every time.
+
+        `first` comes before the others if it is eligible: where a chain has run before, its copy is.
+        """
 
         def rank(cluster: Cluster) -> tuple[float, str]:
             match strategy:
@@ -106,11 +111,13 @@ class Fleet:
                     return -cluster.priority, cluster.name
 
         eligible = (each for each in self._clusters.values() if not _obstacle(each, selector))
-        return (cluster.name for cluster in sorted(eligible, key=rank))
+        return (cluster.name for cluster in sorted(eligible, key=lambda each: (each.name != first, rank(each))))
 
-    def place(self, strategy: Strategy, needs: Usage, *, selector: Manifest = EVERYWHERE) -> str | None:
+    def place(
+        self, strategy: Strategy, needs: Usage, *, selector: Manifest = EVERYWHERE, first: str | None = None
+    ) -> str | None:
         """The best cluster that has room; None without one."""
-        ranked = self.candidates(strategy, needs, selector=selector)
+        ranked = self.candidates(strategy, needs, selector=selector, first=first)
         return next((name for name in ranked if not self.short(name, needs)), None)
 
     def why_not(self, needs: Usage, *, selector: Manifest = EVERYWHERE) -> str:

@@ -80,11 +80,12 @@ class Placer:
             return Misfit(wrong, reason=INADMISSIBLE)
         strategy = Strategy(room.queue.placement or self._strategy)
         selector, needs = parse_selector(slice.cluster_selector), usage_of(slice, found)
-        if cluster := self._fleet.place(strategy, needs, selector=selector):
+        if cluster := self._fleet.place(strategy, needs, selector=selector, first=slice.cluster):
             return Placed(found, cluster)
         others: list[tuple[list[int], str, Admission]] = []
         has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
-        for name in self._fleet.candidates(strategy, needs, selector=selector) if has_choice else ():
+        ranked = self._fleet.candidates(strategy, needs, selector=selector, first=slice.cluster)
+        for name in ranked if has_choice else ():
             there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
             fitting = assign(slice, there)
             if isinstance(fitting, Admission):

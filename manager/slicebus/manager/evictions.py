@@ -24,7 +24,7 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
 
     One write a look. The slice has its size before it waits, or it would be admitted as large as it was.
     """
-    if told := dispatch.suspend(view, slice):
+    if told := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
         return told
     if not slice.evicting or not dispatch.is_without_pods(view):
         return []
@@ -36,10 +36,22 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
     return [_give_back(view, slice, now=now)]
 
 
+def resume(view: JobView, slice: Slice) -> list[Command]:
+    """A job whose slice was evicted goes on, now that it has quota again."""
+    return _set_suspended(view, False) if Condition.EVICTED in slice.conditions else []
+
+
 def held_back(slice: Slice) -> Finding:
     """Why the quota of a slice that is evicted is not free yet."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
     return Finding(DISPATCHED_CONDITION, False, "Suspending", message)
+
+
+def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
+    """The manager's own job shows it, as with Kueue: a Job that is not suspended cannot lose its start time either."""
+    if view.job is None or bool(view.job["spec"].get("suspend")) is suspended:
+        return []
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"spec": {"suspend": suspended}})]
 
 
 def _forget_wish(view: JobView) -> list[Command]:

@@ -102,10 +102,14 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         commands += _clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
     if view.holder is not None and view.holder.key not in resized:
+        commands += evictions.resume(view, view.holder)
         commands += dispatch.hold(view, view.holder)
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=wish.counts, now=now)
-    return commands + _release([slice for slice in view.slices if slice.finished], view)
+    # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
+    carrier = view.outbox.carrier if view.outbox else None
+    ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not carrier]
+    return commands + _release(ended, view)
 
 
 def _kept(wish: Wish, view: JobView) -> Wish:

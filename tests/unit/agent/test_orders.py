@@ -270,6 +270,12 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         assert marks.Requested.from_job(after) == left
 
 
+def test_what_somebody_has_deleted_is_not_made_again() -> None:
+    """Its requests may still be on their way, and would be taken for those of the new one."""
+    with pytest.raises(ConflictError, match="somebody has deleted"):
+        orders.workload_spec(a_spec(2), EAST)[0](a_view(None, a_copy(linked="worker-uid")))
+
+
 def test_a_suspended_job_has_asked_for_nothing() -> None:
     [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2))[0](VIEWS["older"])
     assert isinstance(patch, Patch)

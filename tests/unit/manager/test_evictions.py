@@ -60,8 +60,10 @@ def without_quota(*said: Manifest, **how: Any) -> Manifest:
     return workload
 
 
-def forgetting(parallelism: int = 1) -> Manifest:
-    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
+def forgetting(parallelism: int = 1, *, suspended: bool = True) -> Manifest:
+    job = a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
+    job["spec"]["suspend"] = suspended
+    return job
 
 
 GIVEN_BACK = (
@@ -129,9 +131,11 @@ def test_what_follows(
 
 
 def test_a_worker_that_can_no_longer_report_is_not_asked_for_its_wish() -> None:
-    [patch] = decide(a_view(asking(1, 5), evicted(dispatched=3, applied=3), in_fleet=False), NOW)
+    asked = asking(1, 5)
+    asked["spec"]["suspend"] = True
+    [patch] = decide(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
     assert isinstance(patch, Patch)
-    job = merge_patch(asking(1, 5), patch.body)
+    job = merge_patch(asked, patch.body)
     assert wish_of(job, KINDS["Job"]).counts == {"main": 1}
 
 
@@ -139,8 +143,28 @@ def test_a_deactivated_size_changes_while_nothing_runs() -> None:
     assert shorts(decide(a_view(forgetting(3), without_quota()), NOW)) == [("w1", "counts", {"main": 3})]
 
 
+def test_the_managers_job_is_suspended_before_its_worker_is_told_and_goes_on_before_it_too() -> None:
+    first, *others = decide(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
+    assert isinstance(first, Patch)
+    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": True}})
+    assert shorts(others) == TOLD
+    first, *others = decide(a_view(forgetting(), back(without_quota())), NOW)
+    assert isinstance(first, Patch)
+    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": False}})
+    assert shorts(others) == RESUMED
+
+
+def test_what_a_user_has_suspended_is_left_alone() -> None:
+    job = a_job()
+    job["spec"]["suspend"] = True
+    assert shorts(decide(a_view(job, a_workload(admitted=1)), NOW)) == [
+        ("w1", "version 1 is held"),
+        ("workload-spec to east", 1),
+    ]
+
+
 def test_the_order_says_which_slice_and_why() -> None:
-    [_, publish] = decide(a_view(a_job(), evicted(dispatched=3, applied=3)), NOW)
+    [_, publish] = decide(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(publish, Publish)
     assert publish.message == Suspend(
         job=REF,
@@ -273,18 +297,18 @@ PLACES: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 def test_its_copy_is_resumed_where_it_fits_and_deleted_where_not(
     workload: Manifest, expected: list[tuple[Any, ...]]
 ) -> None:
-    assert shorts(decide(a_view(forgetting(), workload), NOW)) == expected
+    assert shorts(decide(a_view(forgetting(suspended=False), workload), NOW)) == expected
 
 
 def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     workload = back(without_quota(place=SPOT), cluster=WEST)
-    leaving = carried_out(workload, decide(a_view(forgetting(), workload), NOW))
-    assert a_view(forgetting(), leaving).cluster == EAST
-    assert decide(a_view(forgetting(), leaving, published=5), NOW) == []
+    leaving = carried_out(workload, decide(a_view(forgetting(suspended=False), workload), NOW))
+    assert a_view(forgetting(suspended=False), leaving).cluster == EAST
+    assert decide(a_view(forgetting(suspended=False), leaving, published=5), NOW) == []
     leaving["metadata"]["annotations"][kueue.APPLIED_ANNOTATION] = "5"
-    assert a_view(forgetting(), leaving).cluster == WEST
-    moved = decide(a_view(forgetting(), leaving, published=5), NOW)
+    assert a_view(forgetting(suspended=False), leaving).cluster == WEST
+    moved = decide(a_view(forgetting(suspended=False), leaving, published=5), NOW)
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]
-    there = a_view(forgetting(), carried_out(leaving, moved))
+    there = a_view(forgetting(suspended=False), carried_out(leaving, moved))
     # What the cluster that it has left says now is late, and no dead letter.
     assert intake.applied(there, report(4), an_envelope()) == []

@@ -112,8 +112,8 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "withdrawn": HOLD_ANEW,
         "deleted while pending": LET_GO,
         "deleted while applied": WITHDRAW,
-        "finished": CREATE + LET_GO,
-        "finished and withdrawn": CREATE + LET_GO,
+        "finished": CREATE,
+        "finished and withdrawn": CREATE,
         "finished and let go": CREATE,
     },
     "succeeded": {

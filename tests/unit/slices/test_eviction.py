@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.admission import Evict, Wait, cycle
+from slicebus.slices.admission import Admit, Evict, Wait, cycle
 from slicebus.slices.kueue import EvictionReason
+from slicebus.slices.placement import Cluster
 from slicebus.slices.quota import LocalQueue
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_queue, a_slice, admitted, replacement, snapshot
@@ -73,6 +74,18 @@ def test_quota_is_charged_until_the_eviction_has_ended() -> None:
     [waits] = cycle(snapshot(leaving, other))
     assert isinstance(waits, Wait)
     assert cycle(snapshot(changed(leaving, admission=None), other))[-1] != waits
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "expected"), [(False, "west"), (True, "east")], ids=["it takes new jobs", "it does not"]
+)
+def test_it_comes_back_where_its_copy_is(cordoned: bool, expected: str) -> None:
+    east = Cluster(name="east", accepted=True, cordoned=False, connected=True)
+    west = Cluster(name="west", accepted=True, cordoned=cordoned, connected=True)
+    leaving = changed(a_slice("s1", cluster="west"), evicted=True)
+    other = admitted(a_slice("o1", job_uid="other"), cluster="west")
+    [admit] = [found for found in cycle(snapshot(leaving, other, clusters=[east, west])) if isinstance(found, Admit)]
+    assert admit.cluster == expected
 
 
 def test_the_reasons_are_those_of_kueue() -> None:

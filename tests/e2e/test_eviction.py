@@ -1,0 +1,176 @@
+"""Queues that are drained, and workloads that are deactivated: pods go, quota comes free, and jobs come back.
+
+Kueue's conformance point 13: a job that was evicted by a stopped ClusterQueue goes on with the same chain.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, embedded_world
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, PODS, WORKLOADS, Resource
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+from support import roles
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+EAST = ClusterName("east")
+STRAGGLER: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "evicted-straggler",
+        "namespace": NAMESPACE,
+        "labels": {"batch.kubernetes.io/job-name": "evicted", kueue.POD_SET_LABEL: "main"},
+    },
+    "spec": objects.pod_spec("1", image=objects.IMAGE),
+}
+"""A pod of the job that its controller does not take away, as one on a node that is lost."""
+
+
+@pytest.fixture
+async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles: a test starts and stops them."""
+    if parts == "embedded":
+        async with embedded_world((EAST,)) as made:
+            yield made
+        return
+    from e2e.conftest import wiped_world
+
+    async with wiped_world(request.getfixturevalue("control_plane")) as made:
+        yield made
+
+
+async def stop(world: World, policy: str, resource: Resource = CLUSTERQUEUES) -> None:
+    """Another stopPolicy of the queue."""
+    name, namespace = (objects.QUEUE, NAMESPACE) if resource == LOCALQUEUES else (objects.CLUSTER_QUEUE, None)
+    await world.manager.patch(resource, name, namespace, MergePatch({"spec": {"stopPolicy": policy}}))
+
+
+async def expect_used(world: World, cpu: str) -> None:
+    """Wait until the queue's status says that so much is used of its quota."""
+
+    async def look() -> bool:
+        queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
+        flavors = queue.get("status", {}).get("flavorsUsage") or []
+        return [entry["total"] for flavor in flavors for entry in flavor["resources"] if entry["name"] == "cpu"] == [
+            cpu
+        ]
+
+    await eventually(look, f"{cpu} cpu are used")
+
+
+async def grown(world: World, kind: str) -> tuple[Story, Slice]:
+    """A job with one worker that has grown to five, and its first slice."""
+    await set_quota(world, 20)
+    story = Story(world, kind, "evicted")
+    await story.submit()
+    await story.expect_pods(running=1)
+    [first] = await story.expect_unfinished(1)
+    await story.scale(5)
+    await story.expect_pods(running=5)
+    await story.expect_unfinished(5)
+    return story, first
+
+
+async def expect_condition(story: Story, type: str, status: str, reason: str) -> Slice:
+    """Wait for a condition of the one slice that has not finished."""
+
+    async def look() -> Slice | None:
+        [slice] = [slice for slice in await story.chain() if not slice.finished]
+        said = slice.conditions.get(type, {})
+        return slice if (said.get("status"), said.get("reason")) == (status, reason) else None
+
+    found = await eventually(look, f"{story.name} says {type}={status} {reason}")
+    assert found is not None
+    return found
+
+
+async def is_suspended(story: Story) -> bool:
+    """Whether the manager's own job says so."""
+    job = await story.world.manager.get(story.resource, story.name, NAMESPACE)
+    return bool(job["spec"].get("suspend"))
+
+
+async def expect_no_pods(story: Story) -> None:
+    worker = await story.worker()
+
+    async def look() -> bool:
+        return not (await worker.list(PODS, namespace=NAMESPACE)).items
+
+    await eventually(look, f"{story.name} has no pods")
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
+async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
+    world: World, urls: dict[str, str], kind: str
+) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        story, first = await grown(world, kind)
+        await stop(world, "HoldAndDrain")
+        assert "The ClusterQueue is stopped" in await story.expect_event(
+            "EvictedDueToClusterQueueStopped", on=world.manager
+        )
+        await expect_no_pods(story)
+        waits = await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        assert waits.conditions[Condition.EVICTED]["reason"] == "ClusterQueueStopped"
+        assert waits.conditions[Condition.REQUEUED]["status"] == "False"
+        assert await is_suspended(story)
+        assert story.workers_of(waits) == 1
+        await expect_used(world, "0")
+        await stop(world, "None")
+        await story.expect_pods(running=1)
+        back = await expect_condition(story, Condition.EVICTED, "False", "QuotaReserved")
+        assert (back.name, back.chain) == (waits.name, first.chain)
+        assert back.conditions[Condition.REQUEUED]["reason"] == "ClusterQueueRestarted"
+        assert not await is_suspended(story)
+        await story.scale(3)
+        await story.expect_pods(running=3)
+
+
+async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_agent(
+    world: World, urls: dict[str, str]
+) -> None:
+    """The pod that is left goes while no agent is there; the next one notices and reports."""
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, EAST):
+            story, _ = await grown(world, "Job")
+            worker = await story.worker()
+            await worker.create(PODS, STRAGGLER)
+            await stop(world, "HoldAndDrain", LOCALQUEUES)
+            await expect_condition(story, Condition.EVICTED, "True", "LocalQueueStopped")
+
+            async def one_is_left() -> bool:
+                return [pod["metadata"]["name"] for pod in await story.pods()] == [STRAGGLER["metadata"]["name"]]
+
+            await eventually(one_is_left, "all pods but one are gone")
+        held = await expect_condition(story, "slicebus.dev/Dispatched", "False", "Suspending")
+        assert held.admission is not None
+        await expect_used(world, "5")
+        await worker.delete(PODS, STRAGGLER["metadata"]["name"], NAMESPACE)
+        await expect_no_pods(story)
+        async with roles.agent(world, urls, EAST):
+            await expect_condition(story, "slicebus.dev/Dispatched", "True", "Suspended")
+            await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+            await expect_used(world, "0")
+            await stop(world, "None", LOCALQUEUES)
+            await story.expect_pods(running=1)
+
+
+async def test_a_deactivated_job_waits_until_it_is_active_again(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        story, _ = await grown(world, "Job")
+        [slice] = await story.expect_unfinished(5)
+        await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": False}}))
+        await expect_no_pods(story)
+        waits = await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        assert waits.conditions[Condition.QUOTA_RESERVED]["message"] == "The workload is deactivated"
+        await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": True}}))
+        await story.expect_pods(running=1)
+        await expect_condition(story, Condition.REQUEUED, "True", "Reactivated")
