@@ -220,7 +220,7 @@ class _Reader:
             return
         known = (key, type) in self._told
         self._told[key, type] = said
-        word = _TOLD.get((type, status))
+        word = "is suspended" if condition.get("reason") == kueue.SUSPENDING else _TOLD.get((type, status))
         if word is None or not (known or condition.get("lastTransitionTime") == now):
             return
         name = key.rpartition("/")[2]

@@ -44,7 +44,7 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
 def held_back(slice: Slice) -> Finding:
     """Why the quota of a slice that is evicted is not free yet."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
-    return Finding(DISPATCHED_CONDITION, False, "Suspending", message)
+    return Finding(DISPATCHED_CONDITION, False, kueue.SUSPENDING, message)
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:

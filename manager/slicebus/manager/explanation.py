@@ -87,6 +87,8 @@ _AHEAD_SHOWN = 3
 _SAID: dict[tuple[str, str], str] = {
     (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
     (Condition.QUOTA_RESERVED, "True"): "quota reserved",
+    (Condition.EVICTED, "True"): "evicted: {reason}",
+    (Condition.REQUEUED, "True"): "requeued: {reason}",
     (Condition.ADMITTED, "True"): "admitted",
     (Condition.PODS_READY, "True"): "all pods ready",
     (Condition.PODS_READY, "False"): "pods not ready",

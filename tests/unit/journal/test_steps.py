@@ -86,6 +86,16 @@ TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
         conditions(("QuotaReserved", "False", "Pending", "3 more needed")),
         "slice slice-2 waits: 3 more needed",
     ),
+    "an eviction": (
+        MANAGER,
+        conditions(("Evicted", "True", "Preempted", "for another")),
+        "slice slice-2 evicted: for another",
+    ),
+    "an eviction on its way": (
+        MANAGER,
+        conditions(("slicebus.dev/Dispatched", "False", "Suspending", "Quota is held")),
+        "slice slice-2 is suspended: Quota is held",
+    ),
     "the end": (
         MANAGER,
         conditions(("Finished", "True", "WorkloadSliceReplaced", "by another")),
