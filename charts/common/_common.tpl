@@ -42,7 +42,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "slicebus.crds" -}}
 {{- range $path, $content := .Files.Glob "files/crds/*.yaml" }}
 {{- $crd := $.Files.Get $path | fromYaml }}
-{{- if index $.Values.crds ($crd.spec.group | splitList "." | first) }}
+{{- $group := $crd.spec.group | splitList "." | first }}
+{{- $brought := and (eq $group "kueue") (eq (($.Values.admission).mode | default "builtin") "kueue") }}
+{{- if and (index $.Values.crds $group) (not $brought) }}
 {{- $_ := set $crd.metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
 ---
 {{ toYaml $crd }}

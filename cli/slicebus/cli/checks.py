@@ -10,12 +10,15 @@ import slicebus.manager.permissions
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.resources import WORKERCLUSTERS, Resource
+from slicebus.kube.resources import ADMISSIONCHECKS, WORKERCLUSTERS, Resource
+from slicebus.manager import kueue_checks
 from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.settings import Admission
 from slicebus.process.permissions import Permission, missing
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
+from slicebus.slices import kueue
 
 _CONNECT_S = 5.0
 
@@ -43,9 +46,10 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     permissions: Sequence[Permission]
     chart: str
     namespace: str
+    beside_kueue: bool = False
 
 
-def needs_of(cluster: str | None, namespace: str, journal: Queue) -> Needs:
+def needs_of(cluster: str | None, namespace: str, journal: Queue, admission: Admission = Admission.BUILTIN) -> Needs:
     """What the agent of a cluster needs; without a cluster, the manager."""
     if cluster:
         return Needs(
@@ -59,10 +63,11 @@ def needs_of(cluster: str | None, namespace: str, journal: Queue) -> Needs:
     return Needs(
         topology=manager_topology(),
         journal=journal,
-        crds=slicebus.manager.permissions.REQUIRED_CRDS,
-        permissions=slicebus.manager.permissions.PERMISSIONS,
+        crds=slicebus.manager.permissions.required_crds(admission),
+        permissions=slicebus.manager.permissions.permissions(admission),
         chart="slicebus-manager",
         namespace=namespace,
+        beside_kueue=admission is Admission.KUEUE,
     )
 
 
@@ -76,7 +81,7 @@ async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig
             for check in await _cluster(client, needs):
                 yield check
             if cluster is None:
-                for check in await _fleet(client):
+                for check in [*await _fleet(client), *(await _kueue(client) if needs.beside_kueue else ())]:
                     yield check
     except SlicebusError as error:
         yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
@@ -132,7 +137,10 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
     absent = [resource for resource in needs.crds if not await client.serves(resource)]
     if absent:
         names = ", ".join(f"{resource.plural}.{resource.group}/{resource.version}" for resource in absent)
-        checks.append(Check("crds", f"missing: {names}", f"install the chart {needs.chart} with crds.install=true"))
+        advice = f"install the chart {needs.chart} with crds.slicebus=true and crds.kueue=true"
+        if needs.beside_kueue:
+            advice = f"install Kueue 0.19 or later, and the chart {needs.chart} with crds.slicebus=true"
+        checks.append(Check("crds", f"missing: {names}", advice))
     else:
         checks.append(Check("crds", f"{len(needs.crds)} kinds are served"))
     refused = await missing(client, needs.permissions, namespace=needs.namespace)
@@ -151,6 +159,30 @@ async def _fleet(client: KubeClient) -> list[Check]:
     if not clusters:
         return [Check("fleet", "no WorkerCluster", "create one for each worker cluster, with spec.accepted: true")]
     return [_fleet_member(cluster) for cluster in clusters]
+
+
+async def _kueue(client: KubeClient) -> list[Check]:
+    """Whether a Kueue's queues can ask for what slicebus answers."""
+    if not await client.serves(ADMISSIONCHECKS):
+        return []
+    ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if kueue_checks.is_ours(check)]
+    if not ours:
+        advice = "create one, and name it in the admissionChecksStrategy of your ClusterQueues: docs/kueue-mode.md"
+        return [Check("admission", f"no AdmissionCheck has controllerName {kueue.CHECK_CONTROLLER}", advice)]
+    return [_admission_check(check) for check in ours]
+
+
+def _admission_check(check: Manifest) -> Check:
+    subject = f"check {check['metadata']['name']}"
+    conditions = check.get("status", {}).get("conditions", ())
+    active = next((entry for entry in conditions if entry["type"] == kueue_checks.ACTIVE), None)
+    if active is None:
+        return Check(subject, "not looked at yet", "start the manager with SLICEBUS_ADMISSION=kueue")
+    if active["status"] != "True":
+        return Check(
+            subject, f"not active: {active['message']}", "repair that: until then its ClusterQueues admit nothing"
+        )
+    return Check(subject, "active")
 
 
 def _fleet_member(cluster: WorkerCluster) -> Check:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from slicebus.manager.settings import Admission
 from slicebus.process.logs import configure_logging
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 
@@ -37,6 +38,10 @@ def doctor(
     namespace: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where the role runs.")
     ] = "slicebus-system",
+    admission: Annotated[
+        Admission,
+        typer.Option(envvar="SLICEBUS_ADMISSION", show_envvar=True, help="Who gives quota to the manager's jobs."),
+    ] = Admission.BUILTIN,
     journal_max_age: Annotated[
         str, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_AGE", show_envvar=True, help="What the journal should keep.")
     ] = JOURNAL_MAX_AGE,
@@ -54,7 +59,7 @@ def doctor(
     configure_logging(format="console", level="CRITICAL")
     looked_at = cluster if chosen is Role.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
-    needs = needs_of(looked_at, namespace, journal)
+    needs = needs_of(looked_at, namespace, journal, admission)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{chosen}{f' of {looked_at}' if looked_at else ''}")
 

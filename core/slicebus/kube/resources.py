@@ -52,6 +52,7 @@ RESOURCEFLAVORS = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "Reso
 WORKLOADPRIORITYCLASSES = Resource(
     "kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )
+ADMISSIONCHECKS = Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
 RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
 WORKERCLUSTERS = Resource("slicebus.dev", "v1alpha1", "workerclusters", "WorkerCluster", namespaced=False)

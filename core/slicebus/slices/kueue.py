@@ -21,6 +21,9 @@ PREBUILT_NAME: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 """A label and an annotation. Since Kueue 0.18 the annotation is read first: both are always written."""
 JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+REPLICA_SIZES_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-podset-replica-sizes"
+RAYCLUSTER_GENERATION_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-generation"
+"""Kueue writes both onto an elastic RayJob of its own cluster."""
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
 MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
@@ -55,6 +58,15 @@ PLACEMENT_ANNOTATION: Final = "slicebus.dev/placement"
 """On a ClusterQueue: the strategy that picks a cluster for its jobs."""
 CLUSTER_SELECTOR_ANNOTATION: Final = "slicebus.dev/cluster-selector"
 """On a job of the manager, and on its slices: a label selector of the WorkerClusters that it may run on."""
+CHECK_CONTROLLER: Final = "slicebus.dev/dispatch"
+"""The `controllerName` of the AdmissionChecks that a manager answers which runs beside a Kueue."""
+CLUSTER_ANNOTATION: Final = "slicebus.dev/cluster"
+"""On a Workload of such a Kueue: the worker cluster of its chain; empty after an eviction. Kueue's own field
+`status.clusterName` is not for others: it takes only names that MultiKueue has nominated."""
+DISPATCHED_FINALIZER: Final = "slicebus.dev/dispatched"
+"""On the same: a worker may hold something of it."""
+IN_TREE_AUTOSCALING_ANNOTATION: Final = "slicebus.dev/in-tree-autoscaling"
+"""On a job of the manager: "true" where the Ray autoscaler shall be on in the worker's copy, and only there."""
 ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
 RELEASE_ANNOTATION: Final = "slicebus.dev/release-deletes"
@@ -94,6 +106,15 @@ class PreemptionReason(StrEnum):
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+
+
+class CheckState(StrEnum):
+    """The states of an admission check on a Workload."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRY = "Retry"
+    REJECTED = "Rejected"
 
 
 class FinishedReason(StrEnum):

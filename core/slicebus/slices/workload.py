@@ -20,7 +20,6 @@ Counts = dict[str, int]
 FlavorName = NewType("FlavorName", str)
 SliceKey = NewType("SliceKey", str)
 """`namespace/name`, as in the replacement annotation."""
-_ADMITTED = (Condition.ADMITTED, Condition.QUOTA_RESERVED)
 _OVER = (Condition.EVICTED, Condition.FINISHED)
 
 
@@ -106,7 +105,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The name of the chain's first slice."""
     admission: Admission | None
     admitted: bool
-    """Has quota, passed every check, and is neither evicted nor finished."""
+    """Has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota, or where a Kueue
+    admits, when every check is passed."""
     evicted: bool
     finished: bool
     deleting: bool
@@ -176,11 +176,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=Admission.from_manifest(status["admission"]) if status.get("admission") else None,
-            admitted=true.issuperset(_ADMITTED) and true.isdisjoint(_OVER),
+            admitted=Condition.QUOTA_RESERVED in true and true.isdisjoint(_OVER),
             evicted=Condition.EVICTED in true,
             finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
-            cluster=status.get("clusterName"),
+            cluster=annotations.get(kueue.CLUSTER_ANNOTATION, status.get("clusterName")),
             partial=annotations.get(kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             cluster_selector=annotations.get(kueue.CLUSTER_SELECTOR_ANNOTATION, ""),
             conditions=conditions,

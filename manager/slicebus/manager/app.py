@@ -21,11 +21,11 @@ from slicebus.manager.history import History
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.lifecycle import LifecycleMetrics
 from slicebus.manager.publisher import Publisher
-from slicebus.manager.reporter import QueueReporter
+from slicebus.manager.reporter import Reporter
 from slicebus.manager.resyncer import Resyncer
-from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.manager.store import Store
-from slicebus.process.commands import Emit
+from slicebus.process.commands import Command, Emit
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.process.logs import configure_logging
@@ -53,8 +53,13 @@ class Manager(Role[ManagerSettings]):
         """Manage until cancelled."""
         store = Store()
         decide = Decider(store, self.recorder(Source("manager", "", epoch)))
-        LifecycleMetrics(self._registry).follow(store.workloads)
-        self._registry.register(QueueGauges(store, self._settings.fair_sharing))
+        beside_kueue = self._settings.admission is Admission.KUEUE
+        if beside_kueue:
+            store.settings["admission"] = Admission.KUEUE
+            store.settings["placement_strategy"] = self._settings.placement_strategy
+        else:
+            LifecycleMetrics(self._registry).follow(store.workloads)
+            self._registry.register(QueueGauges(store, self._settings.fair_sharing))
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
@@ -111,19 +116,20 @@ class Manager(Role[ManagerSettings]):
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
-            strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
-            admitter = Admitter(decide, executor, strategy=strategy, fair_sharing=fair_sharing)
-            group.create_task(admitter.run(), name="admission")
-            reporter = QueueReporter(
-                decide, executor, interval_s=self._settings.queue_status_s, fair_sharing=fair_sharing
-            )
-            group.create_task(reporter.run(), name="queue-status")
+            if beside_kueue:
+                store.on_fleet_change(queue.add)
+                group.create_task(self._checks_reporter(decide, executor).run(), name="admission-checks")
+            else:
+                strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
+                admitter = Admitter(decide, executor, strategy=strategy, fair_sharing=fair_sharing)
+                group.create_task(admitter.run(), name="admission")
+                group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
+                group.create_task(self._collect(decide, executor), name="history")
             group.create_task(
                 queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers),
                 name="jobs",
             )
             group.create_task(guard.run(), name="deletes")
-            group.create_task(self._collect(decide, executor), name="history")
             group.create_task(self._watch_fleet(decide, executor, inbox, resyncer), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
@@ -142,6 +148,21 @@ class Manager(Role[ManagerSettings]):
                 await executor.run([told])
             raise
         await resyncer.clear(ref)
+
+    def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
+        def report(now: str) -> list[Command]:
+            return decide(decisions.report_checks, now=now)
+
+        of = (decide.state.admission_checks, decide.state.clusters)
+        return Reporter(report, executor, of=of, interval_s=self._settings.queue_status_s)
+
+    def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
+        def report(now: str) -> list[Command]:
+            return decide(decisions.report_queues, now=now, fair_sharing=self._settings.fair_sharing)
+
+        store = decide.state
+        of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
+        return Reporter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
         """Delete finished slices that are no longer kept. One that cannot be deleted now is next time."""

@@ -9,7 +9,20 @@ from typing import Any
 
 import msgspec
 
-from slicebus.manager import dispatch, fleet, identity, intake, inventories, jobs, queues, terms, verdicts
+from slicebus.manager import (
+    dispatch,
+    fleet,
+    identity,
+    intake,
+    inventories,
+    jobs,
+    kueue_checks,
+    kueue_jobs,
+    kueue_status,
+    queues,
+    terms,
+    verdicts,
+)
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
 from slicebus.manager.inventories import Difference
@@ -35,13 +48,16 @@ from slicebus.proto.messages import (
 from slicebus.slices import admission
 from slicebus.slices.admission import Decision
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.placement import Strategy
+from slicebus.slices.placement import Fleet, Strategy
 from slicebus.slices.sharing import FairSharing
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
-    return jobs.decide(msgspec.structs.replace(store.view(job), deletes_held=deletes_held), now)
+    view = msgspec.structs.replace(store.view(job), deletes_held=deletes_held)
+    if store.beside_kueue:
+        return kueue_jobs.decide(view, _places(store), now)
+    return jobs.decide(view, now)
 
 
 def authorize(store: Store, *, incoming: Incoming) -> None:
@@ -147,6 +163,15 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing = FairSha
     )
 
 
+def report_checks(store: Store, *, now: str) -> list[Command]:
+    """What our AdmissionChecks say of themselves, where it is not what it should be."""
+    return [
+        command
+        for check in store.admission_checks.all()
+        for command in kueue_checks.report(check, store.quotas.worker_clusters, now=now)
+    ]
+
+
 DECISIONS: tuple[Callable[..., Any], ...] = (
     look,
     authorize,
@@ -160,9 +185,19 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     verdict,
     collect,
     report_queues,
+    report_checks,
 )
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The manager, for a replay."""
+
+
+def _places(store: Store) -> kueue_jobs.Places:
+    clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
+    return kueue_jobs.Places(
+        clusters=frozenset(cluster.name for cluster in clusters),
+        fleet=Fleet(clusters, ledger.load, ledger.granted),
+        strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
+    )
 
 
 def _receive_of_cluster(store: Store, envelope: Envelope, message: Message, now: str) -> Sequence[Command]:
@@ -181,7 +216,9 @@ def _receive_status(store: Store, envelope: Envelope, message: Status, now: str)
     at = envelope.epoch, envelope.sequence
     if at < store.newest.get((envelope.cluster, message.job), at):
         return []
-    return intake.status(store.view(_known(message.job)), message, envelope, now=now)
+    view = store.view(_known(message.job))
+    take = kueue_status.take if store.beside_kueue else intake.mirror
+    return intake.status(view, message, envelope, now=now, take=take)
 
 
 def _known(ref: JobRef) -> JobRef:

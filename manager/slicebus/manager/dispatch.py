@@ -9,7 +9,16 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, without_server_fields
-from slicebus.manager.records import LOST, NO_REQUEST, Dispatch, Requested, applied_version, wish_of
+from slicebus.manager.records import (
+    LOST,
+    NO_REQUEST,
+    Dispatch,
+    Requested,
+    annotation,
+    applied_version,
+    own_counts,
+    wish_of,
+)
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import (
@@ -46,7 +55,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         view,
         Dispatch(
             version=0,
-            hash=spec_hash(view.place, slice.name, slice.granted, KINDS[view.ref.kind].counts(view.job, view.job)),
+            hash=spec_hash(view.place, slice.name, slice.granted, own_counts(view.job, KINDS[view.ref.kind])),
             answers=requested.key if requested else NO_REQUEST,
             cluster=view.place,
             place=_flavors_hash(slice),
@@ -151,6 +160,13 @@ def remember(view: JobView) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
+def as_wanted(job: Manifest) -> Manifest:
+    """The job as its worker is to have it: with the counts of its user, and with what only a worker's copy may have."""
+    kind = KINDS[job["kind"]]
+    wanted = kind.with_counts(job, own_counts(job, kind)) if Requested.from_job(job) else job
+    return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
+
+
 def _has_to_go(view: JobView, slice: Slice) -> bool:
     """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
     outbox = view.outbox
@@ -178,7 +194,8 @@ def _next(
         return outbox.record, []
     last = outbox.record if outbox else _NOTHING
     left = last.cluster if last.cluster != wanted.cluster else last.left
-    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left)
+    since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
+    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left, since=since)
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
 
@@ -200,7 +217,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         job=view.ref,
         spec_version=record.version,
         workload=without_server_fields(workload),
-        manifest={k: v for k, v in without_server_fields(view.job).items() if k != "status"},
+        manifest={k: v for k, v in without_server_fields(as_wanted(view.job)).items() if k != "status"},
         granted=slice.granted,
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
         answers=record.answers,

@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry, Counter
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import OnDead, dispatch
+from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager import decisions
+from slicebus.manager.records import job_ref
 from slicebus.manager.resizes import ResizeTimes
 from slicebus.manager.resyncer import Resyncer
 from slicebus.manager.store import Store
@@ -55,6 +57,7 @@ class Inbox:
         self._resizes = ResizeTimes(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
+            jobs.subscribe(self._forget)
         self.heard_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
         self._received = Counter(
@@ -120,7 +123,15 @@ class Inbox:
         if self._store.view(message.job).job is None:
             self._store.newest.pop(key, None)
         else:
-            self._store.newest[key] = max(at, self._store.newest.get(key, at))
+            newest = self._store.newest.get(key, at)
+            self._store.newest[key] = max(at, newest)
+            if self._store.beside_kueue and at >= newest:
+                self._store.reported[message.job] = message
+
+    def _forget(self, change: Change) -> None:
+        if change.new is None and change.old is not None:
+            for table in (self._store.reported, self._store.told):
+                table.pop(job_ref(change.old), None)
 
     def _deliver_again(self, cluster: ClusterName) -> None:
         """An agent that has just started may not have what was published to the one before it."""

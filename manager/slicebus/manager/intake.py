@@ -4,11 +4,13 @@
 A message that comes late or twice gives no commands; one about a job that runs nowhere is late.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
-from slicebus.manager.records import Requested, annotation, applied_version
+from slicebus.manager.records import Requested, annotation, applied_version, own_counts
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope
@@ -76,12 +78,14 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         counts=request.wanted,
         worker_uid=request.worker_uid,
         worker_generation=request.worker_generation,
-        baseline=KINDS[view.ref.kind].counts(view.job, view.job),
+        baseline=own_counts(view.job, KINDS[view.ref.kind]),
         correlation=envelope.correlation_id,
         cluster=envelope.cluster,
         epoch=envelope.epoch,
         sequence=envelope.sequence,
         granted=request.granted,
+        written=last.written if last else msgspec.UNSET,
+        own=last.own if last else msgspec.UNSET,
     )
     body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
@@ -112,7 +116,10 @@ def _forget_wish(job: Manifest, envelope: Envelope) -> list[Command]:
     last = Requested.from_job(job)
     if last is not None and not last.is_wish and last.cluster == envelope.cluster:
         return []
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, Requested.none_before(envelope).to_annotation())
+    forgotten = Requested.none_before(envelope)
+    if last is not None:
+        forgotten = msgspec.structs.replace(forgotten, written=last.written, own=last.own)
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
     return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)]
 
 
@@ -131,7 +138,20 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *told, again]
 
 
-def status(view: JobView, report: Status, envelope: Envelope, *, now: str) -> list[Command]:
+def mirror(view: JobView, report: Status, now: str) -> list[Command]:
+    """The worker's status on the manager's job, and whether its pods are ready on its slice."""
+    assert view.job is not None
+    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+
+
+def status(
+    view: JobView,
+    report: Status,
+    envelope: Envelope,
+    *,
+    now: str,
+    take: Callable[[JobView, Status, str], list[Command]] = mirror,
+) -> list[Command]:
     """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other."""
     if view.job is None or not _is_from_here(view, envelope):
         return []
@@ -143,7 +163,7 @@ def status(view: JobView, report: Status, envelope: Envelope, *, now: str) -> li
         note = f"Deleted on cluster {envelope.cluster}, and therefore here"
         gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
         return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
-    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+    return take(view, report, now)
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:

@@ -10,16 +10,21 @@ from typing import NewType
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager import kueue_jobs
 from slicebus.manager.views import JobView
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest
 from slicebus.slices import kueue
-from slicebus.slices.fingerprints import status_hash
+from slicebus.slices.fingerprints import all_ready, status_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 
 Said = NewType("Said", tuple[int, int])
 """Epoch and sequence of a message: the order of what one cluster says."""
+
+
+UNKNOWN = "unknown"
+"""In place of the hash of a status."""
 
 
 class Difference(StrEnum):
@@ -116,6 +121,16 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
+def _reported_hash(view: JobView, job: Manifest) -> str:
+    """Of the worker's last report, as a Kueue may be shown another status; a value like no other before the first."""
+    reported, holder = view.reported, view.holder
+    if reported is None or holder is None:
+        return UNKNOWN
+    ready = {name: pods.ready for name, pods in reported.pods.items()}
+    is_ready = all_ready(kueue_jobs.allowed(view, job, holder).granted, ready)
+    return status_hash(reported.job_status, reported.phase, is_ready)
+
+
 def is_elsewhere(view: JobView, cluster: ClusterName) -> bool:
     """Whether the manager has a job and runs it on another cluster."""
     return view.cluster is not None and view.cluster != cluster
@@ -128,6 +143,8 @@ def _status_hash(view: JobView) -> str:
     phase = KINDS[view.ref.kind].outcome(view.job).phase
     if phase is not JobPhase.RUNNING:
         return ""
+    if view.checks:
+        return _reported_hash(view, view.job)
     conditions = view.holder.conditions if view.holder else {}
     ready = conditions.get(Condition.PODS_READY, {}).get("status")
     return status_hash(view.job.get("status", {}), phase, None if ready is None else ready == "True")

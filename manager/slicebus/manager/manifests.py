@@ -75,15 +75,15 @@ def findings_patch(target: Manifest, *findings: Finding, now: str) -> Manifest:
     return {"status": {"conditions": with_findings(target, *findings, now=now)}}
 
 
-def finalizer_patch(workload: Manifest) -> Manifest:
+def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> Manifest:
     """The Workload without our finalizer."""
-    kept = [name for name in workload["metadata"].get("finalizers", ()) if name != kueue.RESOURCE_IN_USE_FINALIZER]
+    kept = [name for name in workload["metadata"].get("finalizers", ()) if name != finalizer]
     return {"metadata": {"finalizers": kept}}
 
 
-def has_finalizer(workload: Manifest) -> bool:
+def has_finalizer(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> bool:
     """Whether the manager still holds the Workload."""
-    return kueue.RESOURCE_IN_USE_FINALIZER in workload["metadata"].get("finalizers", ())
+    return finalizer in workload["metadata"].get("finalizers", ())
 
 
 def without_server_fields(manifest: Manifest) -> Manifest:

@@ -9,6 +9,11 @@ from slicebus.slices.workload import Slice
 STRUCTURAL_CHANGE = "StructuralChange"
 
 
+def told_of(workload: str, message: str) -> str:
+    """How a notice is remembered, so that it is not given again."""
+    return f"{workload} {message}"
+
+
 def pending_notice(
     view: JobView, slice: Slice, *, reason: str, message: str, since: str, would_admit: str = ""
 ) -> list[Command]:

@@ -1,6 +1,7 @@
 """What the manager does in its cluster."""
 
 from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
     CLUSTERQUEUES,
     COHORTS,
     EVENTS,
@@ -14,36 +15,47 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.manager.settings import Admission
 from slicebus.process.permissions import READ, Permission
 
-REQUIRED_CRDS: tuple[Resource, ...] = (
-    WORKLOADS,
-    CLUSTERQUEUES,
-    COHORTS,
-    LOCALQUEUES,
-    RESOURCEFLAVORS,
-    WORKLOADPRIORITYCLASSES,
-    WORKERCLUSTERS,
-)
+_CRDS: tuple[Resource, ...] = (WORKLOADS, RESOURCEFLAVORS, WORKERCLUSTERS)
+_BUILTIN_CRDS: tuple[Resource, ...] = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES)
 
-PERMISSIONS = (
+_PERMISSIONS = (
     *(Permission(resource, (*READ, "patch", "delete")) for resource in JOB_RESOURCES.values()),
     *(Permission(resource, ("patch",), "status") for resource in JOB_RESOURCES.values()),
+    Permission(WORKLOADS, (*READ, "patch")),
+    Permission(WORKLOADS, ("patch",), "status"),
+    Permission(RESOURCEFLAVORS, READ),
+    Permission(WORKERCLUSTERS, READ),
+    Permission(WORKERCLUSTERS, ("patch",), "status"),
+    Permission(EVENTS, ("create", "patch")),
+    Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
+)
+_BUILTIN_PERMISSIONS = (
     # Where OwnerReferencesPermissionEnforcement is on, a Workload that blocks its job's deletion needs this.
     *(Permission(resource, ("update",), "finalizers") for resource in JOB_RESOURCES.values()),
-    Permission(WORKLOADS, (*READ, "create", "patch", "delete")),
-    Permission(WORKLOADS, ("patch",), "status"),
+    Permission(WORKLOADS, ("create", "delete")),
     Permission(CLUSTERQUEUES, READ),
     Permission(LOCALQUEUES, READ),
     Permission(CLUSTERQUEUES, ("patch",), "status"),
     Permission(LOCALQUEUES, ("patch",), "status"),
     Permission(COHORTS, READ),
     Permission(COHORTS, ("patch",), "status"),
-    Permission(RESOURCEFLAVORS, READ),
     Permission(WORKLOADPRIORITYCLASSES, READ),
     Permission(NAMESPACES, READ),
-    Permission(WORKERCLUSTERS, READ),
-    Permission(WORKERCLUSTERS, ("patch",), "status"),
-    Permission(EVENTS, ("create", "patch")),
-    Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
 )
+_KUEUE_PERMISSIONS = (
+    Permission(ADMISSIONCHECKS, READ),
+    Permission(ADMISSIONCHECKS, ("patch",), "status"),
+)
+
+
+def required_crds(admission: Admission) -> tuple[Resource, ...]:
+    """The definitions without which the manager cannot work."""
+    return (*_CRDS, *(_BUILTIN_CRDS if admission is Admission.BUILTIN else (ADMISSIONCHECKS,)))
+
+
+def permissions(admission: Admission) -> tuple[Permission, ...]:
+    """Everything that the manager does."""
+    return (*_PERMISSIONS, *(_BUILTIN_PERMISSIONS if admission is Admission.BUILTIN else _KUEUE_PERMISSIONS))

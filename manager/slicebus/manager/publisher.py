@@ -2,12 +2,13 @@
 
 from slicebus.bus.contract import Bus
 from slicebus.manager.identity import address
+from slicebus.manager.notices import told_of
 from slicebus.manager.store import Store
 from slicebus.process.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid, Delete, Relabel, WorkloadSpec
+from slicebus.proto.messages import ClusterName, ClusterUid, Delete, Pending, Relabel, WorkloadSpec
 from slicebus.proto.topology import agent_topology, exchange_of
 
 
@@ -30,6 +31,8 @@ class Publisher:
         envelope = self._issuer.envelope(
             message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
         )
+        if isinstance(message, Pending):
+            self._store.told[message.job] = told_of(message.workload, message.message)
         # Noted before: the answer may be here before the confirm, and may ask for it again.
         if isinstance(message, WorkloadSpec | Delete):
             self._store.published[message.job] = message.spec_version

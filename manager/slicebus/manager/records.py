@@ -50,6 +50,10 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
     """What the worker's pods could use when the wish came up: less than was granted where an earlier wish was less."""
+    written: Counts | msgspec.UnsetType = msgspec.UNSET
+    """The counts that the manager has put into the job's own spec on behalf of the worker, for a Kueue beside it,"""
+    own: Counts | msgspec.UnsetType = msgspec.UNSET
+    """and those that its user had there."""
 
     @classmethod
     def none_before(cls, envelope: Envelope) -> Self:
@@ -105,9 +109,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker's request; None where the manager's own spec says the size."""
 
 
+def own_counts(job: Manifest, kind: JobKind) -> Counts:
+    """The counts that the manager's spec has, or had before any were written there on behalf of the worker."""
+    counts, requested = kind.counts(job, job), Requested.from_job(job)
+    if requested is None or requested.own is msgspec.UNSET or requested.written != counts:
+        return counts
+    return requested.own
+
+
 def wish_of(job: Manifest, kind: JobKind) -> Wish:
     """The newest wish: the worker's last request, unless the manager's own spec was edited since."""
-    baseline = kind.counts(job, job)
+    baseline = own_counts(job, kind)
     generation = job["metadata"].get("generation", 1)
     requested = Requested.from_job(job)
     if requested is None or requested.baseline != baseline:
@@ -131,6 +143,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Whether the worker shall hold the job without pods."""
     left: str = ""
     """The cluster that had been told before it was another. What comes from there is late."""
+    since: int | msgspec.UnsetType = msgspec.UNSET
+    """The first version after one that let the worker run nothing: what it said of an older one is of another run."""
 
     def to_annotation(self) -> str:
         """JSON."""

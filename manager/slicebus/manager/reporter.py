@@ -1,34 +1,32 @@
-"""Keeps the status of the queues."""
+"""Keeps what the manager says of objects that somebody else has made: the queues, the admission checks."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 import structlog
 
+from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
-from slicebus.manager import decisions
-from slicebus.manager.store import Store
-from slicebus.process.decisions import Decider
+from slicebus.process.commands import Command
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, TransientError
-from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
 
 
-class QueueReporter:
+class Reporter:
     """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
 
     def __init__(
-        self, decide: Decider[Store], executor: Executor, *, interval_s: float, fair_sharing: FairSharing
+        self, report: Callable[[str], list[Command]], executor: Executor, *, of: Iterable[Cache], interval_s: float
     ) -> None:
-        store = decide.state
-        self._decide = decide
+        """`report` decides what is to be written now; it depends on these caches."""
+        self._decide = report
         self._executor = executor
         self._interval_s = interval_s
-        self._fair_sharing = fair_sharing
         self._changed = asyncio.Event()
         self._changed.set()
-        for cache in (store.workloads, store.cluster_queues, store.cohorts, store.local_queues):
+        for cache in of:
             cache.subscribe(lambda _: self._changed.set())
 
     async def run(self) -> None:
@@ -40,10 +38,9 @@ class QueueReporter:
             await asyncio.sleep(self._interval_s)
 
     async def _report(self) -> None:
-        commands = self._decide(decisions.report_queues, now=now_text(), fair_sharing=self._fair_sharing)
-        for command in commands:
+        for command in self._decide(now_text()):
             try:
                 await self._executor.run([command])
             except (ConflictError, TransientError) as error:
-                _log.info("queue.status.unwritten", error=str(error))
+                _log.info("status.unwritten", error=str(error))
                 self._changed.set()

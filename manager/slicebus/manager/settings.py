@@ -1,5 +1,6 @@
 """The manager's settings, from the environment."""
 
+from enum import StrEnum
 from typing import ClassVar
 
 from slicebus.process.environment import Count, Seconds, Share
@@ -8,10 +9,20 @@ from slicebus.slices.placement import Strategy
 from slicebus.slices.sharing import FairSharing
 
 
+class Admission(StrEnum):
+    """Who gives quota."""
+
+    BUILTIN = "builtin"
+    """The manager."""
+    KUEUE = "kueue"
+    """A Kueue on the manager's cluster; the manager answers its AdmissionCheck."""
+
+
 class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """One manager process. Times in seconds."""
 
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
+        "admission": "SLICEBUS_ADMISSION",
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
         "fair_sharing": "SLICEBUS_FAIR_SHARING",
@@ -24,6 +35,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         "dead_letter_alert_s": "SLICEBUS_DEAD_LETTER_ALERT_SECONDS",
     }
 
+    admission: Admission = Admission.BUILTIN
     cluster_lost_s: Seconds = 30.0
     """A cluster that is silent for so long is not connected."""
     placement_strategy: Strategy = Strategy.SPREAD

@@ -7,6 +7,7 @@ import msgspec
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
     CLUSTERQUEUES,
     COHORTS,
     JOB_RESOURCES,
@@ -18,12 +19,15 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.jobs import is_managed
+from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.quotas import Quotas
 from slicebus.manager.records import job_ref
+from slicebus.manager.settings import Admission
 from slicebus.manager.views import JobView, Outbox
 from slicebus.process.table import Table
-from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
@@ -57,12 +61,19 @@ class Store:
         self.local_queues = Cache()
         self.flavors = Cache()
         self.clusters = Cache()
+        self.admission_checks = Cache()
+        self.settings: Table[str, str] = Table(str, str)
+        """What decisions depend on of the manager's settings."""
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
         self.newest: Table[tuple[ClusterName, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
         """Epoch and sequence of the last status of each job."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions that may have been written or not."""
+        self.reported: Table[JobRef, Status] = Table(JobRef, Status)
+        """The last status of each job, where a Kueue admits."""
+        self.told: Table[JobRef, str] = Table(JobRef, str)
+        """The last notice of each job, where a Kueue admits (`notices.told_of`)."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -78,7 +89,18 @@ class Store:
         """Every Workload that can be read, as a slice."""
         return self.quotas.ledger.slices
 
+    @property
+    def beside_kueue(self) -> bool:
+        """Whether a Kueue admits."""
+        return self.settings.get("admission") == Admission.KUEUE
+
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource that the manager watches, with its cache."""
+        left_to_kueue = (CLUSTERQUEUES, COHORTS, NAMESPACES, WORKLOADPRIORITYCLASSES, LOCALQUEUES)
+        unwatched = left_to_kueue if self.beside_kueue else (ADMISSIONCHECKS,)
+        return ((resource, cache) for resource, cache in self.decides_by() if resource not in unwatched)
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""
         for kind, cache in self.jobs.items():
             yield JOB_RESOURCES[kind], cache
@@ -90,18 +112,22 @@ class Store:
         yield LOCALQUEUES, self.local_queues
         yield RESOURCEFLAVORS, self.flavors
         yield WORKERCLUSTERS, self.clusters
-
-    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
-        """All of them."""
-        return self.caches()
+        yield ADMISSIONCHECKS, self.admission_checks
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """What is remembered beside the caches, by name."""
-        return {"published": self.published, "newest": self.newest, "uncertain": self.uncertain}
+        return {
+            "published": self.published,
+            "newest": self.newest,
+            "uncertain": self.uncertain,
+            "settings": self.settings,
+            "reported": self.reported,
+            "told": self.told,
+        }
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not cached."""
-        return next((cache for cached, cache in self.caches() if cached == resource), None)
+        return next((cache for cached, cache in self.decides_by() if cached == resource), None)
 
     def view(self, ref: JobRef) -> JobView:
         """Everything that belongs to one job."""
@@ -119,6 +145,9 @@ class Store:
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
             priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
             published=self.published.get(ref, 0),
+            checks=frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check)),
+            reported=self.reported.get(ref),
+            told=self.told.get(ref, ""),
         )
         in_fleet = view.cluster is not None and self.clusters.get(None, view.cluster) is not None
         return msgspec.structs.replace(view, in_fleet=in_fleet)
@@ -156,6 +185,20 @@ class Store:
         for cache in self.jobs.values():
             cache.subscribe(job_changed)
         self.workloads.subscribe(workload_changed)
+
+    def on_fleet_change(self, callback: Callable[[JobRef], None]) -> None:
+        """Call back with every job that has quota and no cluster, whenever a cluster becomes another place."""
+
+        def changed(change: Change) -> None:
+            before, after = (WorkerCluster.from_manifest(m).place if m else None for m in (change.old, change.new))
+            waiting = (slice for slice in self.slices.values() if slice.admitted and not slice.cluster)
+            for slice in waiting if before != after else ():
+                workload = self.workloads.get(slice.namespace, slice.name)
+                ref = owner_ref(workload) if workload else None
+                if ref is not None:
+                    callback(ref)
+
+        self.clusters.subscribe(changed)
 
 
 def owner_ref(workload: Manifest) -> JobRef | None:

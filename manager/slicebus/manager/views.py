@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from slicebus.manager.records import Dispatch, applied_version
-from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.workload import Slice
 
@@ -53,6 +53,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
+    checks: frozenset[str] = frozenset()
+    """The names of our AdmissionChecks, where a Kueue admits."""
+    reported: Status | None = None
+    """What the worker last said of the job, where a Kueue admits."""
+    told: str = ""
+    """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
 
     @cached_property
     def holder(self) -> Slice | None:
@@ -68,7 +74,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def place(self) -> ClusterName | None:
         """Where the chain was admitted to."""
-        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster), None)
+        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster is not None), None)
         return ClusterName(name) if name else None
 
     @cached_property

@@ -9,8 +9,8 @@ import yaml
 from slicebus.agent.permissions import PERMISSIONS as AGENT_PERMISSIONS
 from slicebus.agent.settings import AgentSettings
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.manager.permissions import PERMISSIONS as MANAGER_PERMISSIONS
-from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.permissions import permissions as manager_permissions
+from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.process.permissions import Permission
 from slicebus.process.settings import RoleSettings
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
@@ -23,15 +23,24 @@ VALUES: dict[str, dict[str, Any]] = {
     "slicebus-agent": {"cluster": "east", "amqp": {"url": URL}},
     "slicebus-manager": {"amqp": {"url": URL}},
 }
-PERMISSIONS = {"slicebus-agent": AGENT_PERMISSIONS, "slicebus-manager": MANAGER_PERMISSIONS}
+RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
+    "agent": ("slicebus-agent", {}, AGENT_PERMISSIONS),
+    "manager": ("slicebus-manager", {}, manager_permissions(Admission.BUILTIN)),
+    "manager beside a Kueue": (
+        "slicebus-manager",
+        {"admission": {"mode": "kueue"}},
+        manager_permissions(Admission.KUEUE),
+    ),
+}
 
 each_chart = pytest.mark.parametrize("chart", VALUES)
 
 
-@each_chart
-def test_the_rules_are_what_the_role_does_and_no_more(helm: Path, chart: str) -> None:
-    rendered = render(helm, chart, VALUES[chart])
-    wanted = PERMISSIONS[chart]
+@pytest.mark.parametrize(("chart", "values", "wanted"), RULES.values(), ids=RULES.keys())
+def test_the_rules_are_what_the_role_does_and_no_more(
+    helm: Path, chart: str, values: dict[str, Any], wanted: tuple[Permission, ...]
+) -> None:
+    rendered = render(helm, chart, VALUES[chart] | values)
     assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
     assert granted(only(rendered, "Role")) == verbs(p for p in wanted if p.own_namespace)
 
@@ -50,6 +59,13 @@ def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     assert set(found) <= set(ManagerSettings.variables.values())
     settings = ManagerSettings.from_env(found)
     assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
+    assert settings.admission is Admission.BUILTIN
+
+
+def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> None:
+    rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | {"admission": {"mode": "kueue"}})
+    assert ManagerSettings.from_env(environment(rendered)).admission is Admission.KUEUE
+    assert only(rendered, "CustomResourceDefinition")["metadata"]["name"] == "workerclusters.slicebus.dev"
 
 
 @each_chart
@@ -129,6 +145,7 @@ def test_definitions_can_be_left_out(helm: Path, chart: str, crds: dict[str, boo
         ("slicebus-manager", {"amqp": {"url": "http://broker"}}, "does not match pattern"),
         ("slicebus-manager", VALUES["slicebus-manager"] | {"replica": 3}, "properties 'replica' not allowed"),
         ("slicebus-manager", VALUES["slicebus-manager"] | {"replicas": 0}, "minimum: got 0, want 1"),
+        ("slicebus-manager", VALUES["slicebus-manager"] | {"admission": {"mode": "both"}}, "must be one of"),
     ],
 )
 def test_wrong_values_are_refused_with_their_name(helm: Path, chart: str, values: dict[str, Any], told: str) -> None:

@@ -49,6 +49,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "workers": "2",
         "prefetch": "3",
         "lease_duration_s": "70",
+        "admission": "kueue",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
         "breaker_share": "0.5",

@@ -99,7 +99,7 @@ def test_a_request_that_is_no_quantity_makes_the_workload_unreadable() -> None:
     ("conditions", "is_admitted"),
     [
         ((), False),
-        (("QuotaReserved",), False),
+        (("QuotaReserved",), True),
         (("Admitted",), False),
         (("QuotaReserved", "Admitted"), True),
         (("QuotaReserved", "Admitted", "PodsReady"), True),
@@ -108,9 +108,7 @@ def test_a_request_that_is_no_quantity_makes_the_workload_unreadable() -> None:
     ],
     ids=lambda value: "+".join(value) or "none" if isinstance(value, tuple) else "",
 )
-def test_only_quota_and_admission_without_an_end_count_as_admitted(
-    conditions: tuple[str, ...], is_admitted: bool
-) -> None:
+def test_only_quota_without_an_end_counts_as_admitted(conditions: tuple[str, ...], is_admitted: bool) -> None:
     slice = Slice.from_manifest(with_conditions(*conditions))
     assert slice.admitted is is_admitted
     assert slice.granted == ({"main": 3} if is_admitted else {})

@@ -61,6 +61,21 @@ class JobKind(Protocol):
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a carrier these counts; empty when it has them or must not be written to."""
 
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """The job with these counts in its own spec. Pod sets that it has not are passed over; whole replicas only."""
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """The job with the Ray autoscaler on; one that has no such thing as it is."""
+
+    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+        """The worker's status for the manager's job, so that a Kueue there takes the job as active, whatever it is.
+
+        `status` is what the manager's job shows now: counters that only grow do not go back.
+        """
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """The status of the manager's suspended job. `active` is kept until no pod of the job can be left."""
+
     def outcome(self, job: Manifest) -> Outcome:
         """Whether the job runs, succeeded or failed, by its status."""
 

@@ -9,6 +9,8 @@ from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 Manifest = dict[str, Any]
 
 _POD_SET = "main"
+_SUSPENDED = "Suspended"
+_COUNTERS = ("succeeded", "failed")
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 """The API server writes these into the template, together with a selector; the worker's has to make its own."""
 
@@ -43,6 +45,32 @@ class BatchJob:
         if counts.get(_POD_SET, _parallelism(carrier)) == _parallelism(carrier):
             return []
         return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
+
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """Another parallelism. An indexed Job that has as many completions changes them with it, as it must."""
+        changed = {"parallelism": counts.get(_POD_SET, _parallelism(job))}
+        if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
+            changed["completions"] = changed["parallelism"]
+        return job | {"spec": job["spec"] | changed}
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """As it is."""
+        return job
+
+    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+        """A Job is active that has an active pod."""
+        grown = {name: max(status.get(name, 0), reported.get(name, 0)) for name in _COUNTERS if name in status}
+        return reported | grown | {"active": max(1, reported.get("active", 0))}
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """Since Kubernetes 1.36 a template changes only where the Job says that it is suspended, and has no pods."""
+        conditions = [entry for entry in status.get("conditions") or () if entry["type"] != _SUSPENDED]
+        present: Manifest = next((entry for entry in status.get("conditions") or () if entry["type"] == _SUSPENDED), {})
+        if present.get("status") != "True":
+            present = {"lastProbeTime": now, "lastTransitionTime": now}
+        said = {"type": _SUSPENDED, "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
+        kept = status if active else without(status, ("active", "ready", "terminating"))
+        return without(kept, ("startTime",)) | {"conditions": [*conditions, present | said]}
 
     def outcome(self, job: Manifest) -> Outcome:
         """By the conditions Complete and Failed."""

@@ -95,6 +95,15 @@ def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") 
     return patch
 
 
+def with_replicas(cluster_spec: Manifest, counts: Counts) -> Manifest:
+    """A cluster's spec with the replicas that make these counts."""
+    changed = [
+        group | {"replicas": counts[pod_set_name(group)] // hosts(group)} if pod_set_name(group) in counts else group
+        for group in groups(cluster_spec)
+    ]
+    return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})
+
+
 def replica_size(cluster: Manifest, pod_set: str) -> int:
     """Pods of one replica of a pod set."""
     return next((hosts(group) for group in groups(cluster["spec"]) if pod_set_name(group) == pod_set), 1)

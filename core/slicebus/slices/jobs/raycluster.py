@@ -37,6 +37,22 @@ class RayCluster:
         """Other replicas."""
         return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
 
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """Other replicas."""
+        return job | {"spec": ray.with_replicas(job["spec"], counts)}
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """With in-tree autoscaling."""
+        return job | {"spec": job["spec"] | {"enableInTreeAutoscaling": True}}
+
+    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+        """A RayCluster is active that is ready: its conditions tell more."""
+        return reported | {"state": "ready"}
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """It is, as soon as it is not active."""
+        return status if active else {"state": "suspended"}
+
     def outcome(self, job: Manifest) -> Outcome:
         """A cluster runs until it is deleted; what is wrong with it is told."""
         status = job.get("status", {})

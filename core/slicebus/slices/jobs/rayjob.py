@@ -72,6 +72,25 @@ class RayJob:
             return ray.resize_groups(cluster_spec, counts, at="/spec/rayClusterSpec") if is_suspended else []
         return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
 
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """Other replicas in its cluster's spec."""
+        cluster_spec = ray.with_replicas(job["spec"]["rayClusterSpec"], counts)
+        return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec}}
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """With in-tree autoscaling of its cluster."""
+        cluster_spec = job["spec"]["rayClusterSpec"] | {"enableInTreeAutoscaling": True}
+        return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec}}
+
+    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+        """A RayJob is active unless its deployment is new or suspended."""
+        deployment = reported.get("jobDeploymentStatus") or "Initializing"
+        return reported | {"jobDeploymentStatus": "Initializing" if deployment == "Suspended" else deployment}
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """It is, as soon as it is not active."""
+        return status if active else {"jobDeploymentStatus": "Suspended"}
+
     def outcome(self, job: Manifest) -> Outcome:
         """By the job's status, once the deployment is over; a deployment that failed has none."""
         status = job.get("status", {})

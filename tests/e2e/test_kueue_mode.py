@@ -1,0 +1,267 @@
+"""A manager beside a real Kueue: where `KUEUE_BINARY` and `KUEUE_CRDS` name one (docs/kueue-mode.md)."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, real_world
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, JOBS, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.manager.settings import Admission
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
+from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice
+from support import roles
+from support.controlplane import ControlPlane
+from support.kueue import Kueue, binary_and_definitions
+from support.servers import SHARED_CRDS, tools
+from support.story import NAMESPACE, Story, elastic, set_quota
+from support.waiting import eventually
+from support.wiping import wipe, wipe_resource
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+Manifest = dict[str, Any]
+CHECK = "slicebus"
+STRATEGY = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Clusters of their own: Kueue's webhooks would stand in the way of other tests."""
+    binary, definitions = binary_and_definitions()
+    folder = tmp_path_factory.mktemp("beside-kueue")
+    made = ControlPlane(folder, tools())
+    try:
+        made.start()
+        manager = made.clusters["manager"]
+        for path in SHARED_CRDS.glob("ray/ray.io_ray[cj]*s.yaml"):
+            manager.kubectl("create", "--validate=false", "-f", str(path))
+        controller = Kueue(manager, folder / "kueue", binary=binary, definitions=definitions)
+        controller.install()
+        controller.start()
+        yield made
+        controller.server.kill()
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+async def world(plane: ControlPlane, broker_name: str) -> AsyncIterator[World]:
+    """A manager in kueue mode, two agents, and a queue whose check is ours."""
+    kubeconfigs = {ClusterName(name): cluster.kubeconfig for name, cluster in plane.clusters.items()}
+    manager = kubeconfigs.pop(ClusterName("manager"))
+    urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
+    async with real_world(manager, kubeconfigs, ray_stand_in=True) as made:
+        check = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
+        await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": kueue.CHECK_CONTROLLER}})
+        for resource, manifest in objects.quota(10):
+            spec = STRATEGY if resource == CLUSTERQUEUES else {}
+            await made.ensure(made.manager, resource, manifest | {"spec": manifest["spec"] | spec})
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(roles.manager(made, urls, admission=Admission.KUEUE))
+                for name in made.workers:
+                    await stack.enter_async_context(roles.agent(made, urls, name))
+                yield made
+        finally:
+            await wipe(made.manager, *made.workers.values())
+            await wipe_resource(made.manager, ADMISSIONCHECKS, None)
+
+
+async def test_a_job_grows_and_shrinks(world: World) -> None:
+    story = Story(world, "Job", "train")
+    await story.submit()
+    await story.expect_pods(running=1)
+    [first] = await story.expect_unfinished(1)
+    assert await check_of(world, first) == ("Ready", f"Worker cluster {await story.cluster()} holds it")
+    assert first.condition(Condition.ADMITTED)
+
+    await story.scale(5)
+    await story.expect_pods(running=5)
+    [second] = await story.expect_unfinished(5)
+    assert second.replaces == first.key
+    [old] = [slice for slice in await story.chain() if slice.finished]
+    assert old.conditions[Condition.FINISHED]["reason"] == FinishedReason.SLICE_REPLACED
+    assert await spec_counts(story) == 5
+
+    await story.scale(3)
+    [shrunk] = await story.expect_unfinished(3)
+    assert shrunk.name == second.name
+    await story.expect_pods(running=3)
+    await eventually(lambda: reserves(world, cpu="3"), "quota for 3 is taken")
+
+
+async def test_a_resize_waits_for_quota(world: World) -> None:
+    await set_quota(world, 2)
+    story = Story(world, "Job", "wide")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(5)
+    await story.expect_pods(running=1, gated=4)
+    [holder, pending] = await story.expect_unfinished(1, 5)
+    assert pending.replaces == holder.key
+    told = await story.expect_event("Pending", on=await story.worker())
+    assert "insufficient" in told
+    assert (await check_of(world, pending))[0] in ("", "Pending")
+    await set_quota(world, 5)
+    await story.expect_pods(running=5)
+
+
+async def test_the_end_of_a_job_gives_its_quota_back(world: World) -> None:
+    story = Story(world, "Job", "short")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await eventually(lambda: reserves(world, cpu="1"), "quota for 1 is taken")
+    worker = await story.worker()
+    await worker.patch(JOBS, story.name, NAMESPACE, MergePatch({"spec": {"activeDeadlineSeconds": 1}}))
+
+    async def over() -> bool:
+        return all(slice.finished for slice in await story.chain())
+
+    await eventually(over, "the slice is finished", within_s=60)
+    [slice] = await story.chain()
+    assert slice.conditions[Condition.FINISHED]["reason"] == FinishedReason.FAILED
+    await eventually(lambda: reserves(world, cpu="0"), "the quota is back")
+
+
+async def test_a_deleted_job_leaves_nothing(world: World) -> None:
+    story = Story(world, "Job", "gone")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await world.manager.delete(JOBS, story.name, NAMESPACE)
+    await story.expect_nothing_left()
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+async def test_a_stopped_queue_takes_the_job_away_and_a_started_one_brings_it_back(world: World, kind: str) -> None:
+    """With the size of its own spec, and in the same chain."""
+    story = await submitted(world, kind, "moved")
+    await story.expect_pods(running=1)
+    await story.scale(4)
+    await story.expect_pods(running=4)
+    chain = (await story.expect_unfinished(4))[0].chain
+    worker = await story.worker()
+
+    await stop_policy(world, "HoldAndDrain")
+    await eventually(lambda: reserves(world, cpu="0"), "the quota is back", within_s=60)
+    left = [pod for pod in (await worker.list(PODS, namespace=NAMESPACE)).items if not is_gated(pod)]
+    assert [pod["metadata"]["name"] for pod in left if "deletionTimestamp" not in pod["metadata"]] == []
+
+    await stop_policy(world, "None")
+    await story.expect_pods(running=1)
+    [again] = await story.expect_unfinished(1)
+    assert again.chain == chain
+    await story.scale(2)
+    await story.expect_pods(running=2)
+
+
+async def test_a_ray_cluster_autoscales_on_the_worker_only(world: World) -> None:
+    story = await submitted(world, "RayCluster", "ray")
+    await story.expect_pods(running=1)
+    spec = (await story.worker_job())["spec"]
+    own = (await world.manager.get(RAYCLUSTERS, story.name, NAMESPACE))["spec"]
+    assert (spec["enableInTreeAutoscaling"], own.get("enableInTreeAutoscaling", False)) == (True, False)
+    await story.scale(5)
+    await story.expect_pods(running=5)
+    await story.scale(3)
+    await story.expect_unfinished(3)
+    await eventually(lambda: reserves(world, cpu="3500m"), "quota for head and 3 workers is taken")
+
+
+async def test_a_ray_job_grows(world: World) -> None:
+    story = await submitted(world, "RayJob", "rayjob")
+    await story.expect_pods(running=1)
+    await story.scale(3)
+    await story.expect_pods(running=3)
+
+
+async def test_nothing_runs_before_every_check_is_ready(world: World) -> None:
+    other = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": "budget"}}
+    await world.manager.create(ADMISSIONCHECKS, other | {"spec": {"controllerName": "example.com/budget"}})
+    active = MergePatch({"status": {"conditions": [condition("Active")]}})
+    await world.manager.patch(ADMISSIONCHECKS, "budget", None, active, subresource="status")
+    checks = [{"name": CHECK}, {"name": "budget"}]
+    spec = {"admissionChecksStrategy": {"admissionChecks": checks}}
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+    story = Story(world, "Job", "both")
+    await story.submit()
+    await story.expect_pods(running=0, gated=1)
+    [slice] = await story.expect_unfinished(1)
+    await eventually(lambda: is_ready(world, slice), "our check is ready")
+    await story.expect_pods(running=0, gated=1)
+
+    workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
+    entries = [entry | {"state": "Ready"} for entry in workload["status"]["admissionChecks"]]
+    body = {"metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]}}
+    patch = MergePatch(body | {"status": {"admissionChecks": entries}})
+    await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, patch, subresource="status")
+    await story.expect_pods(running=1)
+
+
+async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
+    job = objects.job("local")
+    del job["spec"]["managedBy"]
+    await world.manager.create(JOBS, job)
+    story = Story(world, "Job", "local")
+    [slice] = await story.expect_unfinished(1)
+
+    async def evicted() -> str:
+        [slice] = await story.chain()
+        return str(slice.conditions.get(Condition.EVICTED, {}).get("message", ""))
+
+    assert "spec.managedBy" in await eventually(evicted, "the workload is deactivated")
+    assert slice.cluster is None
+
+
+async def submitted(world: World, kind: str, name: str) -> Story:
+    """A job of which the manager's own copy has no autoscaler."""
+    manifest = elastic(kind, name)
+    if kind != "Job":
+        spec = manifest["spec"].get("rayClusterSpec", manifest["spec"])
+        del spec["enableInTreeAutoscaling"]
+        manifest["spec"] |= {"submissionMode": "K8sJobMode"} if kind == "RayJob" else {}
+        manifest["metadata"]["annotations"][kueue.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
+    story = Story(world, kind, name)
+    await world.manager.create(story.resource, manifest)
+    return story
+
+
+async def check_of(world: World, slice: Slice) -> tuple[str, str]:
+    """State and message of our check on a slice; empty before there is any."""
+    workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
+    entries = workload.get("status", {}).get("admissionChecks", [])
+    return next(((entry["state"], entry["message"]) for entry in entries if entry["name"] == CHECK), ("", ""))
+
+
+async def is_ready(world: World, slice: Slice) -> bool:
+    return (await check_of(world, slice))[0] == "Ready"
+
+
+async def spec_counts(story: Story) -> int:
+    """The parallelism of the manager's own Job."""
+    job = await story.world.manager.get(JOBS, story.name, NAMESPACE)
+    count: int = job["spec"]["parallelism"]
+    return count
+
+
+async def reserves(world: World, *, cpu: str) -> bool:
+    """Whether Kueue counts so much as taken."""
+    queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
+    flavors = queue.get("status", {}).get("flavorsReservation", [])
+    taken = {entry["name"]: entry["total"] for flavor in flavors for entry in flavor["resources"]}
+    return bool(taken.get("cpu") == cpu)
+
+
+async def stop_policy(world: World, policy: str) -> None:
+    patch = MergePatch({"spec": {"stopPolicy": policy}})
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, patch)
+
+
+def condition(type: str) -> Manifest:
+    said = {"type": type, "status": "True", "reason": "Test", "message": "As the test wants it"}
+    return said | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
