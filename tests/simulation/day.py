@@ -15,6 +15,7 @@ from simulation.schedule import (
     Item,
     Join,
     Moment,
+    Policy,
     Prioritize,
     Quota,
     Revalue,
@@ -80,6 +81,8 @@ class Day:
                 await self.users.prioritize(item)
             case Revalue():
                 await self.users.revalue(item)
+            case Policy():
+                await self.users.set_policy(item)
             case StopQueue():
                 await self.users.stop_queue(item)
             case Deactivate():

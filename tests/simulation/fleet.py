@@ -313,7 +313,10 @@ class Fleet:
     def _manager(self) -> Callable[[Link, str], Awaitable[None]]:
         async def start(link: Link, identity: str) -> None:
             settings = ManagerSettings(
-                amqp_url="memory://manager@sim", namespace=objects.SYSTEM_NAMESPACE, identity=identity
+                amqp_url="memory://manager@sim",
+                namespace=objects.SYSTEM_NAMESPACE,
+                identity=identity,
+                fair_sharing=self.schedule.fair_sharing,
             )
             client, bus = self._connections(MANAGER, link)
             await Manager(settings, client, bus, CollectorRegistry()).run()

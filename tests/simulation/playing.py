@@ -7,10 +7,11 @@ import msgspec
 import structlog
 
 from simulation import day
+from simulation.dice import schedule_of
 from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.mutations import mutated
-from simulation.schedule import Schedule, schedule_of
+from simulation.schedule import Schedule
 from simulation.violations import Violation
 
 

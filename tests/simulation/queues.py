@@ -1,6 +1,7 @@
 """The quota of a day: three queues in two cohorts, two flavors, and how users change them."""
 
 from collections.abc import Iterator, Mapping
+from random import Random
 from typing import Any
 
 from slicebus.cli.demo import objects
@@ -63,6 +64,21 @@ def with_quota(manifest: Manifest, flavor: str, quota: Mapping[str, int | None])
         for group in manifest["spec"]["resourceGroups"]
     ]
     return {"spec": {"resourceGroups": groups}}
+
+
+def policy_of(random: Random) -> Manifest:
+    """Whom a queue may preempt, and what ends its search for a flavor: that it can borrow, or preempt, or neither."""
+    reclaim = random.choice(("Never", "LowerPriority", "Any", "Any"))
+    borrow = "Never" if reclaim == "Never" else random.choice(("Never", "LowerPriority"))
+    ends_at = random.choice(("Borrow", "Borrow", "Preempt", ""))
+    flavors = {f"whenCan{at}": "MayStopSearch" if at == ends_at else "TryNextFlavor" for at in ("Borrow", "Preempt")}
+    within = random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority"))
+    preemption = {
+        "withinClusterQueue": within,
+        "reclaimWithinCohort": reclaim,
+        "borrowWithinCohort": {"policy": borrow},
+    }
+    return {"preemption": preemption, "flavorFungibility": flavors}
 
 
 def node_labels(flavor: str) -> dict[str, str]:

@@ -19,6 +19,9 @@ from simulation.queues import flavor_of
 from simulation.violations import Violation
 from slicebus.kube.embedded.store import Change, Key
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
+from slicebus.slices.kueue import Condition, PreemptionReason
+from slicebus.slices.policies import Preemption, Whom
+from slicebus.slices.preemption import preempting_queue
 from slicebus.slices.quantities import larger
 from slicebus.slices.quota import ClusterQueue, Cohort, Usage, total_by_queue, usage_by_chain
 from slicebus.slices.resources import pod_requests
@@ -72,6 +75,8 @@ class QuotaRules:
         """A slice has changed: it may have been admitted, or have given quota back."""
         if slice.admission is not None and (old is None or old.admission is None):
             self._check_admission(slice, old)
+        if slice.condition(Condition.PREEMPTED) and not (old and old.condition(Condition.PREEMPTED)):
+            self._check_preemption(slice)
         self.check_running(slice.job_uid)
 
     def see_pod(self, cluster: str, change: Change, job_uid: str | None) -> None:
@@ -98,6 +103,16 @@ class QuotaRules:
             name = next((slice.chain for slice in self._slices.values() if slice.job_uid == job_uid), job_uid)
             raise Violation(f"rule 1: of {name} runs {past}, it is charged for {charged}")
 
+    def _check_preemption(self, victim: Slice) -> None:
+        """Whoever is preempted holds quota, for a job of another chain, by a policy that its queue had lately."""
+        condition, now_s = victim.conditions[Condition.PREEMPTED], asyncio.get_running_loop().time()
+        if victim.admission is None or f"JobUID: {victim.job_uid})" in condition["message"]:
+            raise Violation(f"preemption: {victim.name} is no victim: {condition['message']}")
+        versions = self._versions[CLUSTERQUEUES.kind, preempting_queue(condition["message"])].lately(now_s)
+        policies = [queue.preemption for queue in versions if isinstance(queue, ClusterQueue)]
+        if not any(_allows(policy, condition["reason"]) for policy in policies):
+            raise Violation(f"preemption: {victim.name} by no policy: {condition['message']}")
+
     def _check_admission(self, slice: Slice, old: Slice | None) -> None:
         others = [other for other in self._slices.values() if other.key != slice.key]
         before = total_by_queue(usage_by_chain([*others, old] if old else others))
@@ -112,6 +127,14 @@ class QuotaRules:
             if not worse:
                 return
         raise Violation(f"rule 1: {slice.name} was admitted past the quota: {worse}")
+
+
+def _allows(policy: Preemption, reason: str) -> bool:
+    if reason == PreemptionReason.IN_CLUSTER_QUEUE:
+        return policy.within_queue is not Whom.NEVER
+    if reason == PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING and policy.borrow is Whom.NEVER:
+        return False
+    return policy.reclaim is not Whom.NEVER
 
 
 def _runs(change: Change) -> bool:

@@ -13,9 +13,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from time import perf_counter
 
+from simulation.dice import schedule_of
 from simulation.mutations import MUTATIONS
 from simulation.playing import Outcome, play, play_seed
-from simulation.schedule import SHORT, TROUBLES, Crash, Schedule, schedule_of
+from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shrink import shrunk
 
 _SHOWN = 40

@@ -1,6 +1,7 @@
 """Schedules: the same for a seed, and thinned to what a failure needs."""
 
-from simulation.schedule import Crash, Moment, Quota, Schedule, schedule_of
+from simulation.dice import schedule_of
+from simulation.schedule import Crash, Moment, Quota, Schedule
 from simulation.shrink import shrunk
 
 

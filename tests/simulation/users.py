@@ -19,6 +19,7 @@ from simulation.schedule import (
     Forge,
     Impostor,
     Join,
+    Policy,
     Prioritize,
     Quota,
     Revalue,
@@ -80,6 +81,10 @@ class Users:
         resource = queues.resource_of(item.who)
         field = "cohortName" if resource == CLUSTERQUEUES else "parentName"
         await self._clients[MANAGER].patch(resource, item.who, None, MergePatch({"spec": {field: item.cohort or None}}))
+
+    async def set_policy(self, item: Policy) -> None:
+        """Another policy of preemption for a queue."""
+        await self._clients[MANAGER].patch(CLUSTERQUEUES, item.queue, None, MergePatch({"spec": item.spec}))
 
     async def prioritize(self, item: Prioritize) -> None:
         """Another priority class for a job."""
