@@ -4,17 +4,21 @@ import asyncio
 
 from simulation.agreement import Agreement
 from simulation.fleet import Fleet
+from simulation.moves import resize_nodes
 from simulation.schedule import (
     ApiRestart,
     BrokerRestart,
     Cordon,
+    Cut,
     Deactivate,
     Delete,
+    Drain,
     Forge,
     Impostor,
     Item,
     Join,
     Moment,
+    Nodes,
     Policy,
     Prioritize,
     Quota,
@@ -89,6 +93,12 @@ class Day:
                 await self.users.deactivate(item)
             case Cordon():
                 await self.users.cordon(item)
+            case Drain():
+                await self.users.drain(item)
+            case Nodes():
+                await resize_nodes(self._fleet.client(item.cluster), item)
+            case Cut():
+                await self._fleet.cut(item.cluster, item.for_s)
             case Forge():
                 await self.users.forge(item)
             case Impostor():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
+from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.schedule import (
     ROLES,
@@ -54,7 +55,7 @@ def schedule_of(seed: int) -> Schedule:
     random = Random(f"{seed}/schedule")
     actions = list(_actions(random))
     day_s = actions[-1].at_s
-    moments = [*actions, *_outages(random, day_s), *_own(seed, day_s)]
+    moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s)]
     return Schedule(
         seed=seed,
         standbys=tuple(role for role in ROLES if random.random() < 0.5),

@@ -30,8 +30,22 @@ class Weather:
 
     def __init__(self, seed: int, role: str) -> None:
         self.levels: dict[Trouble, float] = {}
+        self.online = asyncio.Event()
+        """Whether the broker can be reached from here."""
+        self.online.set()
+        self.offline = asyncio.Event()
         self._name = f"{seed}/{role}"
         self._dice: dict[str, Random] = {}
+
+    def cut(self) -> None:
+        """From now on the broker cannot be reached."""
+        self.online.clear()
+        self.offline.set()
+
+    def mend(self) -> None:
+        """It can be reached again."""
+        self.offline.clear()
+        self.online.set()
 
     def happens(self, trouble: Trouble) -> bool:
         """Whether this goes wrong now."""
@@ -232,14 +246,14 @@ class FaultyBus:
     async def _exchange(self, exchange: str, message: WireMessage) -> None:
         link, weather, connection = self._link, self._link.weather, self._broker.restarted
         await link.delay()
-        if weather.happens("lost") or connection.is_set():
+        if weather.happens("lost") or connection.is_set() or weather.offline.is_set():
             raise UnavailableError("the message was lost before the broker had it")
         self._observer.published(message)
         await self._inner.publish(exchange, message)
         if weather.happens("twice"):
             await self._inner.publish(exchange, message)
         await link.delay()
-        if weather.happens("unanswered") or connection.is_set():
+        if weather.happens("unanswered") or connection.is_set() or weather.offline.is_set():
             raise UnavailableError("the confirm was lost")
 
     @asynccontextmanager
@@ -263,6 +277,7 @@ class FaultyBus:
         try:
             async with asyncio.timeout(_CONFIRM_S):
                 await self._broker.up.wait()
+                await self._link.weather.online.wait()
         except TimeoutError:
             raise UnavailableError("the broker is away") from None
         self._link.check()
@@ -271,11 +286,12 @@ class FaultyBus:
         """Deliveries over every loss of the connection; some come late."""
         while True:
             await self._broker.up.wait()
+            await self._link.weather.online.wait()
             restarted = self._broker.restarted
             async with self._inner.subscribe(queue, prefetch=prefetch) as subscription:
                 self._subscriptions[subscription] = None
                 try:
-                    async for delivery in _until(aiter(subscription), restarted):
+                    async for delivery in _until(aiter(subscription), restarted, self._link.weather.offline):
                         if self._link.weather.happens("late"):
                             await delivery.requeue()
                             await asyncio.sleep(self._link.weather.dice("pace").uniform(0, _LATE_S))
@@ -320,21 +336,22 @@ class WatchedDelivery:
         await self._inner.dead_letter(reason, detail)
 
 
-async def _until(deliveries: AsyncIterator[MemoryDelivery], ended: asyncio.Event) -> AsyncIterator[MemoryDelivery]:
-    """Items until an event is set."""
-    ending = asyncio.ensure_future(ended.wait())
+async def _until(deliveries: AsyncIterator[MemoryDelivery], *ends: asyncio.Event) -> AsyncIterator[MemoryDelivery]:
+    """Items until one of the events is set."""
+    ending = [asyncio.ensure_future(end.wait()) for end in ends]
     following: asyncio.Future[MemoryDelivery] | None = None
     try:
         while True:
             following = asyncio.ensure_future(anext(deliveries))
-            await asyncio.wait((following, ending), return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
+            await asyncio.wait((following, *ending), return_when=asyncio.FIRST_COMPLETED)
+            if any(end.done() for end in ending):
                 return
             yield following.result()
     except StopAsyncIteration:
         return
     finally:
-        ending.cancel()
+        for end in ending:
+            end.cancel()
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

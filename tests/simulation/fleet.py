@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
+from simulation.moves import REQUEUE_S, fail_pods
 from simulation.queues import FLAVORS, node_labels
 from simulation.rules import Rules
 from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stop, other_of
@@ -261,6 +262,15 @@ class Fleet:
             process.stop(self._stops[at])
         return at in self._crashes or at in self._stops
 
+    async def cut(self, cluster: str, for_s: float) -> None:
+        """Let a cluster's agents not reach the broker for a while."""
+        weather = self.weather[f"agent-{cluster}"]
+        weather.cut()
+        try:
+            await fail_pods(self.client(cluster), for_s)
+        finally:
+            weather.mend()
+
     def client(self, name: str) -> KubeClient:
         """A client without faults, for users and controllers."""
         return KubeClient(ObservedTransport(self, name, waits=True))
@@ -317,6 +327,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 fair_sharing=self.schedule.fair_sharing,
+                cluster_lost_requeue_s=REQUEUE_S,
             )
             client, bus = self._connections(MANAGER, link)
             await Manager(settings, client, bus, CollectorRegistry()).run()

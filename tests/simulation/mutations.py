@@ -9,6 +9,7 @@ import msgspec
 
 from simulation.faults import FaultyBus
 from slicebus.agent import app, decisions, marks, watching
+from slicebus.agent.fence import Fence
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
@@ -50,6 +51,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
+    "fence": lambda: patch.object(Fence, "closed", False),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -11,7 +11,7 @@ free from then on.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from simulation.limits import excess, grown
@@ -61,6 +61,8 @@ class QuotaRules:
         self._versions: dict[tuple[str, str], _Versions] = {}
         self._running: dict[tuple[str, Key], tuple[str, Usage]] = {}
         """The job of each pod that runs, and what it uses."""
+        self._left: dict[str, set[str]] = {}
+        """The clusters that each job has left without their answer."""
         self._used: dict[str, Counter[tuple[Any, str]]] = {}
         """What runs of each job on all workers."""
 
@@ -79,6 +81,15 @@ class QuotaRules:
             self._check_preemption(slice)
         self.check_running(slice.job_uid)
 
+    def leave(self, job_uid: str, clusters: Collection[str]) -> None:
+        """A job went elsewhere, and took its quota along: what these clusters, which were given up, still run of it
+        cannot be stopped from the manager."""
+        self._left[job_uid] = set(clusters)
+        for key, (uid, usage) in list(self._running.items()):
+            if uid == job_uid and key[0] in clusters:
+                del self._running[key]
+                self._used[uid].subtract(usage)
+
     def see_pod(self, cluster: str, change: Change, job_uid: str | None) -> None:
         """A pod of a job, by the job's UID on the manager, has changed."""
         key = cluster, change.key
@@ -86,7 +97,7 @@ class QuotaRules:
             # The job may be gone before its pods are.
             job_uid, usage = self._running.pop(key)
             self._used[job_uid].subtract(usage)
-        if job_uid is not None and _runs(change):
+        if job_uid is not None and _runs(change) and cluster not in self._left.get(job_uid, ()):
             usage = _usage(change.object)
             self._running[key] = job_uid, usage
             self._used.setdefault(job_uid, Counter()).update(usage)

@@ -15,6 +15,7 @@ from slicebus.agent import marks
 from slicebus.kube.embedded.api import Api
 from slicebus.kube.embedded.store import Change
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.records import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue
@@ -136,6 +137,7 @@ class Rules:
             for name, count in slice.admission.counts.items():
                 most[name] = max(most.get(name, 0), count)
         self._check_chain(slice, old)
+        self._quota.leave(slice.job_uid, self._left_by(slice.job_uid))
         self._quota.see_slice(slice, old)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
             self._check_return(slice)
@@ -160,7 +162,7 @@ class Rules:
 
     def _check_eviction(self, evicted: Slice) -> None:
         """Rule 1: an evicted slice gives its quota back when no pod of its job runs any more."""
-        for cluster in self._apis:
+        for cluster in sorted(self._apis.keys() - self._left_by(evicted.job_uid)):
             for pod in self._pods(cluster):
                 runs = not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
                 job = self._job_of(cluster, pod) if runs else None
@@ -179,6 +181,8 @@ class Rules:
             return
         if job is None:
             raise Violation(f"rule 1: {cluster} ungated {change.key[3]}, whose job is gone")
+        if cluster in self._left_by(marks.annotation(job, _ORIGIN) or ""):
+            raise Violation(f"nothing runs twice: {cluster} starts {change.key[3]}, whose job went elsewhere")
         self._check_fence(cluster, job)
         pod_set = pod_set_of(change.object)
         started = sum(
@@ -251,10 +255,25 @@ class Rules:
         if change.object["spec"] != change.old["spec"]:
             raise Violation(f"only its own: {name}, a user's own, was changed on {cluster}")
 
+    def _left_by(self, job_uid: str) -> Collection[str]:
+        """The clusters that were given up with a copy of a job: nothing of it may start there any more."""
+        records = (
+            Dispatch.from_manifest(workload)
+            for key, workload in self._apis["manager"].store.objects.items()
+            if key[:2] == (WORKLOADS.group, WORKLOADS.plural)
+            and workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL) == job_uid
+        )
+        newest = max((record for record in records if record), key=lambda record: record.version, default=None)
+        return newest.behind if newest else ()
+
     def _check_only_copy(self, cluster: str, job: Manifest) -> None:
-        """Nothing runs twice: a job of the manager is on one cluster at a time."""
-        uid = marks.annotation(job, _ORIGIN)
+        """Nothing runs twice: a job of the manager is on one cluster at a time, but where one was given up."""
+        uid = marks.annotation(job, _ORIGIN) or ""
+        left = self._left_by(uid)
         for name, api in self._apis.items():
+            # An order of before may make it on a cluster that was given up; its pods stay behind the gate.
+            if name in left or cluster in left:
+                continue
             for key, other in api.store.objects.items():
                 if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not marks.is_ours(other):
                     continue

@@ -168,6 +168,28 @@ class Cordon(Moment):
     for_s: float
 
 
+class Drain(Moment):
+    """All jobs of a cluster have to go elsewhere, for a while."""
+
+    cluster: str
+    for_s: float
+
+
+class Nodes(Moment):
+    """The nodes of a cluster are smaller for a while: what runs goes on."""
+
+    cluster: str
+    cpu: int
+    for_s: float
+
+
+class Cut(Moment):
+    """A cluster's agents do not reach the broker for a while. The cluster goes on, and some of its pods fail."""
+
+    cluster: str
+    for_s: float
+
+
 class Forge(Moment):
     """The user of one cluster says again what another cluster has said, in that one's name."""
 
@@ -184,7 +206,7 @@ class Impostor(Moment):
     restored: bool
 
 
-TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Impostor)
+TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Cut, Impostor)
 """What goes wrong, as opposed to what somebody does."""
 
 

@@ -16,6 +16,7 @@ from simulation.schedule import (
     Cordon,
     Deactivate,
     Delete,
+    Drain,
     Forge,
     Impostor,
     Join,
@@ -170,6 +171,10 @@ class Users:
     async def cordon(self, item: Cordon) -> None:
         """A cluster takes nothing new for a while."""
         await self._for_a_while(WORKERCLUSTERS, item.cluster, None, {"cordoned": True}, {"cordoned": False}, item.for_s)
+
+    async def drain(self, item: Drain) -> None:
+        """All jobs of a cluster have to go elsewhere, for a while."""
+        await self._for_a_while(WORKERCLUSTERS, item.cluster, None, {"drain": True}, {"drain": False}, item.for_s)
 
     async def _for_a_while(
         self, resource: Resource, name: str, namespace: str | None, spec: Manifest, then: Manifest, for_s: float

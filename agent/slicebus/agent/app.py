@@ -8,6 +8,7 @@ from importlib.metadata import version
 import structlog
 
 from slicebus.agent.capacity import slim
+from slicebus.agent.fence import Fence
 from slicebus.agent.heart import Heart
 from slicebus.agent.identity import cluster_uid
 from slicebus.agent.inbox import Inbox
@@ -55,6 +56,7 @@ class Agent(Role[AgentSettings]):
         store = Store()
         decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch)))
         tombstones = Tombstones(self._client, self._settings.namespace, store)
+        fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, store, cluster_uid=uid)
@@ -74,10 +76,11 @@ class Agent(Role[AgentSettings]):
             executor=executor,
             tombstones=tombstones,
             queue=queue,
+            fence=fence,
             registry=self._registry,
         )
         inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
-        heart = Heart(store, say, interval_s=self._settings.heartbeat_s)
+        heart = Heart(store, fence, say=say, look=queue.add, interval_s=self._settings.heartbeat_s)
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
@@ -97,6 +100,7 @@ class Agent(Role[AgentSettings]):
             terms=heart.take,
         )
         await insist("tombstones", tombstones.load)
+        await insist("fence", fence.load)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")

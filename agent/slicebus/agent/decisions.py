@@ -8,13 +8,24 @@ from typing import Any
 
 from slicebus.agent import marks, orders, watching
 from slicebus.agent.store import Store
-from slicebus.agent.views import JobKey, Tombstone
+from slicebus.agent.views import JobKey, Tombstone, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
 from slicebus.process.replay import Model
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, ClusterName, ClusterUid, JobRef, Manifest, Resync, Suspend, Terms
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    ClusterUid,
+    JobRef,
+    Manifest,
+    Resync,
+    Status,
+    Suspend,
+    Terms,
+    WorkloadSpec,
+)
 
 # --- messages from the manager --------------------------------------------------------------------------------------
 
@@ -63,11 +74,15 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
 
 
 def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
-    """One step of an order. Raises ConflictError and RefusedOrder."""
+    """One step of an order. Raises ConflictError and RefusedOrder.
+
+    What somebody else has deleted here is not made again by an order that did not know: the report is on its way.
+    """
     job = getattr(incoming.message, "job", None)
     assert isinstance(job, JobRef)
-    taken = orders.steps(incoming.message, cluster)[number]
-    return taken(store.view(JobKey(job.kind, job.namespace, job.name)))
+    taken, view = orders.steps(incoming.message, cluster)[number], store.view(JobKey(job.kind, job.namespace, job.name))
+    gone = _gone(store, view) if view.job is None and isinstance(incoming.message, WorkloadSpec) else None
+    return [] if gone is not None and gone.job.uid == job.uid else taken(view)
 
 
 # --- a look at a job ------------------------------------------------------------------------------------------------
@@ -100,9 +115,7 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     if there is not None and (marks.is_ours(there) or there["metadata"]["uid"] in watching.linked(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _ends(store, key, cluster, present=None)
-    gone = watching.gone(view, vanished=store.vanished)
-    tombstone = store.tombstones.get(gone.job.uid) if gone else None
-    if gone is not None and (tombstone is None or tombstone.version < gone.spec_version):
+    if gone := _gone(store, view):
         commands.append(Publish(cluster=cluster, message=gone))
     return commands
 
@@ -122,9 +135,9 @@ def request(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]
     return watching.request(store.view(key), cluster)
 
 
-def ungate(store: Store, *, key: JobKey) -> list[Command]:
-    """One patch for each pod that may start now."""
-    return watching.ungate(store.view(key))
+def ungate(store: Store, *, key: JobKey, fenced: bool = False) -> list[Command]:
+    """One patch for each pod that may start now. None may while the cluster may have been given up."""
+    return [] if fenced else watching.ungate(store.view(key))
 
 
 def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, interval_s: float) -> list[Command]:
@@ -148,6 +161,13 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
 )
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
+
+
+def _gone(store: Store, view: WorkerView) -> Status | None:
+    """The report that somebody other than the manager has deleted the job."""
+    gone = watching.gone(view, vanished=store.vanished)
+    tombstone = store.tombstones.get(gone.job.uid) if gone else None
+    return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
 def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest | None) -> list[Command]:

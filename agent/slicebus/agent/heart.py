@@ -7,26 +7,45 @@ import structlog
 from msgspec import UNSET
 
 from slicebus.agent.capacity import Room, Use, room, within_grant
+from slicebus.agent.fence import Fence
 from slicebus.agent.store import Store
+from slicebus.agent.views import JobKey
 from slicebus.proto.errors import TransientError
-from slicebus.proto.messages import Heartbeat, Message, Terms
+from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
 
 _log = structlog.get_logger()
 
 
 class Heart:
-    """The agent's heartbeats. `say` publishes."""
+    """The agent's heartbeats. `say` publishes; `look` has a job looked at again, when its pods may start."""
 
-    def __init__(self, store: Store, say: Callable[[Message], Awaitable[None]], *, interval_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fence: Fence,
+        *,
+        say: Callable[[Message], Awaitable[None]],
+        look: Callable[[JobKey], None],
+        interval_s: float,
+    ) -> None:
         self._store = store
+        self._fence = fence
         self._say = say
+        self._look = look
         self._interval_s = interval_s
         self._use = Use(store.pods, store.strangers)
         self._terms: Terms | None = None
         self._changed = asyncio.Event()
 
-    def take(self, terms: Terms) -> None:
-        """Go by these from now on, and say so at once."""
+    async def take(self, terms: Terms) -> None:
+        """Go by these from now on, and say so at once where they are new. Raises what keeps the fence unwritten."""
+        await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
+        was_closed = self._fence.closed
+        if isinstance(terms.heard, Heard):
+            self._fence.hear(terms.heard)
+        if was_closed and not self._fence.closed:
+            for key in self._store.our_jobs():
+                self._look(key)
         if self._terms is None or self._terms.version != terms.version:
             _log.info("terms.taken", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
             self._terms = terms
@@ -53,6 +72,8 @@ class Heart:
             used=found.used,
             ours=found.ours,
             terms=self._terms.version if self._terms else UNSET,
+            said_s=asyncio.get_running_loop().time(),
+            fence_s=self._fence.seconds,
             jobs=sum(1 for _ in self._store.our_jobs()),
             out_of_sync=self._store.behind(),
         )

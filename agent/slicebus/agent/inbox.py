@@ -1,6 +1,6 @@
 """Receives what the manager publishes: decode, check the sender, take the steps; then the delivery is acknowledged."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -36,7 +36,7 @@ class Inbox:
         tombstones: Tombstones,
         look: Callable[[JobKey], None],
         resync: Callable[[Resync], None],
-        terms: Callable[[Terms], None],
+        terms: Callable[[Terms], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -73,7 +73,7 @@ class Inbox:
             self._resync(message)
             return
         if isinstance(message, Terms):
-            self._terms(message)
+            await self._terms(message)
             return
         job = getattr(message, "job", None)
         assert isinstance(job, JobRef)

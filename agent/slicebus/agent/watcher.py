@@ -7,6 +7,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.agent import decisions, marks, watching
+from slicebus.agent.fence import Fence
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
@@ -36,6 +37,7 @@ class Watcher:
         executor: Executor,
         tombstones: Tombstones,
         queue: WorkQueue[JobKey],
+        fence: Fence,
         registry: CollectorRegistry,
     ) -> None:
         self._settings = settings
@@ -45,6 +47,7 @@ class Watcher:
         self._executor = executor
         self._tombstones = tombstones
         self._queue = queue
+        self._fence = fence
         self._reported = decide.state.reported
         self._requests = Counter("slicebus_agent_scale_requests", "Scale requests published.", registry=registry)
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
@@ -102,6 +105,8 @@ class Watcher:
 
         async def one(command: Command) -> None:
             async with free:
+                if self._fence.closed:
+                    return
                 try:
                     await self._executor.run([command])
                 except ConflictError as error:
@@ -113,7 +118,7 @@ class Watcher:
                     self._ungated.inc()
 
         async with asyncio.TaskGroup() as group:
-            for command in self._decide(decisions.ungate, key=key):
+            for command in self._decide(decisions.ungate, key=key, fenced=self._fence.closed):
                 group.create_task(one(command), name=f"ungate:{key}")
         if errors:
             raise errors[0]

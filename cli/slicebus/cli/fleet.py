@@ -13,10 +13,22 @@ if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
 
 fleet = typer.Typer(
-    help="Look at the worker clusters, release what is held, and say which cluster has a name.", no_args_is_help=True
+    help="Look at the worker clusters, cordon and drain them, release what is held, and say which one has a name.",
+    no_args_is_help=True,
 )
 
-_TITLES = ("CLUSTER", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "OUT OF SYNC", "DELETES HELD", "HEARTBEAT")
+Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
+_TITLES = (
+    "CLUSTER",
+    "ACCEPTED",
+    "CONNECTED",
+    "CORDONED",
+    "DRAINED",
+    "JOBS",
+    "OUT OF SYNC",
+    "DELETES HELD",
+    "HEARTBEAT",
+)
 
 
 @fleet.command(name="list")
@@ -30,7 +42,7 @@ def list_clusters(kubeconfig: Kubeconfig = None) -> None:
 
 
 @fleet.command()
-def release(cluster: Annotated[str, typer.Argument(help="The WorkerCluster.")], kubeconfig: Kubeconfig = None) -> None:
+def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     """Let the deletes that are held for a cluster go on: those that are held now, and no others."""
 
     async def release_now(client: "KubeClient") -> int:
@@ -75,6 +87,37 @@ def repin(
     typer.echo(f"{cluster} is {found} now: restart its agent")
 
 
+@fleet.command()
+def cordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
+    """Send no new jobs to a cluster. What runs there goes on, and grows."""
+    _set(cluster, kubeconfig, cordoned=True)
+    typer.echo(f"{cluster} gets no new jobs")
+
+
+@fleet.command()
+def uncordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
+    """Send jobs to a cluster again that was cordoned or drained."""
+    _set(cluster, kubeconfig, cordoned=False, drain=False)
+    typer.echo(f"{cluster} takes jobs")
+
+
+@fleet.command()
+def drain(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
+    """Let all jobs of a cluster go elsewhere, some at a time. They stop, and come back at the size of their spec."""
+    _set(cluster, kubeconfig, drain=True)
+    typer.echo(f"the jobs of {cluster} go elsewhere: `slicebus fleet list` shows how many it has left")
+
+
+def _set(cluster: str, kubeconfig: str | None, **spec: bool) -> None:
+    async def patch(client: "KubeClient") -> None:
+        from slicebus.kube.client import MergePatch
+        from slicebus.kube.resources import WORKERCLUSTERS
+
+        await client.patch(WORKERCLUSTERS, cluster, None, MergePatch({"spec": spec}))
+
+    asyncio.run(with_client(kubeconfig, patch))
+
+
 async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
     from slicebus.kube.resources import WORKERCLUSTERS
 
@@ -85,7 +128,7 @@ def _row(manifest: dict[str, Any]) -> list[str]:
     from slicebus.manager.fleet import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
-    said = (cluster.accepted, cluster.connected, cluster.cordoned)
+    said = (cluster.accepted, cluster.connected, cluster.cordoned, cluster.draining)
     return [
         cluster.name,
         *("yes" if value else "no" for value in said),

@@ -97,6 +97,10 @@ class EvictionReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     DEACTIVATED = "Deactivated"
     PREEMPTED = "Preempted"
+    CLUSTER_DRAINED = "WorkerClusterDrained"
+    """Not Kueue's: the cluster is to have no jobs any more."""
+    CLUSTER_LOST = "WorkerClusterLost"
+    """Not Kueue's: the cluster has been silent for too long."""
 
 
 class PreemptionReason(StrEnum):

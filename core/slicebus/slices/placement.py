@@ -43,6 +43,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: bool
     connected: bool
     draining: bool = False
+    given_up: bool = False
+    """Whether it may have copies left of jobs that went elsewhere."""
     weight: int = 1
     priority: int = 0
     labels: Mapping[str, str] = {}
@@ -163,6 +165,8 @@ def _obstacle(cluster: Cluster, selector: Manifest) -> str | None:
         return "is cordoned"
     if not cluster.connected:
         return "is not connected"
+    if cluster.given_up:
+        return "has still to remove jobs that went elsewhere"
     if not selects(selector, cluster.labels):
         return "is not among the clusters that the job selects"
     return None

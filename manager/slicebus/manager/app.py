@@ -11,10 +11,11 @@ from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.manager import decisions
+from slicebus.manager import decisions, moving
 from slicebus.manager.admitter import Admitter
 from slicebus.manager.breaker import Limits
 from slicebus.manager.dead_watch import DeadLetterWatch
+from slicebus.manager.fleet_watch import FleetWatch
 from slicebus.manager.gauges import QueueGauges
 from slicebus.manager.guard import Guard
 from slicebus.manager.history import History
@@ -33,7 +34,7 @@ from slicebus.process.role import Role, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, Lane
+from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.topology import Topology, manager_topology
 
 _log = structlog.get_logger()
@@ -105,7 +106,9 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
+            fence_s=moving.fence_s(self._settings.requeue_s),
         )
+        watch = FleetWatch(self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
@@ -130,7 +133,7 @@ class Manager(Role[ManagerSettings]):
                 name="jobs",
             )
             group.create_task(guard.run(), name="deletes")
-            group.create_task(self._watch_fleet(decide, executor, inbox, resyncer), name="fleet")
+            group.create_task(watch.run(), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
@@ -174,25 +177,6 @@ class Manager(Role[ManagerSettings]):
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:
                     _log.warning("slice.uncollected", error=str(error))
-
-    async def _watch_fleet(self, decide: Decider[Store], executor: Executor, inbox: Inbox, resyncer: Resyncer) -> None:
-        """Notice clusters that fell silent. After a start every cluster has the whole time to speak."""
-        loop, limit_s = asyncio.get_running_loop(), self._settings.cluster_lost_s
-        started_at = loop.time()
-        silent: WorkQueue[ClusterName] = WorkQueue("fleet")
-
-        async def mark(name: ClusterName) -> None:
-            silent_s = loop.time() - inbox.heard_at.get(name, started_at)
-            if silent_s > limit_s:
-                await executor.run(decide(decisions.lose, cluster=name, silent_s=silent_s, now=now_text()))
-                resyncer.forget(name)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(silent.run(mark, workers=1), name="fleet-marks")
-            while True:
-                await asyncio.sleep(limit_s / 10)
-                for cluster in decide.state.quotas.worker_clusters:
-                    silent.add(ClusterName(cluster.name))
 
 
 def run() -> None:

@@ -19,6 +19,7 @@ from slicebus.manager import (
     kueue_checks,
     kueue_jobs,
     kueue_status,
+    moving,
     queues,
     terms,
     verdicts,
@@ -46,7 +47,8 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices import admission
-from slicebus.slices.admission import Decision
+from slicebus.slices.admission import Decision, Evict
+from slicebus.slices.conditions import Finding
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.placement import Fleet, Strategy
 from slicebus.slices.sharing import FairSharing
@@ -74,12 +76,12 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def receive(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
-    """What to do with a message from an agent. Raises ProtocolError."""
+def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None = None) -> Sequence[Command]:
+    """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError."""
     envelope, message = incoming.envelope, incoming.message
     match message:
         case Hello() | Heartbeat():
-            return _receive_of_cluster(store, envelope, message, now)
+            return _receive_of_cluster(store, envelope, message, now, fence_s)
         case ScaleRequest():
             return intake.scale_request(store.view(_known(message.job)), message, envelope)
         case Applied():
@@ -112,6 +114,34 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     """What to do with a cluster that has been silent for too long."""
     found = store.clusters.get(None, cluster)
     return fleet.lost(found, silent_s=silent_s, now=now) if found is not None else []
+
+
+def stand(store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
+    """Whether a cluster that is silent is given up from now on, or why not; None before its time."""
+    found = store.clusters.get(None, cluster)
+    if found is None:
+        return None
+    reading = fleet.WorkerCluster.from_manifest(found)
+    return moving.standing(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
+
+
+def tell(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
+    """How a cluster stands, written on it."""
+    found = store.clusters.get(None, cluster)
+    return moving.show(found, finding, now=now) if found is not None else []
+
+
+def is_back(store: Store, *, cluster: ClusterName) -> bool:
+    """Whether a cluster that was given up, and speaks, has nothing left of what went elsewhere or is about to."""
+    return not store.left_behind(cluster) and not store.is_being_left(cluster)
+
+
+def move(store: Store, *, at_once: int) -> list[Evict]:
+    """The chains that have to leave drained and lost clusters now."""
+    drained = {cluster.name for cluster in store.quotas.worker_clusters if cluster.draining}
+    if not drained and not store.given_up:
+        return []
+    return moving.evictions(store.slices.values(), drained=drained, given_up=set(store.given_up), at_once=at_once)
 
 
 def cycle(
@@ -181,6 +211,10 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     status_differs,
     renew,
     lose,
+    stand,
+    tell,
+    is_back,
+    move,
     cycle,
     verdict,
     collect,
@@ -200,15 +234,18 @@ def _places(store: Store) -> kueue_jobs.Places:
     )
 
 
-def _receive_of_cluster(store: Store, envelope: Envelope, message: Message, now: str) -> Sequence[Command]:
+def _receive_of_cluster(
+    store: Store, envelope: Envelope, message: Message, now: str, fence_s: float | None
+) -> Sequence[Command]:
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None:
         return []
     assert isinstance(message, Hello | Heartbeat)
-    answer = terms.answer(message, envelope, store.flavors.all())
+    is_back = envelope.cluster not in store.given_up and not store.left_behind(envelope.cluster)
+    answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
     if isinstance(message, Hello):
         return [*fleet.hello(cluster, message, envelope, now=now), *answer]
-    return [*fleet.heartbeat(cluster, message, envelope, now=now), *answer]
+    return [*fleet.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s), *answer]
 
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:

@@ -49,7 +49,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     if view.place is None or view.job is None:
         return []
     if _has_to_go(view, slice):
-        return withdraw(view, reason="AdmittedElsewhere")
+        return leave(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
     requested = Requested.from_job(view.job)
     record, writes = _next(
         view,
@@ -103,6 +103,38 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
         return []
     message = Delete(job=view.ref, spec_version=record.version, reason=reason)
     return [*writes, Publish(cluster=view.cluster, message=message)]
+
+
+def leave(view: JobView) -> list[Command]:
+    """Commands after which a cluster that is given up counts as holding nothing, while it may have a copy left.
+
+    Its agent lets no pod start by then. The copy is removed before it may again: see `recall`.
+    """
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    version = outbox.record.version + 1
+    behind = outbox.record.behind | {view.cluster: version}
+    record = Dispatch(version=version, hash=kueue.ABSENT, cluster=view.cluster, left=view.cluster, behind=behind)
+    body = {
+        "metadata": {
+            "annotations": {
+                kueue.DISPATCHED_ANNOTATION: record.to_annotation(),
+                kueue.APPLIED_ANNOTATION: str(version),
+            }
+        }
+    }
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
+def recall(view: JobView) -> list[Command]:
+    """The deletes for clusters that were given up with a copy, once for each hello of their agents."""
+    return [
+        Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))
+        for cluster, version in view.behind.items()
+        if view.recalled.get(cluster, 0) < version
+    ]
 
 
 def is_without_pods(view: JobView) -> bool:
@@ -194,8 +226,13 @@ def _next(
         return outbox.record, []
     last = outbox.record if outbox else _NOTHING
     left = last.cluster if last.cluster != wanted.cluster else last.left
+    behind = {
+        cluster: version
+        for cluster, version in last.behind.items()
+        if cluster != wanted.cluster or wanted.hash == kueue.ABSENT
+    }
     since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
-    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left, since=since)
+    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left, since=since, behind=behind)
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
 

@@ -24,6 +24,8 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
 
     One write a look. The slice has its size before it waits, or it would be admitted as large as it was.
     """
+    if view.given_up and (left := dispatch.leave(view)):
+        return [*_set_suspended(view, True), *left]
     if told := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
         return told
     if not slice.evicting or not dispatch.is_without_pods(view):

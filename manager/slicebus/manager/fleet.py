@@ -21,6 +21,8 @@ from slicebus.slices.workload import FlavorName
 CONNECTED = "Connected"
 DELETES_HELD = "DeletesHeld"
 """True while too many jobs of the cluster would be deleted at once."""
+GIVEN_UP = "GivenUp"
+"""True while the jobs of a lost cluster go elsewhere, and until it has nothing left of them."""
 _UNLIMITED = "Unlimited"
 """Of `spec.capacity`, and of a flavor in `spec.flavorCapacity`: nodes come as they are needed."""
 
@@ -37,6 +39,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     uid: ClusterUid | None
     connected: bool
     draining: bool = False
+    given_up: bool = False
+    fence_s: float | None = None
+    """Its agent lets no pod start after so long without being heard; None where it keeps no fence."""
     priority: int = 0
     labels: dict[str, str] = {}
     capacity: dict[FlavorName, dict[str, int]] | None = None
@@ -57,6 +62,8 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             uid=identity.pinned(manifest),
             connected=_is(manifest, CONNECTED),
             draining=spec.get("drain", False),
+            given_up=_is(manifest, GIVEN_UP),
+            fence_s=status.get("fenceSeconds"),
             priority=spec.get("priority", 0),
             labels=(manifest["metadata"].get("labels") or {}) | spec.get("labels", {}),
             capacity=None if spec.get("capacity") == _UNLIMITED else _reported(status),
@@ -87,6 +94,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             cordoned=self.cordoned,
             connected=self.connected,
             draining=self.draining,
+            given_up=self.given_up,
             weight=self.weight,
             priority=self.priority,
             labels=self.labels,
@@ -135,8 +143,14 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
     return _report(cluster, told, envelope, now=now)
 
 
-def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now: str) -> list[Command]:
-    """What the agent last said of its cluster. Its epoch counts too: the hello may have come before the acceptance."""
+def heartbeat(
+    cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now: str, fence_s: float | None = None
+) -> list[Command]:
+    """What the agent last said of its cluster. Its epoch counts too: the hello may have come before the acceptance.
+
+    `fence_s` is what it is about to be told. Where it keeps a fence already the longer one is written down, because it
+    may go by either.
+    """
     told = {
         "epoch": envelope.epoch,
         "capacity": message.capacity,
@@ -145,6 +159,7 @@ def heartbeat(cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now:
         "jobs": message.jobs,
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,
+        "fenceSeconds": _fence_of(message, fence_s),
     }
     return _report(cluster, told, envelope, now=now)
 
@@ -187,6 +202,10 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         return [write]
     reason = DELETES_HELD if hold else "DeletesReleased"
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
+
+
+def _fence_of(message: Heartbeat, told_s: float | None) -> float | None:
+    return max(message.fence_s, told_s or 0) if isinstance(message.fence_s, float) and message.fence_s else None
 
 
 def _is(cluster: Manifest, condition: str) -> bool:

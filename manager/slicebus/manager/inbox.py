@@ -46,9 +46,13 @@ class Inbox:
         resyncer: Resyncer,
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
+        fence_s: float | None = None,
     ) -> None:
+        """`fence_s` is what the agents shall keep."""
         self._bus = bus
         self._on_dead = on_dead
+        self._fence_s = fence_s
+        self._heard: list[Callable[[ClusterName], None]] = []
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -77,6 +81,10 @@ class Inbox:
             registry=registry,
         )
 
+    def on_heard(self, callback: Callable[[ClusterName], None]) -> None:
+        """Call back when a cluster speaks, before it is answered."""
+        self._heard.append(callback)
+
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
@@ -101,7 +109,9 @@ class Inbox:
             raise
         self._received.labels(envelope.cluster, envelope.type).inc()
         self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
-        commands = self._decide(decisions.receive, incoming=incoming, now=now_text())
+        for callback in self._heard:
+            callback(envelope.cluster)
+        commands = self._decide(decisions.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
         self._resizes.note(envelope, message)
         if isinstance(message, Status):
             self._note(envelope, message)
@@ -139,6 +149,9 @@ class Inbox:
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
                 self._look(ref)
+        for ref in self._store.left_behind(cluster):
+            self._store.recalled.pop((cluster, ref), None)
+            self._look(ref)
 
 
 def _line(delivery: Delivery) -> str:

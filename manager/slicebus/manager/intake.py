@@ -11,11 +11,21 @@ import msgspec
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
 from slicebus.manager.records import Requested, annotation, applied_version, own_counts
-from slicebus.manager.views import JobView
+from slicebus.manager.views import JobView, Outbox
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, ClusterUid, JobPhase, Manifest, Refused, ScaleRequest, Status
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    ClusterUid,
+    JobPhase,
+    JobRef,
+    Manifest,
+    Refused,
+    ScaleRequest,
+    Status,
+)
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
@@ -97,9 +107,11 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     When the worker has no pod of an evicted job left, the size that it had grown to is forgotten first, and with it
     every request that was published before this report.
     """
+    outbox, cluster = view.outbox, envelope.cluster
+    if outbox is not None and cluster in outbox.record.behind and (cluster != view.cluster or report.deleted):
+        return _recalled(outbox, view.ref, report, cluster)
     if not _is_from_here(view, envelope):
         return []
-    outbox = view.outbox
     at_rest = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
     forgotten = _forget_wish(view.job, envelope) if at_rest and view.job else []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
@@ -199,14 +211,28 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     ]
 
 
+def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName) -> list[Command]:
+    """A cluster that was given up has removed the copy that it had left."""
+    if not report.deleted or report.spec_version < outbox.record.behind[cluster]:
+        return []
+    behind = {name: version for name, version in outbox.record.behind.items() if name != cluster}
+    record = msgspec.structs.replace(outbox.record, behind=behind)
+    annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+    if cluster == record.cluster:
+        annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.carrier)))
+    body = {"metadata": {"annotations": annotations}}
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
 def _is_from_here(view: JobView, envelope: Envelope) -> bool:
     """Whether the job is on the sender's cluster; False where it runs nowhere, or has left it: the message is late.
 
     Raises ProtocolError for one that the job has nothing to do with: a cluster may only speak of its own jobs.
     """
-    if view.cluster is None or (
-        view.outbox is not None and view.outbox.record.left == envelope.cluster != view.cluster
-    ):
+    record = view.outbox.record if view.outbox is not None else None
+    has_left = record is not None and envelope.cluster in (record.left, *record.behind)
+    if view.cluster is None or (has_left and envelope.cluster != view.cluster):
         return False
     if view.cluster != envelope.cluster:
         detail = f"{view.ref.key} runs on cluster {view.cluster!r}, not on {envelope.cluster!r}"

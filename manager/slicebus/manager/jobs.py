@@ -70,6 +70,10 @@ def is_ending(view: JobView) -> bool:
 
 def decide(view: JobView, now: str) -> list[Command]:
     """Everything that is to be done for a job now."""
+    return dispatch.recall(view) + _decide(view, now)
+
+
+def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return _end(view, reason="JobDeleted", ended=view.slices)
     if not is_managed(view.job):
@@ -248,6 +252,8 @@ def _end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]
     """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
     if not dispatch.is_withdrawn(view):
         return dispatch.withdraw(view, reason=reason)
+    if view.behind:
+        return []
     released = _release(ended, view)
     return dispatch.remember(view) + released if released else []
 

@@ -34,12 +34,17 @@ class Publisher:
         if isinstance(message, Pending):
             self._store.told[message.job] = told_of(message.workload, message.message)
         # Noted before: the answer may be here before the confirm, and may ask for it again.
-        if isinstance(message, WorkloadSpec | Delete):
+        is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).behind
+        if isinstance(message, Delete) and is_recall:
+            self._store.recalled[cluster, message.job] = message.spec_version
+        elif isinstance(message, WorkloadSpec | Delete):
             self._store.published[message.job] = message.spec_version
         try:
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except BaseException:
             # A spec without its relabel is half of what the worker has to know: both go again.
-            if isinstance(message, WorkloadSpec | Delete | Relabel):
+            if isinstance(message, Delete) and is_recall:
+                self._store.recalled.pop((cluster, message.job), None)
+            elif isinstance(message, WorkloadSpec | Delete | Relabel):
                 self._store.published.pop(message.job, None)
             raise

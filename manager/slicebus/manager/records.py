@@ -145,6 +145,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The cluster that had been told before it was another. What comes from there is late."""
     since: int | msgspec.UnsetType = msgspec.UNSET
     """The first version after one that let the worker run nothing: what it said of an older one is of another run."""
+    behind: dict[str, int] = {}
+    """The clusters that were given up and may still have a copy, with the version that removes it."""
 
     def to_annotation(self) -> str:
         """JSON."""

@@ -166,8 +166,11 @@ class Resyncer:
         return self._store.newest.get((listed.cluster, ref), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
-        """Not what came meanwhile, and not what has told of itself since."""
-        return self._store.view(ref).cluster != listed.cluster and not self._is_heard_since(listed, ref)
+        """Not what came meanwhile, not what has told of itself since, nor what is recalled anyway."""
+        view = self._store.view(ref)
+        if listed.cluster in view.behind:
+            return False
+        return view.cluster != listed.cluster and not self._is_heard_since(listed, ref)
 
     async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
         """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked."""

@@ -24,6 +24,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "admission": "SLICEBUS_ADMISSION",
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
+        "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
+        "drain_at_once": "SLICEBUS_DRAIN_AT_ONCE",
         "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
         "fair_sharing": "SLICEBUS_FAIR_SHARING",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
@@ -38,6 +40,10 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     admission: Admission = Admission.BUILTIN
     cluster_lost_s: Seconds = 30.0
     """A cluster that is silent for so long is not connected."""
+    cluster_lost_requeue_s: Seconds | None = None
+    """The jobs of a cluster that is silent for so long go elsewhere; None leaves them there."""
+    drain_at_once: Count = 10
+    """So many jobs of a drained cluster are evicted at a time."""
     placement_strategy: Strategy = Strategy.SPREAD
     """Which cluster with room a new job gets, where its ClusterQueue does not say."""
     fair_sharing: FairSharing = FairSharing.OFF
@@ -55,3 +61,15 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """And none that has been finished for longer."""
     dead_letter_alert_s: Seconds = 600.0
     """A cluster with a dead letter that is older gets an Event, at most so often."""
+
+    def __post_init__(self) -> None:
+        """A cluster is not connected before its jobs go elsewhere."""
+        super().__post_init__()
+        if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
+            requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]
+            raise ValueError(f"{requeue} must not be less than {lost}")
+
+    @property
+    def requeue_s(self) -> float | None:
+        """When the jobs of a lost cluster go elsewhere. Beside a Kueue that is Kueue's business."""
+        return self.cluster_lost_requeue_s if self.admission is Admission.BUILTIN else None

@@ -19,11 +19,12 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.manager import dispatch
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.quotas import Quotas
-from slicebus.manager.records import job_ref
+from slicebus.manager.records import Dispatch, job_ref
 from slicebus.manager.settings import Admission
 from slicebus.manager.views import JobView, Outbox
 from slicebus.process.table import Table
@@ -33,12 +34,18 @@ from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
+_BY_LEFT = "left"
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
     metadata = workload["metadata"]
     uid = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL)
     return [chain_id(metadata["namespace"], uid)] if uid else []
+
+
+def _left(workload: Manifest) -> Iterable[str]:
+    record = Dispatch.from_manifest(workload)
+    return record.behind if record is not None else ()
 
 
 class Uncertain(msgspec.Struct, frozen=True):
@@ -53,7 +60,7 @@ class Store:
 
     def __init__(self) -> None:
         self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
-        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains, _BY_LEFT: _left})
         self.cluster_queues = Cache()
         self.cohorts = Cache()
         self.namespaces = Cache()
@@ -74,6 +81,10 @@ class Store:
         """The last status of each job, where a Kueue admits."""
         self.told: Table[JobRef, str] = Table(JobRef, str)
         """The last notice of each job, where a Kueue admits (`notices.told_of`)."""
+        self.given_up: Table[ClusterName, bool] = Table(str, bool)
+        """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
+        self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
+        """The deletes that such clusters were sent since their agents last said hello."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -123,6 +134,8 @@ class Store:
             "settings": self.settings,
             "reported": self.reported,
             "told": self.told,
+            "given_up": self.given_up,
+            "recalled": self.recalled,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -149,8 +162,28 @@ class Store:
             reported=self.reported.get(ref),
             told=self.told.get(ref, ""),
         )
-        in_fleet = view.cluster is not None and self.clusters.get(None, view.cluster) is not None
-        return msgspec.structs.replace(view, in_fleet=in_fleet)
+        record = view.outbox.record if view.outbox else None
+        left = {ClusterName(name): version for name, version in record.behind.items()} if record else {}
+        behind = {name: version for name, version in left.items() if self.clusters.get(None, name) is not None}
+        return msgspec.structs.replace(
+            view,
+            in_fleet=view.cluster is not None and self.clusters.get(None, view.cluster) is not None,
+            given_up=view.cluster in self.given_up,
+            behind=behind,
+            recalled={name: self.recalled.get((name, ref), 0) for name in behind},
+        )
+
+    def left_behind(self, cluster: ClusterName) -> list[JobRef]:
+        """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""
+        owners = dict.fromkeys(map(owner_ref, self.workloads.by(_BY_LEFT, cluster)))
+        return [ref for ref in owners if ref is not None and cluster in self.view(ref).behind]
+
+    def is_being_left(self, cluster: ClusterName) -> bool:
+        """Whether jobs of the cluster are about to go elsewhere."""
+        return any(
+            view.cluster == cluster and (view.evicted or view.place != cluster) and not dispatch.is_withdrawn(view)
+            for view in map(self.view, dict.fromkeys(self.refs()))
+        )
 
     def refs(self) -> Iterator[JobRef]:
         """Every job that the manager has or had something to do with."""

@@ -51,6 +51,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether the WorkerCluster of `cluster` still exists."""
     deletes_held: bool = False
     """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
+    given_up: bool = False
+    """Whether `cluster` is given up: the job leaves it without its answer."""
+    behind: dict[ClusterName, int] = {}
+    """As in the newest dispatch, those that are still in the fleet."""
+    recalled: dict[ClusterName, int] = {}
+    """What this process has told these, since their agents last said hello."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
     checks: frozenset[str] = frozenset()

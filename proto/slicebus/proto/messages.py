@@ -98,7 +98,11 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Of `used`, the pods that are within what their job was granted in that flavor: the manager has these in its own
     account. Not set by an agent that does not tell them apart."""
     terms: str | UnsetType = UNSET
-    """The version of the `terms` that these figures go by. Not set before the first."""
+    """The version of the `terms` that the agent goes by. Not set before the first."""
+    said_s: float | UnsetType = UNSET
+    """When it was said, by a clock of the agent's own; it comes back in the `terms` that answer it."""
+    fence_s: float | UnsetType = UNSET
+    """The fence that the agent keeps, also after a restart: 0 without one."""
     jobs: Count = 0
     """Objects with our origin."""
     lag_s: float = 0.0
@@ -342,8 +346,16 @@ class Flavor(msgspec.Struct, frozen=True):
     tolerations: list[Manifest] = []
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """A heartbeat that has arrived."""
+
+    epoch: int
+    said_s: float
+
+
 class Terms(Message, frozen=True, kw_only=True):
-    """What an agent goes by, whole. Sent in answer to a `hello`, and to a `heartbeat` that goes by others."""
+    """What an agent goes by, whole. Sent in answer to a `hello`, to a `heartbeat` that goes by others, and with a fence
+    to every `heartbeat`."""
 
     type: ClassVar[str] = "terms"
     direction: ClassVar[Direction] = Direction.DOWN
@@ -352,6 +364,12 @@ class Terms(Message, frozen=True, kw_only=True):
     """Another one for other terms. Says nothing of which are newer: the last that came are in force."""
     flavors: list[Flavor] = []
     """What to report capacity and use by, beside the whole cluster."""
+    fence_s: float | UnsetType = UNSET
+    """Where it is set, the agent lets no pod start once so long has passed since it said the heartbeat that was heard
+    last: by then the manager may give its jobs to another cluster. What runs goes on."""
+    heard: Heard | UnsetType = UNSET
+    """The heartbeat that this answers. Not set in answer to a `hello`, nor while the cluster has still to remove jobs
+    that went elsewhere."""
 
 
 MESSAGES: dict[str, type[Message]] = {

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from slicebus.agent.fence import Fence
 from slicebus.agent.inbox import Inbox
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import SELECTORS, Store
@@ -36,6 +37,7 @@ class Worker:
         self.store = Store()
         self.decide = Decider(self.store)
         self.tombstones = Tombstones(client, SYSTEM, self.store)
+        self.fence = Fence(client, SYSTEM, epoch=3)
         self.queue: WorkQueue[JobKey] = WorkQueue("jobs")
         self.said: list[Message] = []
         self.refuses: SlicebusError | None = None
@@ -53,6 +55,7 @@ class Worker:
             executor=self.executor,
             tombstones=self.tombstones,
             queue=self.queue,
+            fence=self.fence,
             registry=CollectorRegistry(),
         )
         self.broker = MemoryBroker()
@@ -68,8 +71,11 @@ class Worker:
             tombstones=self.tombstones,
             look=self.looked.append,
             resync=self.resyncs.append,
-            terms=self.terms.append,
+            terms=self._take,
         )
+
+    async def _take(self, terms: Terms) -> None:
+        self.terms.append(terms)
 
     async def sync(self) -> None:
         """Bring every cache up to date, as the watches do."""

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import dispatch
 from slicebus.manager.records import Dispatch, applied_version
 from slicebus.process.commands import Patch, Publish
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash
-from unit.manager.objects import a_job, a_view, a_workload, shorts, withdrawn
+from unit.manager.objects import WEST, a_job, a_view, a_workload, shorts, withdrawn
 
 Manifest = dict[str, Any]
 
@@ -175,3 +176,40 @@ def test_a_dispatch_that_cannot_be_read_is_none(text: str) -> None:
 def test_an_applied_version_that_cannot_be_read_is_0(text: str | None, expected: int) -> None:
     annotations = {} if text is None else {kueue.APPLIED_ANNOTATION: text}
     assert applied_version({"metadata": {"annotations": annotations}}) == expected
+
+
+class TestLeaving:
+    """A cluster that was given up, and the copy that it may still have."""
+
+    @staticmethod
+    def view(behind: dict[str, int] | None = None, **changes: Any) -> Any:
+        record = Dispatch(3, "other", cluster="east", behind=behind or {})
+        workload = a_workload(admitted=1)
+        workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+        return a_view(a_job(), workload, behind=behind or {}, **changes)
+
+    def test_it_counts_as_holding_nothing_and_is_remembered(self) -> None:
+        [patch] = dispatch.leave(self.view(given_up=True))
+        assert isinstance(patch, Patch)
+        after = merge_patch(patch.target, patch.body)
+        record = Dispatch.from_manifest(after)
+        assert record is not None
+        assert (record.version, record.hash, record.behind) == (4, kueue.ABSENT, {"east": 4})
+        assert applied_version(after) == 4
+        view = a_view(a_job(), after, given_up=True)
+        assert dispatch.is_withdrawn(view)
+        assert dispatch.leave(view) == []
+
+    @pytest.mark.parametrize(
+        ("recalled", "expected"), [({}, [("delete to west", 2)]), ({WEST: 1}, [("delete to west", 2)]), ({WEST: 2}, [])]
+    )
+    def test_its_copy_is_recalled_once(self, recalled: dict[ClusterName, int], expected: list[Any]) -> None:
+        assert shorts(dispatch.recall(self.view(behind={WEST: 2}, recalled=recalled))) == expected
+
+    def test_the_next_dispatch_still_knows_it(self) -> None:
+        view = self.view(behind={"west": 2})
+        [write, _] = dispatch.hold(view, view.holder)
+        assert isinstance(write, Patch)
+        record = Dispatch.from_manifest(merge_patch(write.target, write.body))
+        assert record is not None
+        assert record.behind == {"west": 2}

@@ -11,7 +11,7 @@ from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import intake
 from slicebus.manager.intake import DISPATCHED_CONDITION, Sender, authorize
 from slicebus.manager.manifests import merge_difference
-from slicebus.manager.records import Requested
+from slicebus.manager.records import Dispatch, Requested
 from slicebus.process.commands import Patch
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
@@ -329,3 +329,34 @@ def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Mani
 def test_the_wish_of_a_request_is_that_of_the_job() -> None:
     assert Requested.from_job(asking(1, 5)) == requested({"main": 5})
     assert EAST != WEST
+
+
+def left(behind: dict[str, int], *, cluster: str = "west") -> Manifest:
+    """A slice that runs on a cluster, and has left others behind."""
+    record = Dispatch(7, "hash", cluster=cluster, left="east", behind=behind)
+    workload = a_workload(admitted=1, cluster=cluster)
+    workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+    return workload
+
+
+RECALLED: dict[str, tuple[dict[str, int], Applied, dict[str, int] | None]] = {
+    "its copy is gone": ({"east": 4, "north": 2}, applied(4, deleted=True), {"north": 2}),
+    "a newer copy is gone": ({"east": 4}, applied(5, deleted=True), {}),
+    "an older delete": ({"east": 4}, applied(3, deleted=True), None),
+    "an order of before": ({"east": 4}, applied(4, "w1"), None),
+    "it was not left behind": ({"north": 2}, applied(4, deleted=True), None),
+}
+
+
+@pytest.mark.parametrize(("behind", "report", "expected"), RECALLED.values(), ids=RECALLED.keys())
+def test_a_cluster_that_was_given_up_reports_that_its_copy_is_gone(
+    behind: dict[str, int], report: Applied, expected: dict[str, int] | None
+) -> None:
+    commands = intake.applied(a_view(a_job(), left(behind)), report, an_envelope())
+    told = [Dispatch.from_manifest({"metadata": c.body["metadata"]}) for c in commands if isinstance(c, Patch)]
+    assert [record.behind for record in told if record] == ([] if expected is None else [expected])
+
+
+def test_what_else_it_says_of_the_job_is_late() -> None:
+    view = a_view(a_job(), left({"east": 4}))
+    assert intake.status(view, STATUS, an_envelope(), now=NOW) == []

@@ -8,7 +8,7 @@ import pytest
 from slicebus.manager.terms import answer, terms_of
 from slicebus.process.commands import Publish
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import Flavor, Heartbeat, Hello, Terms
+from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Terms
 from unit.manager.objects import EAST, an_envelope
 
 Manifest = dict[str, Any]
@@ -53,3 +53,28 @@ def test_an_agent_is_told_until_it_goes_by_them(message: Hello | Heartbeat, vers
     expected: list[tuple[str, Terms]] = [(EAST, TERMS)] if told else []
     said = answer(message, of_version(version), FLAVORS)
     assert [(each.cluster, each.message) for each in said if isinstance(each, Publish)] == expected
+
+
+FENCED = terms_of(FLAVORS, fence_s=75.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_back", "heard"),
+    [
+        (Heartbeat(terms=FENCED.version, said_s=4.5), True, Heard(epoch=1, said_s=4.5)),
+        (Heartbeat(terms=FENCED.version, said_s=4.5), False, None),
+        (Heartbeat(terms=FENCED.version), True, None),
+        (HELLO, True, None),
+    ],
+    ids=["a heartbeat", "of a cluster that is not back", "that does not say when", "a hello"],
+)
+def test_with_a_fence_every_heartbeat_is_answered(
+    message: Hello | Heartbeat, is_back: bool, heard: Heard | None
+) -> None:
+    [told] = answer(message, of_version("1.1"), FLAVORS, fence_s=75.0, is_back=is_back)
+    assert isinstance(told, Publish)
+    assert told.message == (FENCED if heard is None else msgspec.structs.replace(FENCED, heard=heard))
+
+
+def test_another_fence_is_other_terms() -> None:
+    assert len({terms_of(FLAVORS, fence_s=fence_s).version for fence_s in (None, 75.0, 76.0)}) == 3

@@ -52,6 +52,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "admission": "kueue",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
+        "drain_at_once": "3",
         "breaker_share": "0.5",
         "breaker_count": "7",
         "slice_history_limit": "8",

@@ -89,4 +89,6 @@ def test_it_comes_back_where_its_copy_is(cordoned: bool, expected: str) -> None:
 
 
 def test_the_reasons_are_those_of_kueue() -> None:
-    assert list(EvictionReason) == ["ClusterQueueStopped", "LocalQueueStopped", "Deactivated", "Preempted"]
+    ours = {EvictionReason.CLUSTER_DRAINED, EvictionReason.CLUSTER_LOST}
+    kueues = [reason for reason in EvictionReason if reason not in ours]
+    assert kueues == ["ClusterQueueStopped", "LocalQueueStopped", "Deactivated", "Preempted"]

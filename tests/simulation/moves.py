@@ -1,0 +1,51 @@
+"""What makes jobs go to another cluster: a cluster is drained, loses nodes, or cannot be reached for a while."""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+from simulation.schedule import WORKERS, Cut, Drain, Moment, Nodes
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import NODES, PODS
+from slicebus.proto.errors import SlicebusError
+from slicebus.slices.ungate import is_gated
+
+REQUEUE_S = 200.0
+"""Of the manager. A quarter of it is longer than a process is stopped."""
+_CUTS_S = (20.0, 60.0, 260.0)
+_FAILS_S = 30.0
+
+
+def moves_of(seed: int, day_s: float) -> Iterator[Moment]:
+    """Those of a seed's day. Their dice are their own."""
+    random = Random(f"{seed}/moves")
+    if random.random() < 0.3:
+        yield Drain(at_s=random.uniform(1, day_s), cluster=random.choice(WORKERS), for_s=random.choice((5.0, 40.0)))
+    if random.random() < 0.3:
+        cpu, for_s = random.choice((0, 2, 4)), random.choice((10.0, 40.0))
+        yield Nodes(at_s=random.uniform(0, day_s), cluster=random.choice(WORKERS), cpu=cpu, for_s=for_s)
+    if random.random() < 0.3:
+        yield Cut(at_s=random.uniform(1, day_s), cluster=random.choice(WORKERS), for_s=random.choice(_CUTS_S))
+
+
+async def resize_nodes(client: KubeClient, item: Nodes) -> None:
+    """Play it."""
+    for cpu, pause_s in ((item.cpu, item.for_s), (64, 0.0)):
+        for node in (await client.list(NODES)).items:
+            status = objects.node(node["metadata"]["name"], cpu=cpu)["status"]
+            await client.replace(NODES, node | {"status": status}, subresource="status")
+        await asyncio.sleep(pause_s)
+
+
+async def fail_pods(client: KubeClient, for_s: float) -> None:
+    """Let one running pod after the other fail, as pods do. Whoever made it makes another one."""
+    ends_at = asyncio.get_running_loop().time() + for_s
+    while asyncio.get_running_loop().time() < ends_at:
+        await asyncio.sleep(_FAILS_S)
+        running = [pod for pod in (await client.list(PODS)).items if not is_gated(pod)]
+        for pod in running[:1]:
+            try:
+                await client.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+            except SlicebusError:
+                continue
