@@ -6,18 +6,30 @@ from typing import Any
 
 import pytest
 
+from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, real_world
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, JOBS, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
+    CLUSTERQUEUES,
+    JOBS,
+    PODS,
+    RAYCLUSTERS,
+    WORKERCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
+    WORKLOADS,
+)
 from slicebus.manager.settings import Admission
 from slicebus.proto.messages import ClusterName
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
 from support import roles
 from support.controlplane import ControlPlane
+from support.fleet import QuotaWatch
 from support.kueue import Kueue, binary_and_definitions
 from support.servers import SHARED_CRDS, tools
 from support.story import NAMESPACE, Story, elastic, set_quota
@@ -216,6 +228,86 @@ async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
 
     assert "spec.managedBy" in await eventually(evicted, "the workload is deactivated")
     assert slice.cluster is None
+
+
+async def test_a_size_that_is_changed_on_the_managers_job_goes_to_the_worker(world: World) -> None:
+    story = Story(world, "Job", "steered")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await world.manager.patch(JOBS, story.name, NAMESPACE, MergePatch({"spec": {"parallelism": 3}}))
+    await story.expect_pods(running=3)
+    assert (await story.worker_job())["spec"]["parallelism"] == 3
+
+
+async def test_a_wish_that_is_taken_back_while_it_waits_leaves_one_slice(world: World) -> None:
+    await set_quota(world, 2)
+    story = Story(world, "Job", "fickle")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(5)
+    await story.expect_unfinished(1, 5)
+    await story.scale(2)
+    await story.expect_unfinished(2)
+    await story.expect_pods(running=2)
+
+
+async def test_preemption_takes_the_whole_job_and_never_more_pods_run_than_there_is_quota_for(world: World) -> None:
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    await set_quota(world, 5)
+    await world.manager.patch(
+        CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"preemption": preemption}})
+    )
+    urgent = {"apiVersion": WORKLOADPRIORITYCLASSES.api_version, "kind": WORKLOADPRIORITYCLASSES.kind}
+    await world.manager.create(WORKLOADPRIORITYCLASSES, urgent | {"metadata": {"name": "urgent"}, "value": 100})
+    watch = QuotaWatch(world, 5)
+    async with watch.watching():
+        low = Story(world, "Job", "low")
+        await low.submit()
+        await low.expect_pods(running=1)
+        await low.scale(4)
+        await low.expect_pods(running=4)
+        manifest = objects.job("high", parallelism=3)
+        manifest["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "urgent"
+        await world.manager.create(JOBS, manifest)
+        high = Story(world, "Job", "high")
+        await high.expect_pods(running=3)
+        # Evicted as a whole, the other one comes back at the size of its spec.
+        await low.expect_pods(running=1)
+    assert watch.looks > 10
+    assert not watch.violations
+
+
+async def test_a_job_whose_cluster_leaves_the_fleet_goes_elsewhere(world: World) -> None:
+    story = Story(world, "Job", "homeless")
+    await story.submit()
+    await story.expect_pods(running=1)
+    left = await story.cluster()
+    await world.manager.delete(WORKERCLUSTERS, left)
+
+    async def moved() -> bool:
+        return any(slice.cluster not in (None, "", left) for slice in await story.chain())
+
+    await eventually(moved, "the job has another cluster", within_s=60)
+    await story.expect_pods(running=1)
+
+
+async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, broker_name: str) -> None:
+    async def active() -> bool:
+        check = await world.manager.get(ADMISSIONCHECKS, CHECK)
+        return any(entry["status"] == "True" for entry in check.get("status", {}).get("conditions", ()))
+
+    await eventually(active, "our check is active")
+    journal = journal_queue(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
+    needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal, Admission.KUEUE)
+    kubeconfig = str(plane.clusters["manager"].kubeconfig)
+    found = [
+        check
+        async for check in checks(
+            needs, cluster=None, amqp_url=f"memory://manager@{broker_name}", kubeconfig=kubeconfig
+        )
+    ]
+    assert [check for check in found if not check.ok] == []
+    assert any(check.subject == f"check {CHECK}" for check in found)
 
 
 async def submitted(world: World, kind: str, name: str) -> Story:

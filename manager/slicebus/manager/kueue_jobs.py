@@ -113,8 +113,8 @@ def _run(
         message = "; ".join(problem.message for problem in problems)
         rejected = _reject(view, message, now)
         return [*rejected, Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)] * bool(rejected)
-    if view.cluster and view.cluster not in places.clusters and not holder.replaces:
-        message = f"Worker cluster {view.cluster} is no longer in the fleet"
+    if view.place and view.place not in places.clusters and not holder.replaces:
+        message = f"Worker cluster {view.place} is no longer in the fleet"
         return _say(view, holder, entry, CheckState.RETRY, message, now)
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)

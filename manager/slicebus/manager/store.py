@@ -220,12 +220,17 @@ class Store:
         self.workloads.subscribe(workload_changed)
 
     def on_fleet_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with every job that has quota and no cluster, whenever a cluster becomes another place."""
+        """Call back with every job that has quota and no cluster, whenever a cluster becomes another place.
+
+        Of a cluster that has left the fleet with every job that was there.
+        """
 
         def changed(change: Change) -> None:
             before, after = (WorkerCluster.from_manifest(m).place if m else None for m in (change.old, change.new))
-            waiting = (slice for slice in self.slices.values() if slice.admitted and not slice.cluster)
-            for slice in waiting if before != after else ():
+            if before == after:
+                return
+            concerned = {None, "", before.name if before and not after else None}
+            for slice in [slice for slice in self.slices.values() if slice.admitted and slice.cluster in concerned]:
                 workload = self.workloads.get(slice.namespace, slice.name)
                 ref = owner_ref(workload) if workload else None
                 if ref is not None:

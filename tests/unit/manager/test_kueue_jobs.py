@@ -270,6 +270,19 @@ def test_a_first_slice_whose_cluster_has_left_the_fleet_is_retried() -> None:
     assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
 
 
+def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
+    record = Dispatch(1, "what it held", cluster="lost").to_annotation()
+    workload = kueues_workload(cluster="", state="Pending")
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+    assert said(look(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
+        "w1",
+        (kueue.CLUSTER_ANNOTATION, "east"),
+    )
+    workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
+    told = said(look(kueues_job(suspended=True), workload, in_fleet=False))
+    assert told == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+
+
 REJECTED: dict[str, tuple[Manifest, str]] = {
     "it is not for workers": (a_job(managed=False), "spec.managedBy"),
     "it cannot run": (kueues_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"}), "partial admission"),
