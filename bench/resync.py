@@ -76,7 +76,12 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
         kueue.APPLIED_ANNOTATION: "1",
     }
     workload = workload_manifest(
-        own, KINDS["Job"], ref=ref, name=slice_of(ref), counts={"main": 1}, annotations=annotations
+        own,
+        KINDS["Job"].pod_sets(own),
+        ref=ref,
+        name=slice_of(ref),
+        annotations=annotations,
+        priority={"priority": 0},
     )
     workload["metadata"] |= {
         "uid": f"w-{ref.uid}",

@@ -10,6 +10,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.manager.jobs import RESIZABLE_CONDITION
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
@@ -79,6 +80,9 @@ class Agreement:
         try:
             copy = await client.get(JOB_RESOURCES[kind], job["metadata"]["name"], objects.NAMESPACE)
         except SlicebusError as error:
+            if holder.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False":
+                # Somebody has edited its pods after it got its quota, and before it was made.
+                return
             raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
         child = KINDS[kind].child(copy)
         carrier = copy if child is None else await client.get(RAYCLUSTERS, child, objects.NAMESPACE)

@@ -13,6 +13,7 @@ from simulation.schedule import (
     Deactivate,
     Delete,
     Drain,
+    Edit,
     Forge,
     Impostor,
     Item,
@@ -73,6 +74,8 @@ class Day:
                 await self.users.submit(item)
             case Scale():
                 await self.users.scale(item)
+            case Edit():
+                await self.users.edit(item)
             case Delete():
                 await self.users.delete(item)
             case Squat():

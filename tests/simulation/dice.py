@@ -15,6 +15,7 @@ from simulation.schedule import (
     Crash,
     Deactivate,
     Delete,
+    Edit,
     Forge,
     Impostor,
     Item,
@@ -151,6 +152,7 @@ def _actions(random: Random) -> Iterator[Moment]:
         _quota: 2,
         _join: 1,
         _priority: 1,
+        _edit: 1,
         _forge: 1,
     }
     makers = random.choices(list(weights), list(weights.values()), k=_ACTIONS)
@@ -210,6 +212,11 @@ def _quota(random: Random, at_s: float) -> Moment:
 def _join(random: Random, at_s: float) -> Moment:
     who = random.choice((*QUEUES, "team"))
     return Join(at_s=at_s, who=who, cohort=random.choice(("all", "") if who == "team" else ("team", "all", "")))
+
+
+def _edit(random: Random, at_s: float) -> Moment:
+    kind, cpu = random.choice(("RayCluster", "RayJob")), random.choice(("500m", "1", "2"))
+    return Edit(at_s=at_s, kind=kind, pick=random.randrange(12), cpu=cpu)
 
 
 def _priority(random: Random, at_s: float) -> Moment:

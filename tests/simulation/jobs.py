@@ -53,6 +53,12 @@ def is_sized_where_it_runs(found: Manifest) -> bool:
     return found["kind"] == "RayCluster" or (found["kind"] == "Job" and marks.is_ours(found))
 
 
+def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
+    """Another request for the workers of a Ray cluster, on the manager."""
+    path = _SIZE[job["kind"]].replace("replicas", "template/spec/containers/0/resources/requests/cpu")
+    return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
+
+
 def size_patch(carrier: Manifest, count: int) -> JsonPatch:
     """Another size for this very object."""
     same = {"op": "test", "path": "/metadata/uid", "value": carrier["metadata"]["uid"]}

@@ -76,6 +76,7 @@ class QuotaRules:
     def see_slice(self, slice: Slice, old: Slice | None) -> None:
         """A slice has changed: it may have been admitted, or have given quota back."""
         if slice.admission is not None and (old is None or old.admission is None):
+            _check_counts(slice, slice.admission.counts)
             self._check_admission(slice, old)
         if slice.condition(Condition.PREEMPTED) and not (old and old.condition(Condition.PREEMPTED)):
             self._check_preemption(slice)
@@ -146,6 +147,14 @@ def _allows(policy: Preemption, reason: str) -> bool:
     if reason == PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING and policy.borrow is Whom.NEVER:
         return False
     return policy.reclaim is not Whom.NEVER
+
+
+def _check_counts(slice: Slice, admitted: Mapping[str, int]) -> None:
+    """Nobody gets more than was asked for, and less only who said so and grows."""
+    less = [name for name, count in slice.counts.items() if admitted.get(name, 0) < count]
+    more = [name for name, count in admitted.items() if count > slice.counts.get(name, 0)]
+    if more or (less and not (slice.partial and slice.replaces)):
+        raise Violation(f"rule 1: {slice.name} asks for {slice.counts} and was admitted with {admitted}")
 
 
 def _runs(change: Change) -> bool:

@@ -89,6 +89,14 @@ class Scale(Moment):
     counts: tuple[int, ...]
 
 
+class Edit(Moment):
+    """The pods of some Ray cluster shall request more or less, on the manager: no size, and no resize."""
+
+    kind: str
+    pick: int
+    cpu: str
+
+
 class Delete(Moment):
     """Some job of a kind is deleted; `again`: and created under the same name at once."""
 

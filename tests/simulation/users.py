@@ -10,13 +10,14 @@ from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
-from simulation.jobs import is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
+from simulation.jobs import cpu_patch, is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
     Cordon,
     Deactivate,
     Delete,
     Drain,
+    Edit,
     Forge,
     Impostor,
     Join,
@@ -122,6 +123,13 @@ class Users:
         name, namespace = carrier["metadata"]["name"], carrier["metadata"]["namespace"]
         self._fleet.note(f"{client.host}: {carrier['kind']} {name} to {count}")
         await client.patch(JOB_RESOURCES[carrier["kind"]], name, namespace, size_patch(carrier, count))
+
+    async def edit(self, item: Edit) -> None:
+        """Other pods for a job that may run already."""
+        client, resource = self._clients[MANAGER], JOB_RESOURCES[item.kind]
+        if jobs := (await client.list(resource)).items:
+            job = jobs[item.pick % len(jobs)]
+            await client.patch(resource, job["metadata"]["name"], objects.NAMESPACE, cpu_patch(job, item.cpu))
 
     async def delete(self, item: Delete) -> None:
         """A job goes; on the manager its name may be used again at once."""

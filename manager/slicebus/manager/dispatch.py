@@ -153,6 +153,12 @@ def is_withdrawn(view: JobView) -> bool:
     return outbox.record.hash == kueue.ABSENT and outbox.is_applied
 
 
+def is_there(view: JobView) -> bool:
+    """Whether the worker has reported a copy of the job that it was not told to give up since."""
+    held = view.outbox is not None and view.outbox.record.hash != kueue.ABSENT
+    return held and any(applied_version(workload) for workload in view.workloads.values())
+
+
 def is_told_absent(view: JobView) -> bool:
     """Whether it is written down already that the worker shall hold nothing. From then on the delete goes its way."""
     outbox = view.outbox

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch, evictions
+from slicebus.manager import dispatch, evictions, pods
 from slicebus.manager.manifests import (
     counts_patch,
     finalizer_patch,
@@ -97,8 +97,11 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
     if changed := _set_priority(view, job) or _set_selector(view, job):
         return changed
+    if taken_over := pods.take_over(view, job):
+        return taken_over
     wish = _kept(wish_of(job, KINDS[view.ref.kind]), view)
-    planned = plan(view.slices, wish.counts)
+    edited = _other_pods(view, job)
+    planned = [*edited, *plan(view.slices, wish.counts)]
     commands: list[Command] = []
     for command in planned:
         commands += _carry_out(view, job, command, wish=wish, now=now)
@@ -107,13 +110,21 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
-        commands += dispatch.hold(view, view.holder)
+        # A worker takes only sizes over, but what has yet to be made there would be made with the other pods.
+        commands += dispatch.hold(view, view.holder) if not edited or dispatch.is_there(view) else []
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=wish.counts, now=now)
     # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
     carrier = view.outbox.carrier if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not carrier]
     return commands + _release(ended, view)
+
+
+def _other_pods(view: JobView, job: Manifest) -> list[ChainCommand]:
+    """Other pods are no resize, and are told of beside whatever else there is to do."""
+    held = view.holder
+    message = pods.refused(held, view, job) if held else ""
+    return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
 def _kept(wish: Wish, view: JobView) -> Wish:
@@ -151,10 +162,9 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -
     priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
     manifest = workload_manifest(
         job,
-        KINDS[ref.kind],
+        pods.pod_sets(job, view, counts=command.counts),
         ref=ref,
         name=name,
-        counts=command.counts,
         annotations=annotations,
         priority=priority,
     )

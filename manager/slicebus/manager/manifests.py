@@ -5,21 +5,19 @@ from collections.abc import Mapping
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, with_findings
-from slicebus.slices.jobs import JobKind
 from slicebus.slices.workload import Slice
 
 
 def workload_manifest(
     job: Manifest,
-    kind: JobKind,
+    pod_sets: list[Manifest],
     *,
     ref: JobRef,
     name: str,
-    counts: Counts,
     annotations: dict[str, str],
     priority: Manifest,
 ) -> Manifest:
-    """A new slice of a job: every pod set of the job with the wanted count, owned by the job."""
+    """A new slice of a job, owned by the job."""
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": kueue.API_VERSION,
@@ -36,7 +34,7 @@ def workload_manifest(
             "active": True,
             "queueName": job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL],
             **priority,
-            "podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in kind.pod_sets(job)],
+            "podSets": pod_sets,
         },
     }
 

@@ -455,3 +455,41 @@ def test_a_cluster_selector_that_is_none_is_told_on_the_job() -> None:
     assert isinstance(told, Emit)
     assert told.reason == "InvalidClusterSelector"
     assert "unable to parse requirement" in told.note
+
+
+def with_cpu(job: Manifest, cpu: str) -> Manifest:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return job | {"spec": job["spec"] | {"template": template}}
+
+
+def requested_cpu(manifest: Manifest) -> list[str]:
+    pod_sets = manifest["spec"]["podSets"]
+    return [pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod_set in pod_sets]
+
+
+def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
+    [patch] = decide(a_view(with_cpu(a_job(), "64"), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert requested_cpu(patch.body) == ["64"]
+    assert decide(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
+
+
+def test_a_job_that_runs_keeps_its_pods_and_says_so() -> None:
+    """Its next slice is charged for the pods that there are."""
+    view = a_view(with_cpu(asking(1, 5), "64"), holding(applied=1))
+    commands = decide(view, NOW)
+    [made] = [command for command in commands if isinstance(command, Create)]
+    assert requested_cpu(made.manifest) == requested_cpu(holding())
+    assert ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange") in shorts(commands)
+    [told] = [command for command in commands if isinstance(command, Emit) and command.warning]
+    assert told.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
+
+
+@pytest.mark.parametrize(("applied", "told"), [(1, True), (0, False)], ids=["runs", "has yet to be made"])
+def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, told: bool) -> None:
+    view = a_view(
+        with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
+    )
+    assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == told

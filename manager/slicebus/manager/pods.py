@@ -1,0 +1,67 @@
+"""The pods that a job's slices were made for, and those that the job has now.
+
+A slice is charged by its own pod sets, and a worker keeps the pods that it was given. When somebody edits them, a slice
+of which nothing can run yet is made for the new pods. A job that runs keeps those that it has: so do its next slices,
+or they would be charged for pods that nobody runs.
+"""
+
+from collections.abc import Iterator
+
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager import dispatch
+from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Patch
+from slicebus.proto.messages import Counts, Manifest
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.resources import pod_requests
+from slicebus.slices.workload import Slice
+
+
+def take_over(view: JobView, job: Manifest) -> list[Command]:
+    """The pods that the job has now, for slices of which nothing can run yet."""
+    if not dispatch.is_withdrawn(view) or KINDS[view.ref.kind].problems(job):
+        return []
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
+        for slice in view.slices
+        if not slice.finished and slice.admission is None and any(_changed(slice, view, job))
+    ]
+
+
+def refused(slice: Slice, view: JobView, job: Manifest) -> str:
+    """Why a job does not get the pods that it asks for now; empty where they request what those of the slice do."""
+    names = " and ".join(sorted(_changed(slice, view, job)))
+    return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew" if names else ""
+
+
+def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
+    """The pod sets of a job's next slice."""
+    newest = next((view.workload(slice) for slice in reversed(view.slices) if not slice.finished), None)
+    kept = {pod_set["name"]: pod_set for pod_set in newest["spec"]["podSets"]} if newest else {}
+    return [
+        kept.get(pod_set["name"], pod_set) | {"count": counts[pod_set["name"]]}
+        for pod_set in KINDS[view.ref.kind].pod_sets(job)
+    ]
+
+
+def _changed(slice: Slice, view: JobView, job: Manifest) -> Iterator[str]:
+    """The pod sets of a slice that request something else in the job."""
+    requests = {pod_set.name: pod_set.requests for pod_set in slice.pod_sets}
+    for pod_set in KINDS[view.ref.kind].pod_sets(job):
+        name = pod_set["name"]
+        if name in requests and _requests(pod_set) != requests[name]:
+            yield name
+
+
+def _requests(pod_set: Manifest) -> dict[str, int] | None:
+    """Of one pod; None for what cannot be read."""
+    try:
+        return pod_requests(pod_set["template"].get("spec", {}))
+    except ValueError:
+        return None
+
+
+def _pods_patch(workload: Manifest, view: JobView, job: Manifest) -> Manifest:
+    """The pods of the job, as many as the slice has. A merge patch replaces the whole list."""
+    templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in KINDS[view.ref.kind].pod_sets(job)}
+    return {"spec": {"podSets": [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]}}
