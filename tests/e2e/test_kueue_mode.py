@@ -1,7 +1,9 @@
 """A manager beside a real Kueue: where `KUEUE_BINARY` and `KUEUE_CRDS` name one (docs/kueue-mode.md)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,9 @@ from slicebus.slices.workload import Slice
 from support import roles
 from support.controlplane import ControlPlane
 from support.fleet import QuotaWatch
+from support.installation import run_cli
 from support.kueue import Kueue, binary_and_definitions
+from support.recordings import exported
 from support.servers import SHARED_CRDS, tools
 from support.story import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
@@ -63,11 +67,16 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def world(plane: ControlPlane, broker_name: str) -> AsyncIterator[World]:
-    """A manager in kueue mode, two agents, and a queue whose check is ours."""
+def urls(broker_name: str) -> dict[str, str]:
+    """Each role's broker address."""
+    return {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
+
+
+@pytest.fixture
+async def clusters(plane: ControlPlane) -> AsyncIterator[World]:
+    """A queue whose check is ours, and no roles yet."""
     kubeconfigs = {ClusterName(name): cluster.kubeconfig for name, cluster in plane.clusters.items()}
     manager = kubeconfigs.pop(ClusterName("manager"))
-    urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
     async with real_world(manager, kubeconfigs, ray_stand_in=True) as made:
         check = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
         await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": kueue.CHECK_CONTROLLER}})
@@ -75,14 +84,25 @@ async def world(plane: ControlPlane, broker_name: str) -> AsyncIterator[World]:
             spec = STRATEGY if resource == CLUSTERQUEUES else {}
             await made.ensure(made.manager, resource, manifest | {"spec": manifest["spec"] | spec})
         try:
-            async with AsyncExitStack() as stack:
-                await stack.enter_async_context(roles.manager(made, urls, admission=Admission.KUEUE))
-                for name in made.workers:
-                    await stack.enter_async_context(roles.agent(made, urls, name))
-                yield made
+            yield made
         finally:
             await wipe(made.manager, *made.workers.values())
             await wipe_resource(made.manager, ADMISSIONCHECKS, None)
+
+
+@asynccontextmanager
+async def agents(world: World, urls: dict[str, str]) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for name in world.workers:
+            await stack.enter_async_context(roles.agent(world, urls, name))
+        yield
+
+
+@pytest.fixture
+async def world(clusters: World, urls: dict[str, str]) -> AsyncIterator[World]:
+    """A manager in kueue mode and two agents."""
+    async with roles.manager(clusters, urls, admission=Admission.KUEUE), agents(clusters, urls):
+        yield clusters
 
 
 async def test_a_job_grows_and_shrinks(world: World) -> None:
@@ -308,6 +328,43 @@ async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, bro
     ]
     assert [check for check in found if not check.ok] == []
     assert any(check.subject == f"check {CHECK}" for check in found)
+
+
+async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: World, urls: dict[str, str]) -> None:
+    story = Story(clusters, "Job", "steady")
+
+    def manager(number: int) -> AbstractAsyncContextManager[object]:
+        return roles.manager(clusters, urls, admission=Admission.KUEUE, identity=f"manager-{number}")
+
+    async with agents(clusters, urls):
+        async with manager(1):
+            await story.submit()
+            await story.expect_pods(running=1)
+        await story.scale(4)
+        await story.expect_pods(running=1, gated=3)
+        async with manager(2):
+            await story.expect_pods(running=4)
+        await stop_policy(clusters, "HoldAndDrain")
+        async with manager(3):
+            await eventually(lambda: reserves(clusters, cpu="0"), "the quota is back", within_s=60)
+            await stop_policy(clusters, "None")
+            await story.expect_pods(running=1)
+
+
+async def test_the_decisions_are_made_the_same_from_their_recording(
+    world: World, urls: dict[str, str], tmp_path: Path
+) -> None:
+    story = Story(world, "Job", "recorded")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(3)
+    await story.expect_pods(running=3)
+    await world.manager.delete(JOBS, story.name, NAMESPACE)
+    await story.expect_nothing_left()
+    file = await exported(urls["manager"], tmp_path / "beside-kueue.jsonl")
+    replayed = await asyncio.to_thread(run_cli, "replay", str(file), env={})
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert "none differs" in replayed.stdout
 
 
 async def submitted(world: World, kind: str, name: str) -> Story:
