@@ -1,0 +1,147 @@
+"""Where jobs run: by the room of a flavor, away from a drained cluster, and from a lost one, which removes its copy."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import NODES, RESOURCEFLAVORS, WORKERCLUSTERS
+from slicebus.manager.fleet import GIVEN_UP
+from slicebus.proto.errors import NotFoundError
+from slicebus.proto.messages import ClusterName
+from support import roles
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+EAST, WEST = ClusterName("east"), ClusterName("west")
+LABEL = "slicebus.dev/test-pool"
+
+
+@pytest.fixture
+async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles: a test starts and stops them."""
+    from e2e.conftest import wiped_world
+    from slicebus.cli.demo.world import embedded_world
+
+    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
+    async with made as found:
+        yield found
+
+
+@asynccontextmanager
+async def pool_on(world: World, cluster: ClusterName) -> AsyncIterator[None]:
+    """The flavor is one node of one cluster."""
+    client = world.workers[cluster]
+    node = (await client.list(NODES)).items[0]["metadata"]["name"]
+
+    async def label(value: str | None) -> None:
+        await client.patch(NODES, node, None, MergePatch({"metadata": {"labels": {LABEL: value}}}))
+
+    async def select(labels: dict[str, str] | None) -> None:
+        body = MergePatch({"spec": {"nodeLabels": labels}})
+        await world.manager.patch(RESOURCEFLAVORS, objects.FLAVOR, None, body)
+
+    await label("big")
+    await select({LABEL: "big"})
+    try:
+        yield
+    finally:
+        await select(None)
+        await label(None)
+
+
+async def set_cluster(world: World, name: ClusterName, **spec: Any) -> None:
+    await world.manager.patch(WORKERCLUSTERS, name, None, MergePatch({"spec": spec}))
+
+
+async def expect_on(story: Story, cluster: ClusterName) -> None:
+    async def look() -> bool:
+        return await story.cluster() == cluster
+
+    await eventually(look, f"{story.name} is on {cluster}", within_s=60)
+
+
+async def expect_no_copy(story: Story, cluster: ClusterName) -> None:
+    async def look() -> bool:
+        try:
+            await story.world.workers[cluster].get(story.resource, story.name, NAMESPACE)
+        except NotFoundError:
+            return True
+        return False
+
+    await eventually(look, f"{cluster} has no copy of {story.name}", within_s=60)
+
+
+async def test_a_job_goes_where_its_flavor_has_room_and_grows_no_further(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
+        await set_quota(world, 200)
+        async with pool_on(world, WEST):
+            story = Story(world, "Job", "placed")
+            await story.submit()
+            await expect_on(story, WEST)
+            await story.expect_pods(running=1)
+            await story.scale(70)
+            told = await story.expect_event("NoPlace", on=world.manager)
+            assert "cluster west, where the job runs, has no room for it" in told
+            assert "more cpu in flavor default" in told
+            await story.expect_pods(running=1, gated=69)
+            await set_cluster(world, WEST, flavorCapacity={objects.FLAVOR: "Unlimited"})
+            await story.expect_unfinished(70)
+
+
+async def test_a_drained_clusters_job_goes_elsewhere(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
+        await set_quota(world, 20)
+        story = Story(world, "Job", "drained")
+        await story.submit()
+        await story.expect_pods(running=1)
+        first = await story.cluster()
+        second = WEST if first == EAST else EAST
+        await set_cluster(world, first, drain=True)
+        assert f"The cluster {first} is drained" in await story.expect_event(
+            "EvictedDueToWorkerClusterDrained", on=world.manager
+        )
+        await expect_on(story, second)
+        await expect_no_copy(story, first)
+        await story.expect_pods(running=1)
+
+
+async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
+    world: World, urls: dict[str, str]
+) -> None:
+    short = {"cluster_lost_s": 2.0, "cluster_lost_requeue_s": 6.0}
+    async with roles.manager(world, urls, **short), roles.agent(world, urls, WEST):
+        await set_quota(world, 20)
+        async with roles.agent(world, urls, EAST):
+            await set_cluster(world, WEST, cordoned=True)
+            story = Story(world, "Job", "lost")
+            await story.submit()
+            await story.expect_pods(running=1)
+            await expect_on(story, EAST)
+            await set_cluster(world, WEST, cordoned=False)
+            await eventually(lambda: keeps_a_fence(world, EAST), "east keeps a fence")
+        await expect_on(story, WEST)
+        await story.expect_pods(running=1)
+        assert await world.workers[EAST].get(story.resource, story.name, NAMESPACE), "nobody was there to remove it"
+        assert await standing(world, EAST) == ("True", "ClusterLost")
+        async with roles.agent(world, urls, EAST):
+            await expect_no_copy(story, EAST)
+            await eventually(lambda: is_back(world, EAST), "east is back")
+            assert await story.cluster() == WEST
+
+
+async def keeps_a_fence(world: World, name: ClusterName) -> bool:
+    return "fenceSeconds" in (await world.manager.get(WORKERCLUSTERS, name)).get("status", {})
+
+
+async def standing(world: World, name: ClusterName) -> tuple[str, str]:
+    conditions = (await world.manager.get(WORKERCLUSTERS, name))["status"]["conditions"]
+    return next((entry["status"], entry["reason"]) for entry in conditions if entry["type"] == GIVEN_UP)
+
+
+async def is_back(world: World, name: ClusterName) -> bool:
+    return await standing(world, name) == ("False", "Returned")
