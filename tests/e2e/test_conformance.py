@@ -1,0 +1,124 @@
+"""Kueue's conformance list: where each of its points is held, and those that no other test holds."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, PODS, RESOURCEFLAVORS
+from slicebus.slices.quantities import amount
+from slicebus.slices.ungate import is_gated
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs" / "conformance.md"
+SPOT = {"apiVersion": RESOURCEFLAVORS.api_version, "kind": RESOURCEFLAVORS.kind, "metadata": {"name": "spot"}}
+
+
+def points() -> list[tuple[str, str, str]]:
+    """Number, file and test of every row of the page's table."""
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    tests = [(number, held.strip("`").partition("::")) for number, _, held in rows if number.isdigit()]
+    return [(number, file, test) for number, (file, _, test) in tests]
+
+
+@pytest.mark.parametrize(("number", "file", "test"), points())
+def test_a_point_is_held_by_a_test_that_is_there(number: str, file: str, test: str) -> None:
+    tree = ast.parse((FOLDER / file).read_text())
+    named = (ast.FunctionDef, ast.AsyncFunctionDef)
+    assert test in {node.name for node in tree.body if isinstance(node, named)}, f"point {number} is held by nothing"
+
+
+def test_the_list_is_whole() -> None:
+    assert {int(number) for number, _, _ in points()} == set(range(1, 18)) - {6}, "the page says what 6 waits for"
+
+
+async def uses(world: World, cpu: int) -> None:
+    """Wait until the ClusterQueue says that so many cores are used."""
+
+    async def look() -> bool:
+        status = (await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)).get("status", {})
+        used = [resource for flavor in status.get("flavorsUsage", ()) for resource in flavor["resources"]]
+        return {amount("cpu", one["total"]) for one in used if one["name"] == "cpu"} == {1000 * cpu}
+
+    await eventually(look, f"{cpu} cores are used")
+
+
+async def test_quota_is_counted_once_and_rapid_cycles_leak_none(world: World) -> None:
+    """Points 12 and 14."""
+    await set_quota(world, 8)
+    story = Story(world, "Job", "rapid")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(5)
+    await story.expect_pods(running=5)
+    await uses(world, 5)
+    [grown] = await story.expect_unfinished(5)
+    await story.scale(3)
+    [shrunk] = await story.expect_unfinished(3)
+    assert shrunk.name == grown.name
+    await uses(world, 3)
+    for size in (7, 2, 8, 1, 6, 4, 8, 2):
+        await story.scale(size)
+    await story.expect_unfinished(2)
+    await story.expect_pods(running=2)
+    await uses(world, 2)
+    other = Story(world, "Job", "other")
+    await other.submit()
+    await other.expect_pods(running=1)
+    await other.scale(6)
+    await other.expect_pods(running=6)
+    await uses(world, 8)
+
+
+async def test_a_pod_that_is_made_again_starts_within_what_is_granted(world: World) -> None:
+    """Point 11."""
+    await set_quota(world, 3)
+    story = Story(world, "Job", "capped")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(3)
+    await story.expect_pods(running=3)
+    await story.scale(6)
+    await story.expect_pods(running=3, gated=3)
+    started = [pod["metadata"] for pod in await story.pods() if not is_gated(pod)]
+    await (await story.worker()).delete(PODS, started[0]["name"], NAMESPACE, uid=started[0]["uid"])
+
+    async def is_replaced() -> bool:
+        return started[0]["uid"] not in {pod["metadata"]["uid"] for pod in await story.pods()}
+
+    await eventually(is_replaced, "the pod has gone")
+    await story.expect_pods(running=3, gated=3)
+
+
+async def test_a_resize_stays_on_its_flavor(world: World) -> None:
+    """Point 16."""
+    await set_quota(world, 2)
+    await world.ensure(world.manager, RESOURCEFLAVORS, SPOT)
+    queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
+    [group] = queue["spec"]["resourceGroups"]
+    resources = [{"name": name, "nominalQuota": quota} for name, quota in (("cpu", "20"), ("memory", "80Gi"))]
+    groups = [group | {"flavors": [*group["flavors"], {"name": "spot", "resources": resources}]}]
+    await world.manager.patch(
+        CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"resourceGroups": groups}})
+    )
+    story = Story(world, "Job", "sticky")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(4)
+    [first, second] = await story.expect_unfinished(1, 4)
+    assert first.admission is not None
+    assert first.admission.flavors_of("main") == {"cpu": objects.FLAVOR}
+
+    async def says_why() -> str | None:
+        waiting = next(slice for slice in await story.chain() if slice.name == second.name)
+        message: str | None = waiting.conditions.get("QuotaReserved", {}).get("message")
+        return message
+
+    said = await eventually(says_why, "the slice says why it waits")
+    assert f"couldn't change flavor from: {objects.FLAVOR} to: spot" in (said or "")
+    await story.expect_pods(running=1, gated=3)
