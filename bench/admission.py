@@ -17,12 +17,14 @@ import orjson
 
 from slicebus.manager import decisions
 from slicebus.manager.store import Store
-from slicebus.slices.admission import Admit
+from slicebus.slices.admission import Wait
 
 Manifest = dict[str, Any]
 COHORTS = 10
 A_QUEUE = ((35, 1, 50), (11, 5, 100), (4, 20, 200))
 """How many workloads, of how many cores, with what priority."""
+CORES = 20
+PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
 SIZES = (5_000, 15_000, 50_000)
 CACHED = 100_000
 MOST_GROWTH, LEAST_RATE, MOST_BYTES = 1.3, 1_000, 1_000_000_000
@@ -38,10 +40,11 @@ def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Mani
     }
 
 
-def a_queue(number: int, cores: int = 20) -> Manifest:
+def a_queue(number: int, cores: int = CORES, **policies: Manifest) -> Manifest:
     quota = {"name": "cpu", "nominalQuota": str(cores), "borrowingLimit": "100"}
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}]
     spec = {"cohortName": f"cohort-{number % COHORTS}", "namespaceSelector": {}, "resourceGroups": groups}
+    spec |= policies
     return an_object("ClusterQueue", f"queue-{number}", spec)
 
 
@@ -70,26 +73,41 @@ def workloads(queue: int) -> Iterator[Manifest]:
             yield orjson.loads(orjson.dumps(found))
 
 
-def a_store(pending: int) -> Store:
+def holders(queue: int) -> Iterator[Manifest]:
+    """What has all of a queue's quota, at a lower priority than whatever waits."""
+    for number, workload in enumerate(workloads(queue)):
+        if number == CORES:
+            return
+        workload["metadata"] |= {"name": f"low-{queue}-{number}", "uid": f"Workload-low-{queue}-{number}"}
+        workload["metadata"]["labels"] = {"kueue.x-k8s.io/job-uid": f"uid-low-{queue}-{number}"}
+        workload["spec"]["priority"] = 0
+        assignment = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}}
+        admission = {"clusterQueue": f"queue-{queue}", "podSetAssignments": [assignment]}
+        workload["status"] = {"admission": admission, "clusterName": "east", "conditions": []}
+        yield workload
+
+
+def a_store(pending: int, *, preempting: bool = False) -> Store:
     store = Store()
+    policies = {"preemption": PREEMPTION} if preempting else {}
     store.flavors.put(an_object("ResourceFlavor", "default", {}))
     cluster = an_object("WorkerCluster", "east", {"accepted": True})
     store.clusters.put(cluster | {"status": {"conditions": [{"type": "Connected", "status": "True"}]}})
     for queue in range(pending // sum(count for count, _, _ in A_QUEUE)):
-        store.cluster_queues.put(a_queue(queue))
+        store.cluster_queues.put(a_queue(queue, **policies))
         store.local_queues.put(an_object("LocalQueue", f"queue-{queue}", {"clusterQueue": f"queue-{queue}"}, "team"))
-        for workload in workloads(queue):
+        for workload in (*workloads(queue), *(holders(queue) if preempting else ())):
             store.workloads.put(workload)
     return store
 
 
 def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
-    """Seconds of CPU of one cycle, its decisions, and how many of them admit."""
+    """Seconds of CPU of one cycle, its decisions, and how many of them admit or evict."""
     gc.collect()
     began = time.process_time()
     decided = decisions.cycle(store, trees=trees)
     took = time.process_time() - began
-    return took, len(decided), sum(isinstance(decision, Admit) for decision in decided)
+    return took, len(decided), sum(not isinstance(decision, Wait) for decision in decided)
 
 
 def main() -> int:
@@ -111,6 +129,18 @@ def main() -> int:
     print(f"a decision over {SIZES[-1]:,} costs {growth:.2f} of one over {SIZES[0]:,} (at most {MOST_GROWTH})")
     if growth > MOST_GROWTH:
         problems.append("the cost of a decision grows with their number")
+    print(f"{'preempting':>10} {'s':>5} {'decisions/s':>12} {'us each':>8} {'evicted':>9}")
+    preempting = {}
+    for pending in (SIZES[0], SIZES[-1]):
+        took, count, evicted = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
+        preempting[pending] = took / count
+        print(f"{pending:>8,} {took:>7.2f} {count / took:>12,.0f} {took / count * 1e6:>8.1f} {evicted:>9,}")
+        if count / took < LEAST_RATE:
+            problems.append(f"fewer than {LEAST_RATE:,} decisions a second with preemption")
+    growth = preempting[SIZES[-1]] / preempting[SIZES[0]]
+    print(f"with preemption a decision over {SIZES[-1]:,} costs {growth:.2f} of one over {SIZES[0]:,}")
+    if growth > MOST_GROWTH:
+        problems.append("the cost of a decision grows with their number, with preemption")
     store = a_store(CACHED)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(f"{len(store.workloads):,} workloads cached: {peak / 1e6:,.0f} MB at most (below {MOST_BYTES / 1e6:,.0f})")

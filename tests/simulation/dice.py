@@ -110,7 +110,10 @@ def _policies(random: Random, day_s: float) -> Iterator[Moment]:
     """Who may be preempted, on two days of three."""
     if random.random() < 1 / 3:
         return
-    for at_s in (0.0, 0.0, *(round(random.uniform(0, day_s), 2) for _ in range(random.randint(0, 3)))):
+    for queue in QUEUES:
+        yield Policy(at_s=0.0, queue=queue, spec=policy_of(random))
+    for _ in range(random.randint(0, 3)):
+        at_s = round(random.uniform(0, day_s), 2)
         yield Policy(at_s=at_s, queue=random.choice(list(QUEUES)), spec=policy_of(random))
 
 

@@ -72,7 +72,7 @@ def policy_of(random: Random) -> Manifest:
     borrow = "Never" if reclaim == "Never" else random.choice(("Never", "LowerPriority"))
     ends_at = random.choice(("Borrow", "Borrow", "Preempt", ""))
     flavors = {f"whenCan{at}": "MayStopSearch" if at == ends_at else "TryNextFlavor" for at in ("Borrow", "Preempt")}
-    within = random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority"))
+    within = random.choice(("Never", "LowerPriority", *["LowerOrNewerEqualPriority"] * 3))
     preemption = {
         "withinClusterQueue": within,
         "reclaimWithinCohort": reclaim,

@@ -49,8 +49,8 @@ class Account:
         return self._later or self.now
 
     def going(self) -> list[Slice]:
-        """The holders who are evicted, in order."""
-        return [self.held[chain] for chain in sorted(self._going)]
+        """The holders who are evicted."""
+        return [self.held[chain] for chain in self._going]
 
     def own(self, queue: str, slice: Slice) -> Usage:
         """What a slice's chain holds of a queue."""
@@ -103,8 +103,8 @@ class Account:
         """Who may be preempted in a queue, as far as quota goes: not who is evicted, nor admitted in this cycle."""
         found = self._candidates.get(node.name)
         if found is None:
-            spared = self._going | self._admitted
-            chains = (chain for chain in self._chains().get(node.name, ()) if chain not in spared)
+            held, going, admitted = self._chains().get(node.name, ()), self._going, self._admitted
+            chains = (chain for chain in held if chain not in going and chain not in admitted)
             found = [
                 Candidate(slice=self.held[chain], node=node, usage=self.charged[node.name, chain]) for chain in chains
             ]

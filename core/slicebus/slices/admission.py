@@ -94,6 +94,12 @@ class _Cycle:
         self.search = Search(self.account, snapshot.fair_sharing.strategies)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
+        going = self.account.going()
+        self.placer.leave(going)
+        self.victims: dict[str, list[Slice]] = {}
+        """Those who are evicted already, by the UID of the one that they were preempted for."""
+        for victim in going:
+            self.victims.setdefault(preempted_for(victim), []).append(victim)
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
         """Every slice is decided once."""
@@ -219,8 +225,12 @@ class _Cycle:
         if not victims:
             return [self._give(slice, queue, part.admission) if part else _wait(slice, found.misfit)]
         going = [victim.candidate.slice for victim in victims]
-        if isinstance(nowhere := self._place(slice, queue, found.admission, without=going), Misfit):
+        self.placer.leave(going)
+        with self.placer.later():
+            nowhere = self._place(slice, queue, found.admission)
+        if isinstance(nowhere, Misfit):
             # Quota alone would not let it run: nobody loses his for that.
+            self.placer.leave(going, times=-1)
             return [_wait(slice, nowhere)]
         self.account.preempt(victims)
         self.search.forget()
@@ -237,7 +247,7 @@ class _Cycle:
 
     def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
         """What a slice waits for is kept for it, on top of what it has."""
-        own = [*victims, *(each for each in self.account.going() if preempted_for(each) == slice.uid)]
+        own = [*victims, *self.victims.get(slice.uid, ())]
         self.account.reserve(slice, found.admission)
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
@@ -262,13 +272,10 @@ class _Cycle:
         self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
-    def _place(
-        self, slice: Slice, queue: ClusterQueue, admission: Admission, *, without: Sequence[Slice] = ()
-    ) -> Placed | Misfit:
-        """Where a slice would run, also when others have gone."""
-        others = [*without, *self.account.going()] if without else ()
+    def _place(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Placed | Misfit:
+        """Where a slice would run."""
         replaced, own = self.account.held.get(slice.chain_id), self.account.own(queue.name, slice)
-        with self.account.without(slice, queue.name), self.placer.without(others):
+        with self.account.without(slice, queue.name):
             return self.placer.find(slice, admission, self._room(slice, queue), own=own, replaced=replaced)
 
 

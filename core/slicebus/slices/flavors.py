@@ -34,7 +34,7 @@ class Mode(IntEnum):
     FIT = 5
 
 
-class Misfit(msgspec.Struct, frozen=True):
+class Misfit(msgspec.Struct, frozen=True, gc=False):
     """Why a slice cannot be admitted now. `lacking` is what would let it in."""
 
     message: str
@@ -42,7 +42,7 @@ class Misfit(msgspec.Struct, frozen=True):
     reason: str = PENDING
 
 
-class Nomination(msgspec.Struct, frozen=True, kw_only=True):
+class Nomination(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The flavors that a slice could have."""
 
     admission: Admission
@@ -80,7 +80,7 @@ class Room(msgspec.Struct, frozen=True):
         return most if there is None else min(most, there)
 
 
-class _Look(msgspec.Struct, frozen=True):
+class _Look(msgspec.Struct, frozen=True, gc=False):
     """How one flavor could be given to one pod set."""
 
     flavor: FlavorName

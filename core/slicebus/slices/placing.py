@@ -10,6 +10,7 @@ from slicebus.slices import kueue
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
 from slicebus.slices.kueue import INADMISSIBLE
 from slicebus.slices.placement import NO_PLACE, Fleet, Strategy, describe
+from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Admission, Slice
@@ -29,6 +30,8 @@ class Placer:
         """`strategy` is for queues that do not name one."""
         self._fleet = fleet
         self._strategy = strategy
+        self._leaving: dict[str, Usage] = {}
+        """What chains that are evicted have on their clusters."""
 
     def find(
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice | None
@@ -43,15 +46,21 @@ class Placer:
         more = {key: amount - own.get(key, 0) for key, amount in usage.items()}
         self._fleet.take(placed.cluster, more, chains=int(is_new))
 
+    def leave(self, evicted: Iterable[Slice], *, times: int = 1) -> None:
+        """Note who will be gone; `times` -1 for those who stay after all."""
+        for slice in evicted:
+            if slice.cluster:
+                usage = {key: times * amount for key, amount in slice.usage().items()}
+                self._leaving[slice.cluster] = add(self._leaving.get(slice.cluster, {}), usage)
+
     @contextmanager
-    def without(self, others: Iterable[Slice]) -> Iterator[None]:
-        """These chains are nowhere meanwhile."""
-        gone = [(slice.cluster, slice.usage()) for slice in others if slice.cluster]
-        for cluster, usage in gone:
-            self._fleet.take(cluster, {key: -amount for key, amount in usage.items()}, chains=-1)
+    def later(self) -> Iterator[None]:
+        """As the clusters will be, without those who leave."""
+        for cluster, usage in self._leaving.items():
+            self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
         yield
-        for cluster, usage in gone:
-            self._fleet.take(cluster, usage, chains=1)
+        for cluster, usage in self._leaving.items():
+            self._fleet.take(cluster, usage)
 
     def _stay(
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
