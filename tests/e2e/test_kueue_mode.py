@@ -266,6 +266,7 @@ async def test_a_wish_that_is_taken_back_while_it_waits_leaves_one_slice(world: 
     await story.expect_pods(running=1)
     await story.scale(5)
     await story.expect_unfinished(1, 5)
+    await story.expect_event("Pending", on=await story.worker())
     await story.scale(2)
     await story.expect_unfinished(2)
     await story.expect_pods(running=2)

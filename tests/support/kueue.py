@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from support.controlplane import Cluster
@@ -38,12 +39,10 @@ _HOOKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def binary_and_definitions() -> tuple[Path, Path]:
-    """Skips the test where no Kueue is named. CI has none, so it skips there as well."""
+    """Skips the test where no Kueue is named, also in CI, which has none."""
     names = ("KUEUE_BINARY", "KUEUE_CRDS")
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
-        import pytest
-
         pytest.skip(f"no Kueue: {' and '.join(missing)} not set")
     binary, definitions = (Path(os.environ[name]) for name in names)
     if not binary.is_file() or not list(definitions.glob("*.yaml")):

@@ -19,7 +19,7 @@ from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice, told_of
-from slicebus.manager.records import Requested, annotation, applied_version, own_counts, wish_of
+from slicebus.manager.records import Requested, annotation, own_counts, wish_of
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -109,10 +109,10 @@ def _run(
     state = entry["state"] if entry else CheckState.READY
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
-    if state == CheckState.PENDING and (problems := _problems(job)):
+    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job)):
         message = "; ".join(problem.message for problem in problems)
-        rejected = _reject(view, message, now)
-        return [*rejected, Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)] * bool(rejected)
+        told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
+        return [*_reject(view, message, now), told]
     if view.place and view.place not in places.clusters and not holder.replaces:
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _say(view, holder, entry, CheckState.RETRY, message, now)
@@ -177,7 +177,8 @@ def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> l
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
         return []
-    if outbox.carrier is workload and applied_version(workload) >= outbox.record.version:
+    lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
+    if outbox.carrier is workload and outbox.is_applied and not lets_go:
         message = f"Worker cluster {view.cluster} holds it"
         return _say(view, holder, entry, CheckState.READY, message, now)
     refusal = holder.conditions.get(DISPATCHED_CONDITION, {})

@@ -262,7 +262,9 @@ def test_a_replacement_is_neither_retried_nor_rejected() -> None:
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
     new = kueues_workload("w2", 3, replaces="w1", cluster="lost")
     job = kueues_job(3, annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
-    assert not [words for words in said(look(job, old, new)) if words[1:2] in (("Retry",), ("Rejected",))]
+    told = said(look(job, old, new))
+    assert told[:2] == [("w2", "version 2 is held"), ("workload-spec to lost", 2)]
+    assert not [words for words in told if words[1:2] in (("Retry",), ("Rejected",))]
 
 
 def test_a_first_slice_whose_cluster_has_left_the_fleet_is_retried() -> None:
@@ -281,6 +283,16 @@ def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
     workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
     told = said(look(kueues_job(suspended=True), workload, in_fleet=False))
     assert told == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+
+
+def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
+    workload = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, cluster="west")
+    commands = look(kueues_job(suspended=True), workload)
+    assert not [words for words in said(commands) if words[0] == "check"]
+    going = kueues_workload(dispatched=2, applied=1, hash=kueue.ABSENT)
+    assert said(look(kueues_job(suspended=True), going, published=2)) == [
+        ("check", "Pending", "Waits for worker cluster east to apply it")
+    ]
 
 
 REJECTED: dict[str, tuple[Manifest, str]] = {
