@@ -50,8 +50,8 @@ class Executor:
                     await self._create(resource, manifest)
                 case Patch():
                     await self._patch(command)
-                case Remove(resource=resource, target=target):
-                    await self._remove(resource, target)
+                case Remove():
+                    await self._remove(command)
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
                     await self._events.record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
@@ -93,10 +93,16 @@ class Executor:
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         self._keep(resource, patched)
 
-    async def _remove(self, resource: Resource, target: Manifest) -> None:
-        metadata = target["metadata"]
+    async def _remove(self, command: Remove) -> None:
+        metadata = command.target["metadata"]
         with suppress(NotFoundError):
-            await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
+            await self._client.delete(
+                command.resource,
+                metadata["name"],
+                metadata.get("namespace"),
+                uid=metadata["uid"],
+                propagation="Foreground" if command.foreground else "Background",
+            )
 
     def _keep(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)
