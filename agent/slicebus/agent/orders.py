@@ -29,6 +29,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.resources import container_resources
 
 Step = Callable[[WorkerView], Sequence[Command]]
 
@@ -268,8 +269,13 @@ def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
 
 
 def _places(order: WorkloadSpec) -> dict[str, Placement]:
+    specs = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in order.workload["spec"]["podSets"]}
     return {
-        name: Placement(node_selector=flavor.node_labels, tolerations=tuple(flavor.tolerations))
+        name: Placement(
+            node_selector=flavor.node_labels,
+            tolerations=tuple(flavor.tolerations),
+            resources=container_resources(specs.get(name, {})),
+        )
         for name, flavor in order.flavors.items()
     }
 

@@ -1,10 +1,12 @@
 """What one pod requests, as the scheduler counts it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from slicebus.slices.quantities import add, amounts, larger
 
 Manifest = dict[str, Any]
+_CONTAINERS = ("containers", "initContainers")
 
 
 def pod_requests(spec: Manifest) -> dict[str, int]:
@@ -31,6 +33,27 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
     pod_level = spec.get("resources", {})
     total = amounts(pod_level.get("limits", {})) | total | amounts(pod_level.get("requests", {}))
     return add(total, amounts(spec.get("overhead", {})))
+
+
+def container_resources(spec: Manifest) -> dict[str, Manifest]:
+    """The resources of every container of a PodSpec by its name, as they are written."""
+    return {
+        container["name"]: container.get("resources") or {}
+        for containers in _CONTAINERS
+        for container in spec.get(containers, ())
+    }
+
+
+def with_container_resources(spec: Manifest, resources: Mapping[str, Manifest]) -> Manifest:
+    """The containers of a PodSpec, for those lists that it has, each with the resources that its name stands for."""
+    return {
+        containers: [
+            container | ({"resources": resources[container["name"]]} if container["name"] in resources else {})
+            for container in spec[containers]
+        ]
+        for containers in _CONTAINERS
+        if containers in spec
+    }
 
 
 def _container_requests(container: Manifest) -> dict[str, int]:

@@ -87,7 +87,8 @@ class Admitter:
             # One object that the server refuses must not end the admission of all others.
             _log.error("admission.refused", slice=decision.key, error=str(error))
             return True
-        if isinstance(decision, Admit):
+        slice = self._store.slices.get(decision.key)
+        if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)

@@ -46,6 +46,10 @@ def is_shown(workload: Manifest, decision: Decision) -> bool:
 def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Command]:
     """Quota and admission in one write, so that no crash leaves the one without the other."""
     workload, queue = view.workload(slice), decision.admission.cluster_queue
+    if workload.get("status", {}).get("clusterName") not in (None, decision.cluster):
+        # Kueue's schema lets nobody change it. Where it was is forgotten first, and the next cycle admits.
+        body = {"status": {"clusterName": None}}
+        return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
     reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
     admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
     status = {

@@ -104,6 +104,21 @@ def test_a_first_slice_that_waits_is_no_workers_business() -> None:
     ]
 
 
+def test_who_is_admitted_elsewhere_first_forgets_where_it_was() -> None:
+    """A Workload's cluster may be taken away and given, and never changed."""
+    was_west = a_workload()
+    was_west["status"] = was_west.get("status", {}) | {"clusterName": "west"}
+    view = a_view(a_job(), was_west)
+    [forget] = verdicts.commands(view, view.slices[0], ADMIT, now=NOW)
+    assert isinstance(forget, Patch)
+    assert forget.body == {"status": {"clusterName": None}}
+    view = a_view(a_job(), merge_patch(was_west, forget.body))
+    admitted = verdicts.commands(view, view.slices[0], ADMIT, now=NOW)[0]
+    assert isinstance(admitted, Patch)
+    assert isinstance(admitted.body, dict)
+    assert admitted.body["status"]["clusterName"] == "east"
+
+
 EVICT = Evict(
     key=SliceKey("team/w1"), reason=EvictionReason.CLUSTER_QUEUE_STOPPED, message="The ClusterQueue is stopped"
 )

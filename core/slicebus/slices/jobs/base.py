@@ -25,12 +25,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the pods of one pod set may run."""
+    """Where the pods of one pod set may run, and with what."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Manifest, ...] = ()
     labels: dict[str, str] = {}
     """By which the pods of a kind are found, beside its own."""
+    resources: dict[str, Manifest] = {}
+    """What containers request, by their name: what the slice is charged for, not what the job asks for by now."""
 
 
 class JobKind(Protocol):

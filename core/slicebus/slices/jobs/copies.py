@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.slices import kueue
 from slicebus.slices.jobs.base import Placement, Problem
-from slicebus.slices.resources import pod_requests
+from slicebus.slices.resources import container_resources, pod_requests, with_container_resources
 
 Manifest = dict[str, Any]
 
@@ -59,6 +59,8 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
         changed["nodeSelector"] = spec.get("nodeSelector", {}) | placement.node_selector
     if placement.tolerations:
         changed["tolerations"] = [*own, *(t for t in placement.tolerations if t not in own)]
+    if placement.resources != container_resources(spec):
+        changed |= with_container_resources(spec, placement.resources)
     labels = metadata.get("labels", {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
     return template | {"metadata": metadata | {"labels": labels}, "spec": changed}
 

@@ -79,6 +79,20 @@ class TestCopy:
         assert spec["nodeSelector"] == {"disk": "ssd", "zone": "b", "spot": "true"}
         assert spec["tolerations"] == [own, spot]
 
+    def test_pods_request_what_their_slice_is_charged_for(self) -> None:
+        charged = {"requests": {"cpu": "1"}}
+        template = a_template(
+            containers=[
+                {"name": "c", "image": "new", "resources": {"requests": {"cpu": "2"}}},
+                {"name": "other", "image": "i"},
+            ]
+        )
+        spec = JOB.worker_copy(a_job(template=template), {"main": Placement(resources={"c": charged})})["spec"]
+        assert spec["template"]["spec"]["containers"] == [
+            {"name": "c", "image": "new", "resources": charged},
+            {"name": "other", "image": "i"},
+        ]
+
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_job()
         before = copy.deepcopy(job)
