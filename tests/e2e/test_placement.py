@@ -13,6 +13,7 @@ from slicebus.kube.resources import NODES, RESOURCEFLAVORS, WORKERCLUSTERS
 from slicebus.manager.fleet import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
+from slicebus.slices.quantities import amount
 from support import roles
 from support.story import NAMESPACE, Story, set_quota
 from support.waiting import eventually
@@ -45,9 +46,18 @@ async def pool_on(world: World, cluster: ClusterName) -> AsyncIterator[None]:
         body = MergePatch({"spec": {"nodeLabels": labels}})
         await world.manager.patch(RESOURCEFLAVORS, objects.FLAVOR, None, body)
 
+    async def has_room_there_only() -> bool:
+        for name in world.workers:
+            status = (await world.manager.get(WORKERCLUSTERS, name)).get("status", {})
+            cpu = status.get("capacity", {}).get(objects.FLAVOR, {}).get("cpu", "0")
+            if (amount("cpu", cpu) > 0) is not (name == cluster):
+                return False
+        return True
+
     await label("big")
     await select({LABEL: "big"})
     try:
+        await eventually(has_room_there_only, f"only {cluster} says that it has nodes of the flavor")
         yield
     finally:
         await select(None)
