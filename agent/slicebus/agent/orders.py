@@ -97,17 +97,13 @@ def pending(notice: Pending) -> list[Step]:
 
 
 def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
-    """Only what was made for this very job of the manager, and not since.
-
-    The job goes after its pods: when it is gone its quota is for others.
-    """
+    """Only what was made for this very job of the manager, and not since."""
     found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
     found += [(WORKLOADS, copy) for copy in view.copies]
     return [
-        Remove(resource=resource, target=target, foreground=target is view.job)
+        Remove(resource=resource, target=target)
         for resource, target in found
         if marks.is_of(target, job) and marks.spec_version(target) <= upto
-        if "deletionTimestamp" not in target["metadata"]
     ]
 
 

@@ -33,12 +33,10 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remove(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete the object with the target's UID, and in the background what it owns."""
+    """Delete the object with the target's UID, in the background."""
 
     resource: Resource
     target: Manifest
-    foreground: bool = False
-    """Whether the object stays, marked as going, until what it owns is gone."""
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,8 +50,8 @@ class Executor:
                     await self._create(resource, manifest)
                 case Patch():
                     await self._patch(command)
-                case Remove():
-                    await self._remove(command)
+                case Remove(resource=resource, target=target):
+                    await self._remove(resource, target)
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
                     await self._events.record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
@@ -93,16 +93,10 @@ class Executor:
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         self._keep(resource, patched)
 
-    async def _remove(self, command: Remove) -> None:
-        metadata = command.target["metadata"]
+    async def _remove(self, resource: Resource, target: Manifest) -> None:
+        metadata = target["metadata"]
         with suppress(NotFoundError):
-            await self._client.delete(
-                command.resource,
-                metadata["name"],
-                metadata.get("namespace"),
-                uid=metadata["uid"],
-                propagation="Foreground" if command.foreground else "Background",
-            )
+            await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
 
     def _keep(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)

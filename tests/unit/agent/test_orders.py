@@ -116,7 +116,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "a copy only": [[("remove Workload", "w1")]],
         "foreign": [[]],
         "of another job": [[]],
-        "going": [[("remove Workload", "w1")]],
+        "going": [[("remove Job", "train"), ("remove Workload", "w1")]],
         "older": [[("remove Job", "train"), ("remove Workload", "w1")]],
         "older, suspended": [[("remove Job", "train"), ("remove Workload", "w1")]],
         "same": [[("remove Job", "train"), ("remove Workload", "w1"), ("remove Workload", "w2")]],

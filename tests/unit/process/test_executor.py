@@ -190,20 +190,6 @@ async def test_a_remove_removes(shell: Shell) -> None:
     assert await shell.there() is None
 
 
-async def test_a_remove_in_the_foreground_waits_for_what_the_object_owns(shell: Shell) -> None:
-    one = await shell.given()
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": one["metadata"]["uid"]}
-    owned = config_map("owned")
-    owned["metadata"] |= {"ownerReferences": [owner | {"blockOwnerDeletion": True}], "finalizers": ["test/stays"]}
-    await shell.client.create(CONFIGMAPS, owned)
-    await shell.run(Remove(resource=CONFIGMAPS, target=one, foreground=True))
-    going = await shell.there()
-    assert going is not None
-    assert "deletionTimestamp" in going["metadata"]
-    await shell.client.patch(CONFIGMAPS, "owned", NAMESPACE, MergePatch({"metadata": {"finalizers": None}}))
-    assert await shell.there() is None
-
-
 async def test_a_remove_of_what_is_gone_is_done(shell: Shell) -> None:
     one = await shell.given()
     await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
