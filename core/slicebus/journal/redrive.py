@@ -67,7 +67,7 @@ class Since:
         envelope, message = received.envelope, received.message
         self._seen.add(envelope.id)
         if message.direction is Direction.UP:
-            self._epochs[envelope.cluster] = max(envelope.epoch, self._epochs.get(envelope.cluster, 0))
+            self._epochs[envelope.speaker] = max(envelope.epoch, self._epochs.get(envelope.speaker, 0))
         job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
         if isinstance(message, ScaleRequest):
             at = published, entry.offset, message.worker_uid, message.worker_generation
@@ -82,7 +82,7 @@ class Since:
         envelope = entry.received.envelope
         if not self._covers(entry):
             return "the broker's journal does not go back so far: what came after it is not known"
-        epoch = self._epochs.get(envelope.cluster, envelope.epoch)
+        epoch = self._epochs.get(envelope.speaker, envelope.epoch)
         if message.direction is Direction.UP and envelope.epoch < epoch:
             return f"epoch {envelope.epoch} of {envelope.cluster} has ended, {epoch} speaks now"
         job, version = getattr(message, "job", None), getattr(message, "spec_version", None)

@@ -251,7 +251,7 @@ def _receive_of_cluster(
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """A status that was put back may come after a newer one of its job, and is then no longer true."""
     at = envelope.epoch, envelope.sequence
-    if at < store.newest.get((envelope.cluster, message.job), at):
+    if at < store.newest.get((envelope.speaker, message.job), at):
         return []
     view = store.view(_known(message.job))
     take = kueue_status.take if store.beside_kueue else intake.mirror

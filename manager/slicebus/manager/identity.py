@@ -69,5 +69,5 @@ def settled(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple[list[Fi
 
 
 def repinned(uid: ClusterUid) -> Manifest:
-    """The status that gives the name to another cluster."""
-    return {"status": {"clusterUID": uid}}
+    """The status that gives the name to another cluster, whose epochs are not those of the one before."""
+    return {"status": {"clusterUID": uid, "epoch": 0}}

@@ -30,7 +30,8 @@ from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, Jo
 from slicebus.proto.topology import manager_queue
 
 _log = structlog.get_logger()
-_SUBJECT, _EPOCH, _SEQUENCE = (f"{PREFIX}{name}" for name in ("subject", "epoch", "sequence"))
+_SUBJECT, _SEQUENCE = f"{PREFIX}subject", f"{PREFIX}sequence"
+_SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
 
 
 class Inbox:
@@ -129,7 +130,7 @@ class Inbox:
         _log.warning("message.of_another_cluster", cluster=envelope.cluster, type=envelope.type, detail=error.detail)
 
     def _note(self, envelope: Envelope, message: Status) -> None:
-        key, at = (envelope.cluster, message.job), (envelope.epoch, envelope.sequence)
+        key, at = (envelope.speaker, message.job), (envelope.epoch, envelope.sequence)
         if self._store.view(message.job).job is None:
             self._store.newest.pop(key, None)
         else:
@@ -165,7 +166,7 @@ def _is_superseded(older: Delivery, newer: Delivery) -> bool:
     first, second = older.message, newer.message
     if first.routing_key != second.routing_key or not first.routing_key.endswith(f".{Status.type}"):
         return False
-    if first.user_id != second.user_id or first.headers.get(_EPOCH) != second.headers.get(_EPOCH):
+    if first.user_id != second.user_id or any(first.headers.get(name) != second.headers.get(name) for name in _SPEAKER):
         return False
     numbers = [message.headers.get(_SEQUENCE, "") for message in (first, second)]
     return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])

@@ -90,7 +90,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         worker_generation=request.worker_generation,
         baseline=own_counts(view.job, KINDS[view.ref.kind]),
         correlation=envelope.correlation_id,
-        cluster=envelope.cluster,
+        speaker=envelope.speaker,
         epoch=envelope.epoch,
         sequence=envelope.sequence,
         granted=request.granted,
@@ -126,7 +126,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
 
 def _forget_wish(job: Manifest, envelope: Envelope) -> list[Command]:
     last = Requested.from_job(job)
-    if last is not None and not last.is_wish and last.cluster == envelope.cluster:
+    if last is not None and not last.is_wish and last.is_of(envelope):
         return []
     forgotten = Requested.none_before(envelope)
     if last is not None:

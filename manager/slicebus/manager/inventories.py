@@ -44,13 +44,14 @@ class Listed(msgspec.Struct, frozen=True):
     """A complete inventory of one cluster."""
 
     cluster: ClusterName
+    speaker: str
     since: Said
     """When it was begun. What was said later is newer."""
     items: dict[JobRef, InventoryItem]
 
 
 class Assembly:
-    """Puts the pages of one cluster's inventories together. Only the newest inventory that has begun is kept."""
+    """Puts the pages of one speaker's inventories together. Only the newest inventory that has begun is kept."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
@@ -71,7 +72,9 @@ class Assembly:
         if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
             return None
         items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
-        return Listed(envelope.cluster, min(self._since.values()), {job_of(item): item for item in items})
+        return Listed(
+            envelope.cluster, envelope.speaker, min(self._since.values()), {job_of(item): item for item in items}
+        )
 
     def finish(self) -> None:
         """The inventory that is complete has had its effect."""

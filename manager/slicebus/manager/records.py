@@ -43,10 +43,10 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Counts
     """The counts of the manager's own spec at that time. When somebody edits them, that edit is the newer wish."""
     correlation: MessageId
-    cluster: str = ""
+    speaker: str = ""
     epoch: int = 0
     sequence: int = 0
-    """With the epoch, the order of one cluster's requests about different worker objects: a RayJob that starts anew has
+    """With the epoch, the order of one speaker's requests about different worker objects: a RayJob that starts anew has
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
     """What the worker's pods could use when the wish came up: less than was granted where an earlier wish was less."""
@@ -64,7 +64,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
             worker_generation=0,
             baseline={},
             correlation=envelope.correlation_id,
-            cluster=envelope.cluster,
+            speaker=envelope.speaker,
             epoch=envelope.epoch,
             sequence=envelope.sequence,
         )
@@ -87,11 +87,15 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
         """JSON."""
         return msgspec.json.encode(self).decode()
 
+    def is_of(self, envelope: Envelope) -> bool:
+        """Whether it came from the sender of a message."""
+        return self.speaker == envelope.speaker
+
     def is_older_than(self, request: ScaleRequest, envelope: Envelope) -> bool:
         """Whether a request is newer than this one; of one worker object its generation says so."""
         if self.worker_uid == request.worker_uid:
             return self.worker_generation < request.worker_generation
-        return self.cluster != envelope.cluster or (self.epoch, self.sequence) < (envelope.epoch, envelope.sequence)
+        return not self.is_of(envelope) or (self.epoch, self.sequence) < (envelope.epoch, envelope.sequence)
 
     @staticmethod
     def from_job(job: Manifest) -> "Requested | None":

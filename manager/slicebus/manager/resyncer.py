@@ -62,11 +62,12 @@ class Resyncer:
         self._executor = executor
         self._guard = guard
         self._look = look
-        self._assemblies: dict[ClusterName, Assembly] = {}
-        self._heard: dict[ClusterName, dict[JobRef, Said]] = {}
-        """What each cluster has said of a job since its last inventory."""
-        self._expected: dict[ClusterName, int] = {}
-        """The epoch of each cluster's agent that an inventory has come or will come from."""
+        self._assemblies: dict[str, Assembly] = {}
+        """By speaker."""
+        self._heard: dict[str, dict[JobRef, Said]] = {}
+        """What each speaker has said of a job since its last inventory."""
+        self._expected: dict[ClusterName, tuple[str, int]] = {}
+        """The speaker and the epoch that an inventory has come or will come from."""
         self._differences = Counter(
             "slicebus_manager_differences",
             "What inventories found: jobs to publish again, renew or delete, and statuses to ask for.",
@@ -80,20 +81,20 @@ class Resyncer:
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
         """Note what a cluster says, and ask for its inventory where none has come and none is on its way."""
-        cluster = envelope.cluster
+        cluster, speaks = envelope.cluster, (envelope.speaker, envelope.epoch)
         match message:
             case Hello() | Inventory():
-                self._expected[cluster] = envelope.epoch
+                self._expected[cluster] = speaks
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                self._heard.setdefault(cluster, {})[job] = said(envelope)
-            case Heartbeat() if self._expected.get(cluster) != envelope.epoch:
-                self._expected[cluster] = envelope.epoch
+                self._heard.setdefault(envelope.speaker, {})[job] = said(envelope)
+            case Heartbeat() if self._expected.get(cluster) != speaks:
+                self._expected[cluster] = speaks
                 return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
         return []
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
         """One page of an inventory. Return when what a complete one asks for is done or queued."""
-        assembly = self._assemblies.setdefault(envelope.cluster, Assembly())
+        assembly = self._assemblies.setdefault(envelope.speaker, Assembly())
         listed = assembly.add(envelope, page)
         if listed is None:
             return
@@ -156,14 +157,14 @@ class Resyncer:
             _log.info("renewal.conflict", job=ref.key, error=str(error))
 
     def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
-        heard = self._heard.get(listed.cluster, {}).get(ref)
+        heard = self._heard.get(listed.speaker, {}).get(ref)
         return heard is not None and heard > listed.since
 
     def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
         return item is not None and self._decide(decisions.status_differs, job=ref, item=item)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
-        return self._store.newest.get((listed.cluster, ref), listed.since) > listed.since
+        return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         """Not what came meanwhile, not what has told of itself since, nor what is recalled anyway."""
@@ -186,8 +187,8 @@ class Resyncer:
         return bool(found["metadata"]["uid"] == ref.uid)
 
     def _report(self, listed: Listed, found: Tally[str]) -> None:
-        cluster, heard = listed.cluster, self._heard.get(listed.cluster, {})
-        self._heard[cluster] = {ref: at for ref, at in heard.items() if at > listed.since}
+        cluster, heard = listed.cluster, self._heard.get(listed.speaker, {})
+        self._heard[listed.speaker] = {ref: at for ref, at in heard.items() if at > listed.since}
         same = found.pop(Difference.NONE, 0)
         for name, count in found.items():
             self._differences.labels(cluster, name).inc(count)

@@ -73,8 +73,8 @@ class Store:
         """What decisions depend on of the manager's settings."""
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
-        self.newest: Table[tuple[ClusterName, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
-        """Epoch and sequence of the last status of each job."""
+        self.newest: Table[tuple[str, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
+        """Epoch and sequence of the last status of each job, by the envelope's speaker."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions that may have been written or not."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)

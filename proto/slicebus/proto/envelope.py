@@ -43,6 +43,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     extensions: dict[str, str] = {}
     """CloudEvents attributes that this version does not know, kept as they came."""
 
+    @property
+    def speaker(self) -> str:
+        """Whose epochs and sequences are in order: the cluster by its UID, or by its name where it has said none."""
+        return self.cluster_uid or self.cluster
+
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as it lies in a queue: AMQP properties and headers, and the body's bytes."""

@@ -1,19 +1,28 @@
 """Two clusters of one name: the first UID that is said has it, the other is told of, and orders go to the one only."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from slicebus.bus.memory import MemoryBus
+from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager import fleet, identity
 from slicebus.manager.identity import NAME_CONFLICT
 from slicebus.manager.intake import Sender, authorize
+from slicebus.manager.records import LOST, Dispatch
+from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.messages import ClusterUid, Heartbeat
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import Applied, ClusterName, ClusterUid, Heartbeat
+from slicebus.proto.topology import UP
 from unit.manager.objects import NOW, an_envelope, shorts
 from unit.manager.receiving import Manager
 from unit.manager.test_fleet import BEAT, HELLO, a_cluster, carried_out
 from unit.manager.test_inbox import status
+from unit.manager.test_resyncer import an_item, inventory, record
 
 Manifest = dict[str, Any]
 ONE, OTHER = ClusterUid("uid-1"), ClusterUid("uid-2")
@@ -106,3 +115,30 @@ async def test_the_other_cluster_changes_nothing_but_is_told_of(manager: Manager
     assert await manager.job_status() == {}
     counted = {"cluster": "east", "type": "status"}
     assert manager.registry.get_sample_value("slicebus_manager_of_other_clusters_total", counted) == 1
+
+
+async def test_the_cluster_that_has_the_name_now_is_heard_whatever_its_epoch(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await manager.receive(HELLO, uid=ONE, epoch=9)
+    await manager.receive(Applied(job=ref, workload="w1", spec_version=1), uid=ONE, epoch=9)
+    await manager.receive(inventory(), uid=ONE, epoch=9)
+    await manager.receive(status(ref, 7), uid=ONE, epoch=9)
+    repin = MergePatch(identity.repinned(OTHER))
+    manager.store.clusters.put(await manager.client.patch(WORKERCLUSTERS, "east", None, repin, subresource="status"))
+    await manager.receive(HELLO, uid=OTHER)
+    await manager.receive(inventory(an_item(ref, 7)), uid=OTHER)
+    assert await record(manager) == Dispatch(7, LOST)
+    await manager.receive(status(ref, 2), uid=OTHER)
+    assert (await manager.job_status())["active"] == 2
+
+
+async def test_what_another_cluster_says_takes_the_place_of_nothing(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await manager.receive(HELLO, uid=ONE)
+    issuer = Issuer(epoch=3, user="east", now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)
+    for active, uid in ((1, ONE), (2, ONE), (3, OTHER)):
+        message = status(ref, active)
+        wire = encode(issuer.envelope(message, ClusterName("east"), cluster_uid=uid), message)
+        await MemoryBus(manager.broker, user="east").publish(UP, msgspec.structs.replace(wire, user_id="east"))
+    await manager.receive(Heartbeat(), uid=ONE)
+    assert (await manager.job_status())["active"] == 2

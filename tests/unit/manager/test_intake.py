@@ -139,7 +139,8 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
     "the same again": (after(3), REQUEST, False),
     "an older generation": (after(4), REQUEST, False),
     "of another worker object": (after(9, uid="w-0"), REQUEST, True),
-    "of another cluster, where it runs now": (after(9, uid="w-0", cluster="west", epoch=50), REQUEST, True),
+    "of another cluster, where it runs now": (after(9, uid="w-0", speaker="west", epoch=50), REQUEST, True),
+    "of another cluster that has the name now": (after(9, uid="w-0", speaker="uid-of-east", epoch=50), REQUEST, True),
     "an unreadable record": (
         a_view(a_job(annotations={kueue.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
         REQUEST,
@@ -163,7 +164,7 @@ def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleReques
             worker_generation=3,
             baseline={"main": 1},
             correlation="chain-1",
-            cluster="east",
+            speaker="east",
             epoch=1,
             sequence=1,
             granted={"main": 1},
@@ -177,7 +178,7 @@ ORDERS = list(itertools.product([(1, 5), (1, 6), (1, 7), (2, 1)], [(1, 6)]))
 def test_a_late_request_of_a_worker_object_that_was_replaced_changes_nothing(
     came: tuple[int, int], known: tuple[int, int]
 ) -> None:
-    view = after(1, uid="w-new", cluster="east", epoch=known[0], sequence=known[1])
+    view = after(1, uid="w-new", speaker="east", epoch=known[0], sequence=known[1])
     envelope = an_envelope(epoch=came[0], sequence=came[1])
     assert bool(intake.scale_request(view, REQUEST, envelope)) is (came > known)
 
