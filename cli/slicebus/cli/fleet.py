@@ -1,16 +1,19 @@
 """`slicebus fleet`: the worker clusters, and what is held for them."""
 
 import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from slicebus.cli.letters import age_text
 from slicebus.cli.managing import Kubeconfig, with_client
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
+    from slicebus.manager.fleet import WorkerCluster
 
 fleet = typer.Typer(
     help="Look at the worker clusters, cordon and drain them, release what is held, and say which one has a name.",
@@ -18,26 +21,19 @@ fleet = typer.Typer(
 )
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
-_TITLES = (
-    "CLUSTER",
-    "ACCEPTED",
-    "CONNECTED",
-    "CORDONED",
-    "DRAINED",
-    "JOBS",
-    "OUT OF SYNC",
-    "DELETES HELD",
-    "HEARTBEAT",
-)
+_TITLES = ("CLUSTER", "STATUS", "JOBS", "HEARTBEAT", "ROOM")
 
 
 @fleet.command(name="list")
 def list_clusters(kubeconfig: Kubeconfig = None) -> None:
-    """Show every WorkerCluster."""
+    """Show every WorkerCluster: what of its nodes is left for jobs, how it stands, when it spoke last."""
+    from slicebus.kube.clock import now
+
     found = asyncio.run(with_client(kubeconfig, _clusters))
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
+    table.columns[1].max_width = 16
     for manifest in sorted(found, key=lambda manifest: str(manifest["metadata"]["name"])):
-        table.add_row(*_row(manifest))
+        table.add_row(*row(manifest, now()))
     Console(highlight=False, soft_wrap=True).print(table)
 
 
@@ -124,16 +120,29 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
     return (await client.list(WORKERCLUSTERS)).items
 
 
-def _row(manifest: dict[str, Any]) -> list[str]:
+def row(manifest: dict[str, Any], now: datetime) -> list[str]:
+    """A WorkerCluster under the titles. The room of each flavor is a line."""
     from slicebus.manager.fleet import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
-    said = (cluster.accepted, cluster.connected, cluster.cordoned, cluster.draining)
+    heard = status.get("lastHeartbeatTime")
     return [
         cluster.name,
-        *("yes" if value else "no" for value in said),
+        _standing(cluster, status),
         str(status.get("jobs", 0)),
-        str(status.get("outOfSync", 0)),
-        str(status.get("heldDeletes", {}).get("jobs", 0)),
-        status.get("lastHeartbeatTime", "never"),
+        f"{age_text(now - datetime.fromisoformat(heard))} ago" if heard else "never",
+        status.get("room", "").replace("; ", "\n"),
     ]
+
+
+def _standing(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
+    held, out_of_sync = status.get("heldDeletes", {}).get("jobs", 0), status.get("outOfSync", 0)
+    said = [
+        "connected" if cluster.connected else "silent",
+        *(["not accepted"] if not cluster.accepted else []),
+        *(["given up"] if cluster.given_up else []),
+        *(["drained"] if cluster.draining else ["cordoned"] if cluster.cordoned else []),
+        *([f"{held} deletes held"] if held else []),
+        *([f"{out_of_sync} out of sync"] if out_of_sync else []),
+    ]
+    return ", ".join(said)

@@ -22,6 +22,10 @@ NO_PLACE = "NoPlace"
 """The reason of a slice that has room in the quota, and none on a cluster."""
 EVERYWHERE: Manifest = {}
 """A label selector that every cluster matches."""
+_WHOLE = FlavorName("")
+"""In place of a flavor: a cluster as a whole."""
+_UNLIMITED = "unlimited"
+_GI = 1024**3
 
 
 class Strategy(StrEnum):
@@ -146,6 +150,32 @@ class Fleet:
                 total = (cluster.capacity or {}).get(flavor, {}).get(resource, 0)
                 shares.append(free / total if total else 0.0)
         return min(shares)
+
+
+def describe_room(cluster: Cluster, granted: Mapping[FlavorResource, int]) -> str:
+    """What is left of what its nodes have, by flavor: `default 12/40 cpu, 96/160Gi; spot 0/0 cpu`.
+
+    Shown are cpu, memory, and devices. `granted` is what our chains have there; `unlimited` where nothing limits them.
+    """
+    if cluster.capacity is None:
+        return _UNLIMITED
+    flavors = sorted((cluster.capacity.keys() | cluster.unlimited) - {_WHOLE})
+    return "; ".join(f"{flavor} {_room_in(cluster, flavor, granted)}" for flavor in flavors)
+
+
+def _room_in(cluster: Cluster, flavor: FlavorName, granted: Mapping[FlavorResource, int]) -> str:
+    if flavor in cluster.unlimited:
+        return _UNLIMITED
+    total = (cluster.capacity or {}).get(flavor, {})
+    left = {name: max(0, (cluster.limit((flavor, name)) or 0) - granted.get((flavor, name), 0)) for name in total}
+    devices = sorted(name for name in total if "/" in name and total[name])
+    return ", ".join(
+        [
+            f"{left.get('cpu', 0) // 100 / 10:g}/{total.get('cpu', 0) // 100 / 10:g} cpu",
+            *([f"{left['memory'] // _GI}/{total['memory'] // _GI}Gi"] if total.get("memory") else []),
+            *(f"{left[name]}/{total[name]} {name}" for name in devices),
+        ]
+    )
 
 
 def describe(short: Usage) -> str:

@@ -245,7 +245,8 @@ def _receive_of_cluster(
     answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
     if isinstance(message, Hello):
         return [*fleet.hello(cluster, message, envelope, now=now), *answer]
-    return [*fleet.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s), *answer]
+    granted = store.quotas.ledger.granted.get(envelope.cluster, {})
+    return [*fleet.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted), *answer]
 
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:

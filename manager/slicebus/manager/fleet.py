@@ -1,5 +1,6 @@
 """The worker clusters: who they are, whether they are there, and what they last said of themselves."""
 
+from collections.abc import Mapping
 from typing import Self
 
 import msgspec
@@ -12,10 +13,12 @@ from slicebus.manager.intake import Sender
 from slicebus.manager.manifests import merge_difference
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
-from slicebus.slices.placement import Cluster
+from slicebus.slices.placement import Cluster, describe_room
 from slicebus.slices.quantities import amounts
+from slicebus.slices.quota import FlavorResource
 from slicebus.slices.workload import FlavorName
 
 CONNECTED = "Connected"
@@ -144,12 +147,18 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
 
 
 def heartbeat(
-    cluster: Manifest, message: Heartbeat, envelope: Envelope, *, now: str, fence_s: float | None = None
+    cluster: Manifest,
+    message: Heartbeat,
+    envelope: Envelope,
+    *,
+    now: str,
+    fence_s: float | None = None,
+    granted: Mapping[FlavorResource, int] = {},
 ) -> list[Command]:
     """What the agent last said of its cluster. Its epoch counts too: the hello may have come before the acceptance.
 
     `fence_s` is what it is about to be told. Where it keeps a fence already the longer one is written down, because it
-    may go by either.
+    may go by either. `granted` is what our jobs have there. Raises ProtocolError for what is not a quantity.
     """
     told = {
         "epoch": envelope.epoch,
@@ -161,6 +170,7 @@ def heartbeat(
         "outOfSync": message.out_of_sync,
         "fenceSeconds": _fence_of(message, fence_s),
     }
+    told["room"] = _room(cluster, told, granted)
     return _report(cluster, told, envelope, now=now)
 
 
@@ -202,6 +212,15 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         return [write]
     reason = DELETES_HELD if hold else "DeletesReleased"
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
+
+
+def _room(cluster: Manifest, told: Manifest, granted: Mapping[FlavorResource, int]) -> str:
+    """What a job may still have there, by what its agent has just said."""
+    status = {name: value for name, value in told.items() if value is not None}
+    try:
+        return describe_room(WorkerCluster.from_manifest(cluster | {"status": status}).place, granted)
+    except ValueError as error:
+        raise ProtocolError(DeadReason.REFUSED, str(error)) from error
 
 
 def _fence_of(message: Heartbeat, told_s: float | None) -> float | None:

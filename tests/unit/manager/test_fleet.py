@@ -9,6 +9,7 @@ from slicebus.manager import fleet
 from slicebus.manager.fleet import CONNECTED, WorkerCluster
 from slicebus.manager.intake import Sender
 from slicebus.process.commands import Command, Patch
+from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Heartbeat, Hello
 from slicebus.slices.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
@@ -96,6 +97,7 @@ def test_what_the_agent_says_is_written_down() -> None:
         "schedulerBackends": ["default"],
         "capacity": {"": {"cpu": "64"}},
         "used": {"": {"cpu": "5"}},
+        "room": "unlimited",
         "jobs": 2,
         "lagSeconds": 2,
         "outOfSync": 1,
@@ -171,3 +173,46 @@ def test_what_an_agent_says_of_ours_is_forgotten_when_an_older_one_speaks() -> N
     for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
         cluster = carried_out(cluster, fleet.heartbeat(cluster, beat, an_envelope(), now=NOW))
     assert "ours" not in cluster["status"]
+
+
+SHOWN_ROOM: dict[str, tuple[Manifest, Heartbeat, str]] = {
+    "less what others use, and what was granted": (
+        {},
+        Heartbeat(
+            capacity={"": {"cpu": "80"}, "default": {"cpu": "40", "memory": "160Gi", "pods": "110"}},
+            used={"default": {"cpu": "3500m", "memory": "5Gi"}},
+            ours={"default": {"cpu": "1", "memory": "1Gi"}},
+        ),
+        "default 29.5/40 cpu, 156/160Gi",
+    ),
+    "each flavor, and devices": (
+        {},
+        Heartbeat(
+            capacity={"gpu": {"cpu": "8", "nvidia.com/gpu": "4", "amd.com/gpu": "0"}, "default": {"cpu": "8"}},
+            used={"gpu": {"nvidia.com/gpu": "1"}},
+            ours={},
+        ),
+        "default 0/8 cpu; gpu 8/8 cpu, 3/4 nvidia.com/gpu",
+    ),
+    "a flavor without nodes": ({}, Heartbeat(capacity={"default": {}}, ours={}), "default 0/0 cpu"),
+    "an unlimited flavor": (
+        {"flavorCapacity": {"spot": "Unlimited"}},
+        Heartbeat(capacity={"default": {"cpu": "8"}, "spot": {"cpu": "2"}}, ours={}),
+        "default 0/8 cpu; spot unlimited",
+    ),
+    "an unlimited cluster": ({"capacity": "Unlimited"}, Heartbeat(capacity={"default": {}}, ours={}), "unlimited"),
+    "an older agent": ({}, BEAT, "unlimited"),
+}
+
+
+@pytest.mark.parametrize(("spec", "beat", "shown"), SHOWN_ROOM.values(), ids=SHOWN_ROOM.keys())
+def test_the_room_that_is_left_is_shown(spec: Manifest, beat: Heartbeat, shown: str) -> None:
+    cluster, granted = a_cluster(**spec), {(FlavorName("default"), "cpu"): 8_000}
+    commands = fleet.heartbeat(cluster, beat, an_envelope(), now=NOW, granted=granted)
+    assert carried_out(cluster, commands)["status"]["room"] == shown
+
+
+def test_a_heartbeat_with_what_is_no_quantity_is_refused() -> None:
+    beat = Heartbeat(capacity={"default": {"cpu": "many"}}, ours={})
+    with pytest.raises(ProtocolError, match="not a quantity: 'many'"):
+        fleet.heartbeat(a_cluster(), beat, an_envelope(), now=NOW)

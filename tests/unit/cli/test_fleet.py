@@ -1,0 +1,49 @@
+"""`slicebus fleet list`: what a line says of a cluster."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from slicebus.cli.fleet import row
+
+NOW = datetime(2026, 1, 31, 12, 0, 30, tzinfo=UTC)
+STANDING: dict[str, tuple[dict[str, bool], tuple[str, ...], str]] = {
+    "in service": ({"accepted": True}, ("Connected",), "connected"),
+    "not accepted": ({}, (), "silent, not accepted"),
+    "cordoned": ({"accepted": True, "cordoned": True}, ("Connected",), "connected, cordoned"),
+    "drained, which is more": ({"accepted": True, "cordoned": True, "drain": True}, (), "silent, drained"),
+    "given up": ({"accepted": True}, ("GivenUp",), "silent, given up"),
+}
+
+
+def a_cluster(spec: dict[str, Any], *true: str, **status: Any) -> dict[str, Any]:
+    conditions = [{"type": name, "status": "True"} for name in true]
+    return {"metadata": {"name": "east"}, "spec": spec, "status": status | {"conditions": conditions}}
+
+
+@pytest.mark.parametrize(("spec", "true", "expected"), STANDING.values(), ids=STANDING.keys())
+def test_how_a_cluster_stands(spec: dict[str, Any], true: tuple[str, ...], expected: str) -> None:
+    assert row(a_cluster(spec, *true), NOW)[1] == expected
+
+
+def test_a_line_for_each_flavor() -> None:
+    cluster = a_cluster(
+        {"accepted": True},
+        "Connected",
+        jobs=12,
+        room="default 12/40 cpu; gpu 3/8 cpu",
+        outOfSync=1,
+        heldDeletes={"id": "x", "jobs": 40},
+        lastHeartbeatTime="2026-01-31T12:00:26Z",
+    )
+    assert row(cluster, NOW)[1:] == [
+        "connected, 40 deletes held, 1 out of sync",
+        "12",
+        "4s ago",
+        "default 12/40 cpu\ngpu 3/8 cpu",
+    ]
+
+
+def test_one_that_never_spoke() -> None:
+    assert row(a_cluster({}), NOW)[2:] == ["0", "never", ""]
