@@ -2,6 +2,7 @@
 
 import asyncio
 
+from simulation import recorded
 from simulation.agreement import Agreement
 from simulation.fleet import Fleet
 from simulation.moves import resize_nodes
@@ -32,6 +33,7 @@ from simulation.schedule import (
 from simulation.users import Users
 from simulation.violations import Violation
 from slicebus.proto.errors import SlicebusError
+from slicebus.proto.topology import JOURNAL
 
 _WARM_UP_S = 4.0
 _LOOK_S = 25.0
@@ -41,7 +43,7 @@ _CALM_S = 300.0
 
 
 async def play(fleet: Fleet) -> None:
-    """Raises Violation when the fleet does not agree in the end."""
+    """Raises Violation when the fleet does not agree in the end, or its journal does not explain what it decided."""
     day = Day(fleet)
     await day.users.set_up()
     await asyncio.sleep(_WARM_UP_S)
@@ -50,6 +52,8 @@ async def play(fleet: Fleet) -> None:
     await fleet.calm_down()
     fleet.note("the faults end")
     await _agree(fleet)
+    count = recorded.check(fleet.memory.streams[JOURNAL].records)
+    fleet.note(f"{count} decisions are made again, and are the same")
 
 
 class Day:
