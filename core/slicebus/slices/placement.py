@@ -6,7 +6,7 @@ account, and only that: what a report says of our pods is left out of it, so not
 granted a moment ago counts before any pod of it can be seen.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any
 
@@ -26,6 +26,8 @@ _WHOLE = FlavorName("")
 """In place of a flavor: a cluster as a whole."""
 _UNLIMITED = "unlimited"
 _GI = 1024**3
+_TOLD = 5
+"""So many clusters are told of one by one."""
 
 
 class Strategy(StrEnum):
@@ -126,19 +128,26 @@ class Fleet:
         ranked = self.candidates(strategy, needs, selector=selector, first=first)
         return next((name for name in ranked if not self.short(name, needs)), None)
 
-    def why_not(self, needs: Usage, *, selector: Manifest = EVERYWHERE) -> str:
-        """Why no cluster takes it, one by one."""
+    def why_not(self, tried: Sequence[Usage], *, selector: Manifest = EVERYWHERE) -> str:
+        """Why no cluster takes it, one by one, those first that would with more room.
+
+        `tried` is what was to be placed, in each choice of flavors.
+        """
         if not self._clusters:
             return "there is no WorkerCluster"
-        return ", ".join(
-            f"{name} {_obstacle(cluster, selector) or self._lack(cluster, needs)}"
-            for name, cluster in self._clusters.items()
-        )
+        obstacles = {name: _obstacle(cluster, selector) for name, cluster in self._clusters.items()}
+        ranked = sorted(self._clusters.values(), key=lambda cluster: obstacles[cluster.name] is not None)
+        told = [f"{each.name} {obstacles[each.name] or self._lack(each, tried)}" for each in ranked[:_TOLD]]
+        left = len(ranked) - len(told)
+        return ", ".join([*told, *([f"and {left} more"] if left else [])])
 
-    def _lack(self, cluster: Cluster, needs: Usage) -> str:
-        short = self.short(cluster.name, needs)
-        unsaid = sorted({flavor for flavor, _ in short} - (cluster.capacity or {}).keys())
-        return f"has not reported flavor {unsaid[0]}" if unsaid else f"lacks {describe(short)}"
+    def _lack(self, cluster: Cluster, tried: Sequence[Usage]) -> str:
+        lacks = [short for needs in tried if (short := self.short(cluster.name, needs))]
+        reported = (cluster.capacity or {}).keys()
+        unsaid = sorted({flavor for short in lacks for flavor, _ in short} - reported)
+        amounts = [describe(short) for short in lacks if all(flavor in reported for flavor, _ in short)]
+        said = [f"lacks {' or '.join(amounts)}"] if amounts else []
+        return " and ".join([*said, *(f"has not reported flavor {flavor}" for flavor in unsaid)])
 
     def _emptiness(self, cluster: Cluster, needs: Usage) -> float:
         """The share that is left of what is needed, of the resource that there is least of; 2 without a limit."""

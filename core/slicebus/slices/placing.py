@@ -13,6 +13,7 @@ from slicebus.slices.placement import NO_PLACE, Fleet, Strategy, describe
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.selectors import parse_selector
+from slicebus.slices.suitability import unsuitable
 from slicebus.slices.workload import Admission, Slice
 
 
@@ -102,14 +103,39 @@ class Placer:
         if others:
             _, cluster, found = min(others, key=lambda other: other[0])
             return Placed(found, cluster)
-        obstacles = self._fleet.why_not(needs, selector=selector)
-        message = f"no worker cluster can take it: {obstacles}"
+        tried, over_quota = [needs], list[Usage]()
+        for other in _in_other_flavors(slice, needs, room):
+            over = {key: need - room.available(key) for key, need in other.items() if need > room.available(key)}
+            if over:
+                over_quota.append(over)
+            else:
+                tried.append(other)
+        obstacles = [self._fleet.why_not(tried, selector=selector)]
+        obstacles += [f"the quota lacks {describe(over)}" for over in over_quota]
+        message = f"no worker cluster can take it: {'; '.join(obstacles)}"
         return Misfit(message, "a worker cluster with room for it", NO_PLACE)
 
 
 def usage_of(slice: Slice, admission: Admission) -> Usage:
     """What a slice uses with an admission."""
     return msgspec.structs.replace(slice, admission=admission).usage()
+
+
+def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]:
+    """What a slice would use of each group of resources in each other flavor that all its pods suit."""
+    for group in room.queue.resource_groups:
+        wanted: dict[str, int] = {}
+        for (_, resource), need in needs.items():
+            if resource in group.resources:
+                wanted[resource] = wanted.get(resource, 0) + need
+        for quota in group.flavors:
+            flavor, used = (
+                room.flavors.get(quota.name),
+                {(quota.name, resource): wanted[resource] for resource in wanted},
+            )
+            suits = flavor and not any(unsuitable(pods, flavor, group, room.flavors) for pods in slice.pod_sets)
+            if suits and used and not used.keys() <= needs.keys():
+                yield used
 
 
 def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:

@@ -153,7 +153,7 @@ def _place(
     # What is suspended goes on where it is, if it can.
     chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
     if chosen is None:
-        message = f"Waits for a worker cluster: {places.fleet.why_not(needs, selector=selector)}"
+        message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
         told = _say(view, holder, entry, CheckState.PENDING, message, now)
         return [*told, LookAgain(job=view.ref, delay_s=_LOOK_FOR_ROOM_S)]
     return [_keep(view, holder, chosen)]

@@ -523,14 +523,27 @@ class TestRoom:
         there = [self.cluster(name, **cores) for name, cores in clusters.items()]
         assert self.place(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == expected
 
-    def test_what_is_lacking_is_named(self) -> None:
+    def test_what_is_lacking_is_named_in_each_flavor_that_was_tried(self) -> None:
         there = [self.cluster("a", default=2, spot=2), self.cluster("b", default=3, spot=0)]
         assert decision(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == Wait(
             key=a_slice("a").key,
             reason="NoPlace",
             message="no worker cluster can take it: "
-            "a lacks 2 more cpu in flavor default, b lacks 1 more cpu in flavor default",
+            "a lacks 2 more cpu in flavor default or 2 more cpu in flavor spot, "
+            "b lacks 1 more cpu in flavor default or 4 more cpu in flavor spot",
             would_admit="a worker cluster with room for it",
+        )
+
+    def test_a_flavor_without_quota_is_named_once_and_one_that_does_not_suit_never(self) -> None:
+        queue = a_queue(quotas={"default": {"cpu": "20"}, "spot": {"cpu": "3"}, "gpu": {"cpu": "20"}})
+        taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
+        flavors = [a_flavor(), a_flavor("spot"), a_flavor("gpu", taints=(taint,))]
+        there = [self.cluster(name, default=2, spot=9, gpu=9) for name in "ab"]
+        wait = decision(snapshot(a_slice("a", 4), queues=[queue], flavors=flavors, clusters=there))
+        assert isinstance(wait, Wait)
+        assert wait.message == (
+            "no worker cluster can take it: a lacks 2 more cpu in flavor default, "
+            "b lacks 2 more cpu in flavor default; the quota lacks 1 more cpu in flavor spot"
         )
 
     def test_what_one_cycle_has_placed_counts_for_the_next_slice(self) -> None:

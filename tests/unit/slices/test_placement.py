@@ -182,27 +182,43 @@ def test_what_is_placed_has_room(strategy: Strategy, sizes: list[tuple[int, int,
         assert placed.get(f"c{index}", 0) <= max(0, cpu - others)
 
 
-@pytest.mark.parametrize(
-    ("clusters", "expected"),
-    [
-        ([], "there is no WorkerCluster"),
-        (
-            [
-                a_cluster("c", connected=False),
-                a_cluster("b", cordoned=True),
-                a_cluster("a", accepted=False),
-                a_cluster("d", draining=True),
-                a_cluster("e", labels={"region": "us"}),
-                a_cluster("f", cpu=2, others=2, labels={"region": "eu"}),
-                a_cluster("g", capacity={}, labels={"region": "eu"}),
-            ],
-            "a is not accepted, b is cordoned, c is not connected, d is drained, "
-            "e is not among the clusters that the job selects, f lacks 1 more cpu in flavor default, "
-            "g has not reported flavor default",
-        ),
-        ([a_cluster("a", accepted=False, cordoned=True, connected=False)], "a is not accepted"),
-    ],
-    ids=["none", "each by name", "what comes first"],
-)
+OBSTACLES: dict[str, tuple[list[Cluster], str]] = {
+    "none": ([], "there is no WorkerCluster"),
+    "each by name": (
+        [a_cluster("c", connected=False), a_cluster("b", cordoned=True), a_cluster("a", accepted=False)],
+        "a is not accepted, b is cordoned, c is not connected",
+    ),
+    "those first that lack room": (
+        [
+            a_cluster("a", draining=True),
+            a_cluster("b", labels={"region": "us"}),
+            a_cluster("c", cpu=2, others=2, labels={"region": "eu"}),
+            a_cluster("d", capacity={}, labels={"region": "eu"}),
+        ],
+        "c lacks 1 more cpu in flavor default, d has not reported flavor default, "
+        "a is drained, b is not among the clusters that the job selects",
+    ),
+    "what comes first": ([a_cluster("a", accepted=False, cordoned=True, connected=False)], "a is not accepted"),
+    "not too many": (
+        [a_cluster(name, cordoned=True) for name in "abcdefg"],
+        "a is cordoned, b is cordoned, c is cordoned, d is cordoned, e is cordoned, and 2 more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("clusters", "expected"), OBSTACLES.values(), ids=OBSTACLES.keys())
 def test_why_not_names_every_obstacle(clusters: list[Cluster], expected: str) -> None:
-    assert a_fleet(*clusters).why_not(ONE, selector=parse_selector("region=eu")) == expected
+    assert a_fleet(*clusters).why_not([ONE], selector=parse_selector("region=eu")) == expected
+
+
+IN_FLAVORS: dict[str, tuple[Cluster, str]] = {
+    "all": (a_cluster("a", capacity={CPU[0]: {"cpu": 0}, GPU[0]: {"cpu": 500}}), "a lacks {cpu} or {gpu}"),
+    "one that is not reported": (a_cluster("a", cpu=0), "a lacks {cpu} and has not reported flavor gpu"),
+    "one with room does not help": (a_cluster("a", cpu=0, unlimited=frozenset([GPU[0]])), "a lacks {cpu}"),
+}
+
+
+@pytest.mark.parametrize(("cluster", "expected"), IN_FLAVORS.values(), ids=IN_FLAVORS.keys())
+def test_why_not_names_what_is_lacking_in_each_flavor(cluster: Cluster, expected: str) -> None:
+    lacks = {"cpu": "1 more cpu in flavor default", "gpu": "1500m more cpu in flavor gpu"}
+    assert a_fleet(cluster).why_not([ONE, {(GPU[0], "cpu"): 2000}]) == expected.format(**lacks)
