@@ -29,6 +29,8 @@ def _head(explanation: Explanation) -> Text:
         queue += f", of ClusterQueue {explanation.cluster_queue}"
     if explanation.cohort:
         queue += f" in cohort {explanation.cohort}"
+    if explanation.fair_sharing != "off":
+        queue += f", shared fairly by {explanation.fair_sharing.replace(',', ', then ')}"
     return Text.assemble(
         (explanation.job, "bold"),
         f" {where}, queue {queue}\n",

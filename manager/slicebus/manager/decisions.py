@@ -189,7 +189,8 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing = FairSha
         store.local_queues.all(),
         list(store.slices.values()),
         now=now,
-        shares_of=store.cohorts.all() if fair_sharing is not FairSharing.OFF else None,
+        fair_sharing=fair_sharing,
+        cohort_objects=store.cohorts.all(),
     )
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_managed
+from slicebus.manager.queues import fair_sharing_of
 from slicebus.manager.records import Requested, applied_version, wish_of
 from slicebus.manager.store import Store
 from slicebus.manager.views import JobView
@@ -72,6 +73,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     local_queue: str
     cluster_queue: str
     cohort: str
+    fair_sharing: str
+    """`off`, or the strategies by which queues get and lose what they borrow."""
     cluster: str
     wanted: Counts
     wanted_by: str
@@ -106,6 +109,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
     cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
     found = store.quotas.cluster_queues.get(cluster_queue)
+    fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
     requested, wish = Requested.from_job(view.job), wish_of(view.job, kind)
     asked = f"asked for by its worker, generation {requested.worker_generation}" if requested else ""
     return Explanation(
@@ -113,12 +117,13 @@ def explain(store: Store, ref: JobRef) -> Explanation:
         local_queue=queue,
         cluster_queue=cluster_queue,
         cohort=found.cohort if found else "",
+        fair_sharing=fair_sharing,
         cluster=view.cluster or "",
         wanted=wish.counts,
         wanted_by=asked if wish.correlation else "its spec",
         granted=view.holder.granted if view.holder else {},
         problems=tuple(_problems(store, view, view.job)),
-        waiting=tuple(_waiting(store, view, cluster_queue)),
+        waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
         quota=tuple(_quota(store, view, cluster_queue)),
         story=tuple(map(_chapter, view.slices)),
     )
@@ -159,9 +164,9 @@ def _false(manifest: Manifest, type: str) -> Iterator[str]:
             yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
 
 
-def _waiting(store: Store, view: JobView, cluster_queue: str) -> Iterator[Waiting]:
+def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[Waiting]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
-    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=_fair_sharing(store))
+    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
     decided = admission.cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
     line = [
@@ -192,12 +197,6 @@ def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision])
     going = {other.key for other in others if other.evicting and preempted_for(other) == slice.uid}
     told = (decision for decision in decided if isinstance(decision, Evict))
     return {*going, *(evict.key for evict in told if preemptor_uid(evict.message) == slice.uid)}
-
-
-def _fair_sharing(store: Store) -> FairSharing:
-    """Whether the manager shares fairly: it shows that on the queues."""
-    is_on = any(queue.get("status", {}).get("fairSharing") for queue in store.cluster_queues.all())
-    return FairSharing.BOTH if is_on else FairSharing.OFF
 
 
 def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:

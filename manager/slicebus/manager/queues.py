@@ -13,10 +13,12 @@ from slicebus.slices.cohorts import Forest, Node, grow
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, total_by_queue, usage_by_chain
-from slicebus.slices.sharing import share
+from slicebus.slices.sharing import FairSharing, share
 from slicebus.slices.workload import Slice
 
 ACTIVE = "Active"
+FAIR_SHARING = "slicebus.dev/FairSharing"
+"""True where shares decide; the reason names by which strategies."""
 
 
 class Census(msgspec.Struct, frozen=True):
@@ -43,11 +45,12 @@ def statuses(
     slices: Sequence[Slice],
     *,
     now: str,
-    shares_of: Sequence[Manifest] | None = None,
+    fair_sharing: FairSharing = FairSharing.OFF,
+    cohort_objects: Sequence[Manifest] = (),
 ) -> list[Command]:
     """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read.
 
-    `shares_of` are the Cohorts whose shares are shown, beside those of the ClusterQueues; None without fair sharing.
+    With fair sharing the shares of ClusterQueues and Cohorts are shown as well.
     """
     local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
     by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
@@ -58,14 +61,16 @@ def statuses(
     )
     usage = total_by_queue(usage_by_chain(slices))
     forest = grow(cluster_queues.values(), cohorts, usage)
-    commands = [] if shares_of is None else _cohort_shares(shares_of, forest)
+    shares = fair_sharing is not FairSharing.OFF
+    commands = _cohort_shares(cohort_objects, forest) if shares else []
     for manifest in cluster_queue_objects:
         name = manifest["metadata"]["name"]
         queue = cluster_queues.get(name)
         status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
-        if shares_of is not None or manifest.get("status", {}).get("fairSharing"):
-            status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares_of is not None else None
-        commands += _patch(CLUSTERQUEUES, manifest, status, _active(queue, forest.circles.get(name, ())), now=now)
+        if shares or manifest.get("status", {}).get("fairSharing"):
+            status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
+        findings = [_active(queue, forest.circles.get(name, ())), *_shared(manifest, fair_sharing)]
+        commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
     for manifest in local_queue_objects:
         local = LocalQueue.from_manifest(manifest)
         status = by_local.counts(_key(local))
@@ -85,6 +90,25 @@ def _cohort_shares(cohorts: Sequence[Manifest], forest: Forest) -> list[Command]
 
 def _weighted_share(node: Node | None) -> Manifest | None:
     return {"weightedShare": share(node).rounded} if node is not None else None
+
+
+def _shared(cluster_queue: Manifest, fair_sharing: FairSharing) -> list[Finding]:
+    """By which strategies shares decide, where they do or did."""
+    if fair_sharing is not FairSharing.OFF:
+        return [Finding(FAIR_SHARING, True, fair_sharing, "Workloads get and lose what they borrow by shares")]
+    if fair_sharing_of(cluster_queue) is not FairSharing.OFF:
+        return [Finding(FAIR_SHARING, False, "Off", "Shares decide nothing")]
+    return []
+
+
+def fair_sharing_of(cluster_queue: Manifest) -> FairSharing:
+    """How the manager shares, as it has written it on a ClusterQueue."""
+    said = {
+        condition["reason"]
+        for condition in cluster_queue.get("status", {}).get("conditions") or ()
+        if (condition["type"], condition["status"]) == (FAIR_SHARING, "True")
+    }
+    return next((way for way in FairSharing if way in said), FairSharing.OFF)
 
 
 def _key(local: LocalQueue) -> str:
@@ -139,8 +163,8 @@ def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue])
     return Finding(ACTIVE, True, "Ready", "Can submit new workloads to ClusterQueue")
 
 
-def _patch(resource: Resource, manifest: Manifest, status: Manifest, finding: Finding, *, now: str) -> list[Command]:
-    wanted = status | {"conditions": with_findings(manifest, finding, now=now)}
+def _patch(resource: Resource, manifest: Manifest, status: Manifest, *findings: Finding, now: str) -> list[Command]:
+    wanted = status | {"conditions": with_findings(manifest, *findings, now=now)}
     present = manifest.get("status", {})
     if all(present.get(field) == value for field, value in wanted.items()):
         return []

@@ -6,6 +6,7 @@ import pytest
 
 from slicebus.manager.explanation import Explanation, explain
 from slicebus.manager.jobs import ACCEPTED_CONDITION
+from slicebus.manager.queues import FAIR_SHARING
 from slicebus.manager.store import Store
 from slicebus.slices import kueue
 from unit.manager.objects import REF, a_job, a_workload, asking, condition
@@ -156,3 +157,13 @@ def test_the_story_of_a_slice_is_in_the_order_of_time() -> None:
         ("2026-01-01T00:01:00Z", "admitted"),
         ("2026-01-01T00:03:00Z", "finished: WorkloadSliceReplaced"),
     )
+
+
+def test_fair_sharing_is_as_the_manager_says_on_the_queue() -> None:
+    store = a_store(a_job(), a_workload())
+    assert explain(store, REF).fair_sharing == "off"
+    [queue] = store.cluster_queues.all()
+    said = condition(FAIR_SHARING, True, "LessThanInitialShare", "Workloads get and lose what they borrow by shares")
+    metadata = queue["metadata"] | {"resourceVersion": "2"}
+    store.cluster_queues.put(queue | {"metadata": metadata, "status": {"conditions": [said]}})
+    assert explain(store, REF).fair_sharing == "LessThanInitialShare"

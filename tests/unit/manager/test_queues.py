@@ -4,10 +4,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from slicebus.kube.embedded.patches import merge_patch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
-from slicebus.manager.queues import statuses
+from slicebus.manager.queues import fair_sharing_of, statuses
 from slicebus.process.commands import Patch
 from slicebus.slices.quota import ClusterQueue, Cohort
+from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
 from unit.manager.objects import NOW, Manifest
 from unit.slices.builders import a_slice, admitted
@@ -112,16 +114,33 @@ def test_with_fair_sharing_queues_and_cohorts_show_their_share() -> None:
     readable, known = {"cq": ClusterQueue.from_manifest(queue)}, [Cohort.from_manifest(cohort)]
     slices = [admitted(a_slice("a", 12))]
 
-    def written(cohorts: list[Manifest] | None) -> dict[str, object]:
-        found = statuses(readable, known, [queue], [], slices, now=NOW, shares_of=cohorts)
+    def written(fair_sharing: FairSharing) -> dict[str, object]:
+        found = statuses(
+            readable, known, [queue], [], slices, now=NOW, fair_sharing=fair_sharing, cohort_objects=[cohort]
+        )
         patches = [command for command in found if isinstance(command, Patch) and isinstance(command.body, dict)]
         return {
             patch.target["metadata"]["name"]: patch.body["status"].get("fairSharing", "unsaid") for patch in patches
         }
 
-    assert written(None) == {"cq": "unsaid"}
-    assert written([cohort]) == {"cq": {"weightedShare": 200}, "team": {"weightedShare": 200}}
+    assert written(FairSharing.OFF) == {"cq": "unsaid"}
+    assert written(FairSharing.BOTH) == {"cq": {"weightedShare": 200}, "team": {"weightedShare": 200}}
     cohort["status"] = {"fairSharing": {"weightedShare": 200}}
     queue["status"] = {"fairSharing": {"weightedShare": 200}}
-    assert written([cohort]) == {"cq": {"weightedShare": 200}}
-    assert written(None) == {"cq": None}, "no longer true without fair sharing"
+    assert written(FairSharing.BOTH) == {"cq": {"weightedShare": 200}}
+    assert written(FairSharing.OFF) == {"cq": None}, "no longer true without fair sharing"
+
+
+def test_a_queue_says_by_which_strategies_shares_decide() -> None:
+    queue = a_cluster_queue()
+    readable = {"cq": ClusterQueue.from_manifest(queue)}
+    for fair_sharing in (FairSharing.OFF, FairSharing.BOTH, FairSharing.INITIAL_SHARE, FairSharing.OFF):
+        [patch] = statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing)
+        assert isinstance(patch, Patch)
+        queue = merge_patch(queue, patch.body)
+        assert fair_sharing_of(queue) is fair_sharing
+        assert statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing) == []
+    assert [(entry["type"], entry["reason"]) for entry in queue["status"]["conditions"]] == [
+        ("Active", "Ready"),
+        ("slicebus.dev/FairSharing", "Off"),
+    ]
