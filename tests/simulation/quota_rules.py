@@ -78,6 +78,8 @@ class QuotaRules:
         if slice.admission is not None and (old is None or old.admission is None):
             _check_counts(slice, slice.admission.counts)
             self._check_admission(slice, old)
+        if slice.admission is not None and old is not None and old.admission is not None:
+            _check_charge(slice, old)
         if slice.condition(Condition.PREEMPTED) and not (old and old.condition(Condition.PREEMPTED)):
             self._check_preemption(slice)
         self.check_running(slice.job_uid)
@@ -155,6 +157,14 @@ def _check_counts(slice: Slice, admitted: Mapping[str, int]) -> None:
     more = [name for name, count in admitted.items() if count > slice.counts.get(name, 0)]
     if more or (less and not (slice.partial and slice.replaces)):
         raise Violation(f"rule 1: {slice.name} asks for {slice.counts} and was admitted with {admitted}")
+
+
+def _check_charge(slice: Slice, old: Slice) -> None:
+    """Whoever has been admitted is never charged for more after that: nobody looks whether the quota has it."""
+    before = old.usage()
+    more = {key: value - before.get(key, 0) for key, value in slice.usage().items() if value > before.get(key, 0)}
+    if more:
+        raise Violation(f"rule 1: {slice.name} is charged for {more} more, and was not admitted with it")
 
 
 def _runs(change: Change) -> bool:

@@ -54,6 +54,13 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
     usage: dict[str, int]
     count: int
 
+    def at_most(self, count: int) -> "PodSetAssignment":
+        """The part of it that so many pods have; all where that is more."""
+        if count >= self.count:
+            return self
+        usage = {resource: value * count // self.count for resource, value in self.usage.items()}
+        return PodSetAssignment(name=self.name, flavors=self.flavors, usage=usage, count=count)
+
 
 class Admission(msgspec.Struct, frozen=True):
     """Quota that a slice holds."""
@@ -69,6 +76,11 @@ class Admission(msgspec.Struct, frozen=True):
     def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
         """The flavors of one pod set by resource; empty for one that was not admitted."""
         return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
+
+    def within(self, counts: Mapping[str, int]) -> "Admission":
+        """What is left of it for at most so many pods of each pod set; of one that is not among them as it was."""
+        pod_sets = [assignment.at_most(counts.get(assignment.name, assignment.count)) for assignment in self.pod_sets]
+        return Admission(cluster_queue=self.cluster_queue, pod_sets=tuple(pod_sets))
 
     @classmethod
     def from_manifest(cls, admission: Manifest) -> Self:
@@ -194,12 +206,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         used: dict[tuple[FlavorName, str], int] = {}
         if self.admission is None or self.finished:
             return used
-        by_name = {pod_set.name: pod_set for pod_set in self.pod_sets}
-        for assignment in self.admission.pod_sets:
-            pod_set = by_name.get(assignment.name)
-            count = min(assignment.count, pod_set.count) if pod_set else assignment.count
+        for assignment in self.admission.within(self.counts).pod_sets:
             for resource, flavor in assignment.flavors.items():
-                value = assignment.usage.get(resource, 0) * count // assignment.count if assignment.count else 0
+                value = assignment.usage.get(resource, 0) if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value
         return used
 

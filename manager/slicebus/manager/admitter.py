@@ -10,7 +10,7 @@ import asyncio
 import structlog
 
 from slicebus.kube.times import now_text
-from slicebus.manager import decisions
+from slicebus.manager import decisions, verdicts
 from slicebus.manager.due import Due
 from slicebus.manager.store import Store, Uncertain
 from slicebus.process.decisions import Decider
@@ -79,7 +79,7 @@ class Admitter:
             return False
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
-            if isinstance(decision, Admit):
+            if isinstance(decision, Admit) and not verdicts.was_elsewhere(workload, decision):
                 version = workload["metadata"]["resourceVersion"]
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
             return False

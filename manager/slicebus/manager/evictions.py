@@ -14,6 +14,7 @@ from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts
 from slicebus.slices import kueue
+from slicebus.slices.admission import admission_manifest
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.kueue import Condition, EvictionReason
 from slicebus.slices.workload import Slice
@@ -22,7 +23,8 @@ from slicebus.slices.workload import Slice
 def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
     """What is to be done about an evicted slice now: its worker is told, then its quota is given back.
 
-    One write a look. The slice has its size before it waits, or it would be admitted as large as it was.
+    One write a look. The slice has its size before it waits, or it would be admitted as large as it was. What it had
+    shrunk by before is nobody's to take back: its admission says so first, or it would be charged for more again.
     """
     if view.given_up and (left := dispatch.leave(view)):
         return [*_set_suspended(view, True), *left]
@@ -34,6 +36,9 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
         return forgotten
     workload = view.workload(slice)
     if slice.counts != wanted and slice.counts.keys() == wanted.keys():
+        if slice.admission is not None and (kept := slice.admission.within(slice.counts)) != slice.admission:
+            body = {"status": {"admission": admission_manifest(kept)}}
+            return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
         return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, wanted))]
     return [_give_back(view, slice, now=now)]
 

@@ -43,11 +43,15 @@ def is_shown(workload: Manifest, decision: Decision) -> bool:
     return isinstance(decision, Wait) and has_finding(workload, _waiting(decision))
 
 
+def was_elsewhere(workload: Manifest, decision: Admit) -> bool:
+    """Whether where it was has to be forgotten first: Kueue's schema lets nobody change it. The next cycle admits."""
+    return workload.get("status", {}).get("clusterName") not in (None, decision.cluster)
+
+
 def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Command]:
     """Quota and admission in one write, so that no crash leaves the one without the other."""
     workload, queue = view.workload(slice), decision.admission.cluster_queue
-    if workload.get("status", {}).get("clusterName") not in (None, decision.cluster):
-        # Kueue's schema lets nobody change it. Where it was is forgotten first, and the next cycle admits.
+    if was_elsewhere(workload, decision):
         body = {"status": {"clusterName": None}}
         return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
     reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")

@@ -153,3 +153,15 @@ async def test_a_cluster_that_changes_is_a_reason_to_look_again(jumping: LoopTim
         )
         await asyncio.sleep(1)
     assert world.admitted == ([] if cordoned else ["w1"])
+
+
+async def test_a_cluster_that_may_be_forgotten_or_not_takes_no_quota(jumping: LoopTime) -> None:
+    world = World(cpu=1)
+    world.errors = {"w1": [UnavailableError("reset")] * 1000}
+    was_west = a_pending("w1")
+    was_west["status"]["clusterName"] = "west"
+    world.write(was_west)
+    async with admitting(world):
+        await asyncio.sleep(1)
+        assert set(world.tried) == {("w1", False)}
+        assert not dict(world.store.uncertain.items())
