@@ -5,6 +5,7 @@ make sim SEED=7     repeats one, with everything that happened in it; a failure 
 """
 
 import argparse
+import gc
 import itertools
 import os
 import sys
@@ -26,7 +27,8 @@ _TOLD = 20
 
 def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
     """Outcomes in the order of their numbers, from so many processes."""
-    with ProcessPoolExecutor(jobs) as pool:
+    # What is imported stays: no collection has to go through it.
+    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as pool:
         remaining = iter(numbers)
         while batch := list(itertools.islice(remaining, 4 * jobs)):
             yield from pool.map(play_one, batch)
