@@ -7,7 +7,7 @@ it is continued it finds every answer and every timer that has fallen due in the
 import asyncio
 import heapq
 import itertools
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -18,6 +18,8 @@ from unittest.mock import patch
 import tenacity
 
 Result = TypeVar("Result")
+_MANY_TIMERS = 100
+"""asyncio's own."""
 
 
 class Stuck(AssertionError):
@@ -46,31 +48,6 @@ def of(program: Program) -> Iterator[None]:
         _program.reset(token)
 
 
-class _Leaping(selectors.BaseSelector):
-    """Waits for no file: it leaps to the next timer. The loop's own wake-up socket is registered and never read."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._registered: dict[Any, selectors.SelectorKey] = {}
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = selectors.SelectorKey(fileobj, fileobj if isinstance(fileobj, int) else fileobj.fileno(), events, data)
-        self._registered[fileobj] = key
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._registered.pop(fileobj)
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Stuck("no task can go on, and no timer is set")
-        self.now += max(timeout, 0.0)
-        return []
-
-    def get_map(self) -> dict[Any, selectors.SelectorKey]:
-        return self._registered
-
-
 class _Task(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address: a task group cancels its tasks in a set's order."""
 
@@ -84,30 +61,63 @@ class _Task(asyncio.Task[Any]):
         return self.number
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs what is ready; when nothing is, time leaps."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs what is ready; when nothing is, time leaps. No file can be waited for."""
 
-    _ready: Any
+    _ready: deque[asyncio.Handle]
     _scheduled: list[Any]
+    _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
-        self._leaping = _Leaping()
-        super().__init__(self._leaping)
+        super().__init__()
+        self._now_s = 0.0
         self.task_numbers = itertools.count()
         self.set_task_factory(lambda loop, work, **how: _Task(work, loop=loop, **how))
 
     def time(self) -> float:
         """Seconds since the beginning."""
-        return self._leaping.now
+        return self._now_s
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         """As ever, but what belongs to a stopped program waits until it is continued."""
-        program = _program.get() if context is None else context.get(_program)
-        if program is None or not program.stopped:
-            return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
-        program.parked.append(handle)
+        program = handle._context.get(_program)
+        if program is not None and program.stopped:
+            program.parked.append(handle)
+        else:
+            self._ready.append(handle)
         return handle
+
+    def _run_once(self) -> None:
+        """One turn: what is due by now goes behind what is ready, and what these make ready is for the next turn."""
+        self._drop_cancelled()
+        timers, ready = self._scheduled, self._ready
+        if not ready and not self._stopping:
+            if not timers:
+                raise Stuck("no task can go on, and no timer is set")
+            self._now_s = max(self._now_s, timers[0].when())
+        while timers and timers[0].when() <= self._now_s:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _drop_cancelled(self) -> None:
+        """Drop the cancelled timers that are next, or all of them when they are the most of many."""
+        if len(self._scheduled) > _MANY_TIMERS and self._timer_cancelled_count > len(self._scheduled) / 2:
+            self._scheduled = [timer for timer in self._scheduled if not timer._cancelled]
+            heapq.heapify(self._scheduled)
+            self._timer_cancelled_count = 0
+        while self._scheduled and self._scheduled[0]._cancelled:
+            heapq.heappop(self._scheduled)
+            self._timer_cancelled_count -= 1
+
+    def _write_to_self(self) -> None:
+        """Nobody has to be woken: there are no other threads."""
 
     def stop_program(self, program: Program) -> None:
         """Let none of its code run. What is ready in this very turn still does."""
