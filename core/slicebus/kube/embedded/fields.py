@@ -18,11 +18,11 @@ _FIELD, _KEYS, _VALUE = "f:", "k:", "v:"
 
 def leaves(value: Any, keys: ListKeys, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every field that has no fields of its own, with its value."""
-    entries = list(steps(value, keys, path))
-    if not entries:
+    below = steps(value, keys, path)
+    if not below:
         yield path, value
-    for step, inner in entries:
-        if step.startswith(_VALUE):
+    for step, inner in below.items():
+        if step.startswith(_VALUE) or not isinstance(inner, (dict, list)):
             yield (*path, step), inner
         else:
             yield from leaves(inner, keys, (*path, step))
@@ -30,9 +30,7 @@ def leaves(value: Any, keys: ListKeys, path: Path = ()) -> Iterator[tuple[Path, 
 
 def differences(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> tuple[set[Path], set[Path]]:
     """The fields that are gone, and those that are new or other. Parts that are equal are not walked through."""
-    if old == new:
-        return set(), set()
-    before, after = dict(steps(old, keys, path)), dict(steps(new, keys, path))
+    before, after = steps(old, keys, path), steps(new, keys, path)
     if not before or not after:
         had, has = dict(leaves(old, keys, path)), dict(leaves(new, keys, path))
         other = {field for field, value in has.items() if field not in had or had[field] != value}
@@ -40,9 +38,10 @@ def differences(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> tuple[se
     gone = {field for step in before.keys() - after.keys() for field in _fields(before[step], keys, (*path, step))}
     other = {field for step in after.keys() - before.keys() for field in _fields(after[step], keys, (*path, step))}
     for step in before.keys() & after.keys():
-        gone_below, other_below = differences(before[step], after[step], keys, (*path, step))
-        gone |= gone_below
-        other |= other_below
+        if before[step] != after[step]:
+            gone_below, other_below = differences(before[step], after[step], keys, (*path, step))
+            gone |= gone_below
+            other |= other_below
     return gone, other
 
 
@@ -54,17 +53,17 @@ def _fields(value: Any, keys: ListKeys, path: Path) -> Iterator[Path]:
         yield from (field for field, _ in leaves(value, keys, path))
 
 
-def steps(value: Any, keys: ListKeys, path: Path) -> Iterator[tuple[str, Any]]:
-    """What is directly below a path; nothing below a field that is replaced whole."""
+def steps(value: Any, keys: ListKeys, path: Path) -> dict[str, Any]:
+    """What is directly below a path, by its last step; nothing below a field that is replaced whole."""
     if isinstance(value, dict):
-        yield from ((_FIELD + name, inner) for name, inner in value.items())
-    elif isinstance(value, list):
+        return {_FIELD + name: inner for name, inner in value.items()}
+    if isinstance(value, list):
         by = keys(path)
         if by == ():
-            yield from ((_VALUE + orjson.dumps(entry).decode(), entry) for entry in value)
-        elif by and all(isinstance(entry, dict) and entry.keys() >= set(by) for entry in value):
-            for entry in value:
-                yield _KEYS + orjson.dumps({key: entry[key] for key in by}).decode(), entry
+            return {_VALUE + orjson.dumps(entry).decode(): entry for entry in value}
+        if by and all(isinstance(entry, dict) and entry.keys() >= set(by) for entry in value):
+            return {_KEYS + orjson.dumps({key: entry[key] for key in by}).decode(): entry for entry in value}
+    return {}
 
 
 def dropped(value: Any, keys: ListKeys, gone: Path, *, kept: Container[Path], path: Path = ()) -> Any:
@@ -72,7 +71,7 @@ def dropped(value: Any, keys: ListKeys, gone: Path, *, kept: Container[Path], pa
 
     The key of an entry goes with the last of its other fields: drop those first.
     """
-    below = dict(steps(value, keys, path))
+    below = steps(value, keys, path)
     step, *rest = gone
     if step not in below or (not rest and is_key((*path, step)) and len(below) > 1):
         return value
@@ -104,7 +103,7 @@ def merged(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> Any:
             done[name] = merged(done.get(name), inner, keys, (*path, _FIELD + name))
         return done
     if isinstance(old, list) and isinstance(new, list):
-        before, after = dict(steps(old, keys, path)), dict(steps(new, keys, path))
+        before, after = steps(old, keys, path), steps(new, keys, path)
         if (before or not old) and (after or not new):
             done = before | {
                 step: merged(before.get(step), inner, keys, (*path, step)) for step, inner in after.items()

@@ -42,10 +42,10 @@ class Served(msgspec.Struct, frozen=True):
     """`additionalPrinterColumns`."""
 
 
-def with_defaults(served: Served, manifest: Manifest) -> Manifest:
+def with_defaults(served: Served, old: Manifest | None, manifest: Manifest) -> Manifest:
     """A manifest as it is stored: defaults in, unknown fields of custom resources out."""
     if served.schema is not None:
-        completed: Manifest = schema.completed(manifest, served.schema)
+        completed: Manifest = schema.completed(manifest, served.schema, old)
         return completed
     return served.complete(manifest)
 
@@ -54,7 +54,7 @@ def problems_of(served: Served, old: Manifest | None, new: Manifest) -> list[str
     """Why an object cannot be stored."""
     found = list(metadata.problems(new["metadata"], label_name=served.label_name))
     if served.schema is not None:
-        found += schema.problems(new, served.schema)
+        found += schema.problems(new, served.schema, old=old)
     return found or list(served.rule(old, new))
 
 

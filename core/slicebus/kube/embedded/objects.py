@@ -86,6 +86,8 @@ class Objects:
         self._check_identity(served, old, changed, write)
         merged = _merged(served, old, changed, subresource=write.writer.subresource)
         new = self._completed(served, old, merged, write)
+        if served.has_generation:
+            new["metadata"]["generation"] = old["metadata"]["generation"] + _is_other(served, old, new)
         if write.writer.operation == "Apply":
             new["metadata"]["managedFields"] = changed["metadata"]["managedFields"]
         else:
@@ -145,7 +147,7 @@ class Objects:
                 handled = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
                 raise Refusal(400, f"{handled}: strict decoding error: {', '.join(unknown)}")
         named["metadata"] = metadata_rules.tidied(named["metadata"])
-        new = with_defaults(served, named)
+        new = with_defaults(served, old, named)
         found = problems_of(served, old, new)
         if old is not None and "deletionTimestamp" in new["metadata"]:
             found += _finalizer_problems(old, new)
@@ -165,14 +167,15 @@ def _merged(served: Served, old: Manifest, changed: Manifest, *, subresource: st
         field: present[field] for field in (*_SERVER_METADATA, "resourceVersion", "namespace") if field in present
     }
     if not served.has_status:
-        body = changed
-    else:
-        body = _without(changed, "status") | ({"status": old["status"]} if "status" in old else {})
-    if served.has_generation:
-        apart = ("metadata", "status") if served.has_status else ("metadata",)
-        before, after = (with_defaults(served, old | _without(one, *apart)) for one in (old, body))
-        metadata["generation"] = present["generation"] + (_without(before, *apart) != _without(after, *apart))
+        return changed | {"metadata": metadata}
+    body = _without(changed, "status") | ({"status": old["status"]} if "status" in old else {})
     return body | {"metadata": metadata}
+
+
+def _is_other(served: Served, old: Manifest, new: Manifest) -> bool:
+    """Whether two states of an object differ in what makes another generation."""
+    apart = ("metadata", "status") if served.has_status else ("metadata",)
+    return _without(old, *apart) != _without(new, *apart)
 
 
 def _finalizer_problems(old: Manifest, new: Manifest) -> list[str]:

@@ -19,18 +19,25 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 _ALWAYS = ("apiVersion", "kind", "metadata")
+_NEW = object()
+"""In the place of an old value where there is none."""
 
 
-def completed(value: Any, schema: Schema, *, root: bool = True) -> Any:
-    """The value with defaults filled in and without fields that the schema does not know."""
+def completed(value: Any, schema: Schema, old: Any = _NEW, *, root: bool = True) -> Any:
+    """The value with defaults filled in and without fields that the schema does not know.
+
+    What a write has left as it was, the very parts of the old value, was completed when it was stored.
+    """
+    if value is old:
+        return value
     if isinstance(value, dict):
-        return _completed_object(value, schema, root=root)
+        return _completed_object(value, schema, old if isinstance(old, dict) else {}, root=root)
     if isinstance(value, list) and "items" in schema:
         return [completed(entry, schema["items"], root=False) for entry in value]
     return value
 
 
-def _completed_object(value: Schema, schema: Schema, *, root: bool) -> Schema:
+def _completed_object(value: Schema, schema: Schema, old: Schema, *, root: bool) -> Schema:
     properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
     keep = schema.get("x-kubernetes-preserve-unknown-fields") or "type" not in schema
     done: Schema = {}
@@ -39,9 +46,9 @@ def _completed_object(value: Schema, schema: Schema, *, root: bool) -> Schema:
             done[name] = entry
         elif name in properties:
             if entry is not None or properties[name].get("nullable"):
-                done[name] = completed(entry, properties[name], root=False)
+                done[name] = completed(entry, properties[name], old.get(name, _NEW), root=False)
         elif isinstance(extra, dict):
-            done[name] = completed(entry, extra, root=False)
+            done[name] = completed(entry, extra, old.get(name, _NEW), root=False)
         elif keep or extra is True:
             done[name] = entry
     for name, entry in properties.items():
@@ -86,9 +93,12 @@ def unknown(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
             yield here
 
 
-def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
-    """What of a value the schema does not allow, in the API server's form. CEL rules are not evaluated."""
-    if value is None and schema.get("nullable"):
+def problems(value: Any, schema: Schema, path: str = "", old: Any = _NEW) -> Iterator[str]:
+    """What of a value the schema does not allow, in the API server's form. CEL rules are not evaluated.
+
+    The very parts of the old value are not looked at again.
+    """
+    if value is old or (value is None and schema.get("nullable")):
         return
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, int | str) or isinstance(value, bool):
@@ -101,7 +111,7 @@ def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
         allowed = ", ".join(f'"{entry}"' for entry in schema["enum"])
         yield f'{path}: Unsupported value: "{value}": supported values: {allowed}'
     if isinstance(value, dict):
-        yield from _object_problems(value, schema, path)
+        yield from _object_problems(value, schema, path, old if isinstance(old, dict) else {})
     elif isinstance(value, list):
         yield from _list_problems(value, schema, path)
     elif isinstance(value, str):
@@ -122,7 +132,7 @@ def _is_type(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES[name])
 
 
-def _object_problems(value: Schema, schema: Schema, path: str) -> Iterator[str]:
+def _object_problems(value: Schema, schema: Schema, path: str, old: Schema) -> Iterator[str]:
     properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
     for name in schema.get("required", ()):
         if name not in value:
@@ -130,7 +140,7 @@ def _object_problems(value: Schema, schema: Schema, path: str) -> Iterator[str]:
     for name, entry in value.items():
         inner = properties.get(name, extra)
         if isinstance(inner, dict):
-            yield from problems(entry, inner, f"{path}.{name}".lstrip("."))
+            yield from problems(entry, inner, f"{path}.{name}".lstrip("."), old.get(name, _NEW))
     if len(value) > schema.get("maxProperties", len(value)):
         yield f"{path}: Too many: {len(value)}: must have at most {schema['maxProperties']} items"
 
