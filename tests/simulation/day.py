@@ -5,6 +5,7 @@ import asyncio
 from simulation import recorded
 from simulation.agreement import Agreement
 from simulation.fleet import Fleet
+from simulation.losses import lose
 from simulation.moves import resize_nodes
 from simulation.schedule import (
     ApiRestart,
@@ -19,6 +20,7 @@ from simulation.schedule import (
     Impostor,
     Item,
     Join,
+    Lose,
     Moment,
     Nodes,
     Policy,
@@ -112,6 +114,8 @@ class Day:
                 await self.users.impersonate(item)
             case BrokerRestart():
                 await self._fleet.broker.restart(item.down_s)
+            case Lose():
+                await lose(self._fleet.memory, item)
             case ApiRestart():
                 await self._fleet.servers[item.api].restart(item.down_s)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
+from simulation.losses import losses_of
 from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.schedule import (
@@ -41,6 +42,7 @@ NAMES = ("a", "b")
 CPUS = (0, 2, 4, 8)
 LIMITS = (None, None, 0, 2, 6)
 
+_NEVER_S = 1e6
 _ACTIONS = 32
 _GAPS_S = (0.01, 0.1, 1.0, 3.0, 10.0)
 _MOST_PODS = 6
@@ -57,10 +59,14 @@ def schedule_of(seed: int) -> Schedule:
     actions = list(_actions(random))
     day_s = actions[-1].at_s
     moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s)]
+    standbys = tuple(role for role in ROLES if random.random() < 0.5)
+    inventory_s = random.choice((60.0, _NEVER_S))
+    if inventory_s < _NEVER_S:
+        moments += losses_of(seed, day_s)
     return Schedule(
         seed=seed,
-        standbys=tuple(role for role in ROLES if random.random() < 0.5),
-        inventory_s=random.choice((60.0, 1e6)),
+        standbys=standbys,
+        inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
         items=(*_noise(random), *_crashes(random), *sorted(moments, key=lambda item: item.at_s)),
     )

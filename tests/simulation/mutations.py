@@ -8,7 +8,7 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
-from slicebus.agent import app, decisions, marks, watching
+from slicebus.agent import app, decisions, inventories, marks, watching
 from slicebus.agent.fence import Fence
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
@@ -52,6 +52,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
     "fence": lambda: patch.object(Fence, "closed", False),
+    "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -66,6 +66,13 @@ class ApiRestart(Moment):
     down_s: float
 
 
+class Lose(Moment):
+    """A queue is deleted with everything in it, and declared anew after a while."""
+
+    queue: str
+    for_s: float
+
+
 class Submit(Moment):
     """A job on the manager. One that ends has pods that succeed after a while."""
 
@@ -214,7 +221,7 @@ class Impostor(Moment):
     restored: bool
 
 
-TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Cut, Impostor)
+TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Lose, Cut, Impostor)
 """What goes wrong, as opposed to what somebody does."""
 
 

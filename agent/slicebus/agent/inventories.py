@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
-from slicebus.agent.inventory import item, pages
+from slicebus.agent.inventory import Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.views import JobKey
 from slicebus.kube.clock import randomness
 from slicebus.proto.errors import TransientError
-from slicebus.proto.messages import Inventory, InventoryItem, Message
+from slicebus.proto.messages import Inventory, Message
 
 _log = structlog.get_logger()
 _RETRY_S = 5.0
@@ -46,7 +46,7 @@ class Inventories:
         for _, cache in self._store.caches():
             await cache.synced.wait()
         self._round += 1
-        for page in pages(self._items(), round=self._round):
+        for page in pages(self._entries(), round=self._round):
             # Nothing may come between making a page and numbering its envelope: what is said later is newer.
             await self._say(page)
             self._log(page)
@@ -68,14 +68,15 @@ class Inventories:
                 _log.warning("inventory.failed", error=str(error))
                 pause_s = min(pause_s, _RETRY_S)
 
-    def _items(self) -> Iterator[InventoryItem]:
+    def _entries(self) -> Iterator[Entry]:
         first = self._round == 1
         for key in sorted(set(self._store.keys())):
-            found = item(self._store.view(key), self._settings.cluster)
+            view = self._store.view(key)
+            found = item(view, self._settings.cluster)
             if found is not None:
                 if first and found.status_hash:
                     self._listed(key)
-                yield found
+                yield found, unanswered(view)
 
     def _jittered(self) -> float:
         """Not every agent at once."""

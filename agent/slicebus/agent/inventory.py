@@ -6,10 +6,11 @@ An item is made from a view as it is when its page is made, so a page is as new 
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec import UNSET
 
 from slicebus.agent import marks, watching
 from slicebus.agent.views import WorkerView
-from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, Status
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
 
@@ -19,6 +20,10 @@ _FRAME_BYTES = 160
 """What a page has beside its items, generously."""
 _UID_LENGTH = 128
 """A UID is 36 characters; the annotation on a worker's object may be anything."""
+
+
+Entry = tuple[InventoryItem, RequestKey | None]
+"""One job, and the request on it that no order has answered."""
 
 
 def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
@@ -35,17 +40,35 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
 
 
-def pages(items: Iterable[InventoryItem], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
-    """The inventory, as many items a page as fit; an empty one is one page. Items are taken as they are needed."""
-    number, page, size = 0, list[InventoryItem](), _FRAME_BYTES
-    for entry in items:
-        length = len(msgspec.json.encode(entry)) + 1
+def unanswered(view: WorkerView) -> RequestKey | None:
+    """The request on a job that the manager should know of by now."""
+    requested = marks.Requested.from_job(view.job) if view.job is not None else None
+    return requested.key if requested is not None and requested.confirmed and requested.unanswered else None
+
+
+def pages(entries: Iterable[Entry], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
+    """The inventory, as many jobs a page as fit; an empty one is one page. Entries are taken as they are needed."""
+    number, page, size = 0, list[Entry](), _FRAME_BYTES
+    for entry in entries:
+        length = _length(entry)
         if page and size + length >= most_bytes:
-            yield Inventory(round=round, page=number, last=False, items=page)
+            yield _page(page, round=round, number=number, last=False)
             number, page, size = number + 1, [], _FRAME_BYTES
         page.append(entry)
         size += length
-    yield Inventory(round=round, page=number, last=True, items=page)
+    yield _page(page, round=round, number=number, last=True)
+
+
+def _length(entry: Entry) -> int:
+    item, request = entry
+    length = len(msgspec.json.encode(item)) + 1
+    return length if request is None else length + len(msgspec.json.encode({item.uid: request}))
+
+
+def _page(entries: list[Entry], *, round: int, number: int, last: bool) -> Inventory:
+    requests = {item.uid: request for item, request in entries if request is not None}
+    items = [item for item, _ in entries]
+    return Inventory(round=round, page=number, last=last, items=items, unanswered=requests or UNSET)
 
 
 def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> InventoryItem:

@@ -53,11 +53,12 @@ class Watcher:
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
 
     def report_again(self, keys: Iterable[JobKey]) -> None:
-        """Report on these jobs, whatever was reported before."""
+        """Report on these jobs, whatever was reported before, and ask again for what no order has answered."""
         for key in keys:
             if key.kind not in JOB_RESOURCES:
                 continue
             self._reported.pop(key, None)
+            self._store.published.pop(key, None)
             self._queue.add(key)
 
     def take_as_reported(self, key: JobKey) -> None:

@@ -26,7 +26,7 @@ from slicebus.manager import (
 )
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
-from slicebus.manager.inventories import Difference
+from slicebus.manager.inventories import Difference, Said
 from slicebus.manager.store import Store, owner_ref
 from slicebus.process.commands import Command
 from slicebus.process.decisions import Incoming
@@ -43,6 +43,7 @@ from slicebus.proto.messages import (
     JobRef,
     Message,
     Refused,
+    RequestKey,
     ScaleRequest,
     Status,
 )
@@ -103,6 +104,16 @@ def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Differe
 def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
     """Whether a status that the worker's agent takes as reported has to be asked for."""
     return inventories.status_differs(store.view(job), item)
+
+
+def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, said: Said) -> bool:
+    """Whether a worker waits for the answer to a request that the manager does not know."""
+    return inventories.lacks_request(store.view(job), request, of=speaker, said=said)
+
+
+def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
+    """What a worker's inventory shows that it holds, although no report of it has come."""
+    return dispatch.take_as_applied(store.view(job), version=version)
 
 
 def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
@@ -210,6 +221,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     receive,
     compare,
     status_differs,
+    lacks_request,
+    take_as_applied,
     renew,
     lose,
     stand,

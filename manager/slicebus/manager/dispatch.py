@@ -165,6 +165,15 @@ def is_told_absent(view: JobView) -> bool:
     return outbox is None or outbox.record.hash == kueue.ABSENT
 
 
+def take_as_applied(view: JobView, *, version: int) -> list[Command]:
+    """Commands that write down what the worker's report would have said, where the newest version is this one."""
+    outbox = view.outbox
+    if outbox is None or outbox.record.version != version or outbox.is_applied:
+        return []
+    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(version))
+    return [Patch(resource=WORKLOADS, target=outbox.carrier, body=body)]
+
+
 def renew(view: JobView, *, above: int) -> list[Command]:
     """Commands that make whatever the worker shall hold be dispatched anew, above every version that was seen.
 

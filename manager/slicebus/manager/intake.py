@@ -23,6 +23,7 @@ from slicebus.proto.messages import (
     JobRef,
     Manifest,
     Refused,
+    RequestKey,
     ScaleRequest,
     Status,
 )
@@ -81,8 +82,9 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
-    last = Requested.from_job(view.job)
-    if last and not last.is_older_than(request, envelope):
+    last, said = Requested.from_job(view.job), (envelope.epoch, envelope.sequence)
+    key = RequestKey(request.worker_uid, request.worker_generation)
+    if last and not last.is_older_than(key, of=envelope.speaker, said=said):
         return []
     wish = Requested(
         counts=request.wanted,

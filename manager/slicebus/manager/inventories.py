@@ -11,9 +11,10 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager import kueue_jobs
+from slicebus.manager.records import LOST, Dispatch, Requested
 from slicebus.manager.views import JobView
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import all_ready, status_hash
 from slicebus.slices.jobs import KINDS
@@ -32,6 +33,8 @@ class Difference(StrEnum):
 
     NONE = auto()
     """The worker holds what it shall, or what it was told is on its way."""
+    HELD = auto()
+    """The worker's job is at the newest version and its report has not come: that it is there is the report."""
     AGAIN = auto()
     """The worker has not reported the newest version: it is published again."""
     RENEW = auto()
@@ -48,6 +51,8 @@ class Listed(msgspec.Struct, frozen=True):
     since: Said
     """When it was begun. What was said later is newer."""
     items: dict[JobRef, InventoryItem]
+    unanswered: dict[str, RequestKey] = {}
+    """The requests that no order has answered, by the UID of their job."""
 
 
 class Assembly:
@@ -72,8 +77,13 @@ class Assembly:
         if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
             return None
         items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
+        requests = [held.unanswered for held in self._pages.values() if isinstance(held.unanswered, dict)]
         return Listed(
-            envelope.cluster, envelope.speaker, min(self._since.values()), {job_of(item): item for item in items}
+            envelope.cluster,
+            envelope.speaker,
+            min(self._since.values()),
+            {job_of(item): item for item in items},
+            {uid: request for page in requests for uid, request in page.items()},
         )
 
     def finish(self) -> None:
@@ -107,11 +117,20 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
         return Difference.NONE if reported else Difference.AGAIN
     if item.spec_version > record.version:
         return Difference.RENEW
+    if not reported and _shows(item, record):
+        return Difference.HELD
     if (item.spec_version, item.spec_hash) != (record.version, record.hash):
         return not_held
     if not reported:
         return Difference.AGAIN
     return Difference.STATUS if status_differs(view, item) else Difference.NONE
+
+
+def _shows(item: InventoryItem, record: Dispatch) -> bool:
+    """Whether an item says what a report of the newest version would. That of a suspended job says more: it has no
+    pods left."""
+    is_there = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
+    return is_there and not record.suspended and record.hash not in (kueue.ABSENT, LOST)
 
 
 def status_differs(view: JobView, item: InventoryItem) -> bool:
@@ -122,6 +141,16 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     """
     mirrored = _status_hash(view)
     return bool(mirrored) and item.status_hash not in ("", mirrored)
+
+
+def lacks_request(view: JobView, request: RequestKey, *, of: str, said: Said) -> bool:
+    """Whether a worker waits for the answer to a request that is not written down here: it has to ask again."""
+    if view.job is None or view.holder is None:
+        return False
+    if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
+        return False
+    last = Requested.from_job(view.job)
+    return last is None or last.is_older_than(request, of=of, said=said)
 
 
 def _reported_hash(view: JobView, job: Manifest) -> str:

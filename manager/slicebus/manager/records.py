@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.process.marks import read_json, read_number
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, ScaleRequest
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.jobs import JobKind
 
@@ -91,11 +91,14 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it came from the sender of a message."""
         return self.speaker == envelope.speaker
 
-    def is_older_than(self, request: ScaleRequest, envelope: Envelope) -> bool:
-        """Whether a request is newer than this one; of one worker object its generation says so."""
+    def is_older_than(self, request: RequestKey, *, of: str, said: tuple[int, int]) -> bool:
+        """Whether a speaker's request is newer than this one; of one worker object its generation says so.
+
+        `said` is the epoch and sequence of a message that told of it.
+        """
         if self.worker_uid == request.worker_uid:
             return self.worker_generation < request.worker_generation
-        return not self.is_of(envelope) or (self.epoch, self.sequence) < (envelope.epoch, envelope.sequence)
+        return self.speaker != of or (self.epoch, self.sequence) < said
 
     @staticmethod
     def from_job(job: Manifest) -> "Requested | None":

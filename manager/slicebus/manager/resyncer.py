@@ -37,10 +37,11 @@ from slicebus.proto.messages import (
 )
 
 _log = structlog.get_logger()
+_NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW)
 _AT_ONCE = 100
 """Jobs that are compared before somebody else may run."""
 _ASKED_AT_ONCE = 500
-"""Statuses that one message asks for: about 100 KiB."""
+"""Jobs that one message names: about 100 KiB."""
 
 
 class Resyncer:
@@ -70,7 +71,7 @@ class Resyncer:
         """The speaker and the epoch that an inventory has come or will come from."""
         self._differences = Counter(
             "slicebus_manager_differences",
-            "What inventories found: jobs to publish again, renew or delete, and statuses to ask for.",
+            "What inventories found: jobs to publish again, renew or delete, and statuses and requests to ask for.",
             ["cluster", "difference"],
             registry=registry,
         )
@@ -117,6 +118,7 @@ class Resyncer:
         cluster, items = listed.cluster, dict(listed.items)
         found: Tally[str] = Tally()
         statuses: list[JobRef] = []
+        requests: list[JobRef] = []
         for number, ref in enumerate(dict.fromkeys(self._store.refs())):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -124,6 +126,8 @@ class Resyncer:
             if view.cluster != cluster:
                 continue
             item = items.pop(ref, None)
+            if self._lacks_request(listed, ref):
+                requests.append(ref)
             if self._is_heard_since(listed, ref):
                 if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
                     statuses.append(ref)
@@ -134,27 +138,32 @@ class Resyncer:
                 case Difference.AGAIN:
                     self._store.published.pop(ref, None)
                     self._look(ref)
+                case Difference.HELD:
+                    await self._write(decisions.take_as_applied, job=ref, version=item.spec_version if item else 0)
                 case Difference.RENEW:
-                    await self._renew(ref, item)
+                    await self._write(decisions.renew, job=ref, above=item.spec_version if item else 0)
                 case Difference.STATUS:
                     statuses.append(ref)
-            if verdict in (Difference.AGAIN, Difference.RENEW) and self._status_differs(ref, item):
+            if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):
                 statuses.append(ref)
         strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
-        found["stray"] = len(strays)
+        found["stray"], found["request"] = len(strays), len(requests)
         self._guard.set_strays(cluster, strays, of=len(listed.items))
-        for start in range(0, len(statuses), _ASKED_AT_ONCE):
-            asked = Resync(reason="StatusDiffers", jobs=statuses[start : start + _ASKED_AT_ONCE])
-            await self._executor.run([Publish(cluster=cluster, message=asked)])
+        await self._ask(cluster, "StatusDiffers", statuses)
+        await self._ask(cluster, "RequestUnknown", requests)
         self._report(listed, found)
 
-    async def _renew(self, ref: JobRef, item: InventoryItem | None) -> None:
+    async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
+        for start in range(0, len(jobs), _ASKED_AT_ONCE):
+            asked = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
+            await self._executor.run([Publish(cluster=cluster, message=asked)])
+
+    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **of_item: int) -> None:
         try:
-            above = item.spec_version if item else 0
-            await self._executor.run(self._decide(decisions.renew, job=ref, above=above))
+            await self._executor.run(self._decide(decision, job=job, **of_item))
         except ConflictError as error:
             # It has just changed, so the inventory may no longer be right; the next one tells.
-            _log.info("renewal.conflict", job=ref.key, error=str(error))
+            _log.info("difference.conflict", job=job.key, error=str(error))
 
     def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
         heard = self._heard.get(listed.speaker, {}).get(ref)
@@ -162,6 +171,12 @@ class Resyncer:
 
     def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
         return item is not None and self._decide(decisions.status_differs, job=ref, item=item)
+
+    def _lacks_request(self, listed: Listed, ref: JobRef) -> bool:
+        request, speaker, said = listed.unanswered.get(ref.uid), listed.speaker, listed.since
+        if request is None:
+            return False
+        return self._decide(decisions.lacks_request, job=ref, request=request, speaker=speaker, said=said)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
         return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since

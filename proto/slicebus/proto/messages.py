@@ -230,6 +230,9 @@ class Inventory(Message, frozen=True, kw_only=True):
     page: Count
     last: bool
     items: list[InventoryItem]
+    unanswered: dict[str, RequestKey] | UnsetType = UNSET
+    """Of jobs among the items, by their UID: the newest request, where the broker has it and no order has answered it.
+    Not set where there is none."""
 
 
 # --- down: manager to agent -----------------------------------------------------------------------------------------
@@ -326,7 +329,8 @@ class Pending(Message, frozen=True, kw_only=True):
 
 
 class Resync(Message, frozen=True, kw_only=True):
-    """Asks the agent for its inventory, or where it names jobs, for their statuses only."""
+    """Asks the agent for its inventory, or where it names jobs, for their statuses only, and for the requests on them
+    that no order has answered."""
 
     type: ClassVar[str] = "resync"
     direction: ClassVar[Direction] = Direction.DOWN

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent.inventory import PAGE_BYTES, item, pages
-from slicebus.proto.messages import InventoryItem, JobPhase
+from slicebus.agent import marks
+from slicebus.agent.inventory import PAGE_BYTES, Entry, item, pages, unanswered
+from slicebus.proto.messages import InventoryItem, JobPhase, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash, status_hash
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
@@ -27,10 +28,12 @@ ITEMS = st.builds(
     spec_hash=TEXTS,
     status_hash=TEXTS,
 )
+REQUEST_KEYS = st.builds(RequestKey, worker_uid=TEXTS, worker_generation=st.integers(0, 2**63 - 1))
+ENTRIES = st.tuples(ITEMS, st.none() | REQUEST_KEYS)
 
 
 def an_item(number: int) -> InventoryItem:
-    return InventoryItem("RayCluster", "n" * 63, f"{number:05}" + "x" * 248, "u" * 36, 2**40, "h" * 16, "s" * 16)
+    return InventoryItem("RayCluster", "n" * 63, f"{number:05}" + "x" * 248, f"{number:036}", 2**40, "h" * 16, "s" * 16)
 
 
 def test_a_job_is_told_with_the_hashes_of_what_it_is() -> None:
@@ -54,6 +57,35 @@ def test_a_pod_that_gets_ready_changes_the_status() -> None:
     found = item(a_view(a_job(), pods=(ready,)), EAST)
     assert found is not None
     assert found.status_hash == status_hash({}, JobPhase.RUNNING, True)
+
+
+ASKED = marks.Requested.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
+CONFIRMED = msgspec.structs.replace(ASKED, confirmed=True)
+NEXT = marks.Requested.after(CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1})
+REQUESTS: dict[str, tuple[marks.Requested | None, RequestKey | None]] = {
+    "none": (None, None),
+    "not at the broker yet": (ASKED, None),
+    "not answered": (CONFIRMED, RequestKey("worker-uid", 2)),
+    "answered": (CONFIRMED.answered(by=RequestKey("worker-uid", 2)), None),
+    "only the one before is answered": (
+        msgspec.structs.replace(NEXT, confirmed=True).answered(by=RequestKey("worker-uid", 2)),
+        RequestKey("worker-uid", 4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("requested", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_a_request_is_told_until_it_is_answered(requested: marks.Requested | None, expected: RequestKey | None) -> None:
+    assert unanswered(a_view(a_job(requested=requested))) == expected
+    assert unanswered(a_view(None, a_copy())) is None
+
+
+def test_requests_cost_nothing_where_there_are_none() -> None:
+    [page] = pages([(an_item(1), None)], round=1)
+    assert "unanswered" not in msgspec.to_builtins(page)
+    request = RequestKey("worker-uid", 2)
+    [page] = pages([(an_item(1), None), (msgspec.structs.replace(an_item(2), uid="v"), request)], round=1)
+    assert page.unanswered == {"v": request}
 
 
 def test_a_job_that_is_going_has_no_status() -> None:
@@ -91,17 +123,20 @@ def test_nothing_is_one_page() -> None:
 
 
 def test_the_longest_names_fit_in_pages_below_128_kib() -> None:
-    items = [an_item(number) for number in range(1000)]
-    found = list(pages(items, round=2**63 - 1))
+    request = RequestKey("u" * 36, 2**40)
+    entries = [(an_item(number), request if number % 2 else None) for number in range(1000)]
+    found = list(pages(entries, round=2**63 - 1))
     sizes = [len(orjson.dumps(msgspec.to_builtins(page))) for page in found]
     assert max(sizes) < PAGE_BYTES == 128 * 1024
     assert min(sizes[:-1]) > PAGE_BYTES * 0.99, "a page is full before the next begins"
 
 
-@given(st.lists(ITEMS, max_size=60), st.integers(0, 2**63 - 1))
-def test_pages_hold_everything_once_in_order_and_stay_below_the_limit(items: list[InventoryItem], round: int) -> None:
-    found = list(pages(items, round=round, most_bytes=4096))
-    assert [item for page in found for item in page.items] == items
+@given(st.lists(ENTRIES, max_size=60), st.integers(0, 2**63 - 1))
+def test_pages_hold_everything_once_in_order_and_stay_below_the_limit(entries: list[Entry], round: int) -> None:
+    found = list(pages(entries, round=round, most_bytes=4096))
+    assert [item for page in found for item in page.items] == [item for item, _ in entries]
+    requests = {uid: request for page in found for uid, request in (page.unanswered or {}).items()}
+    assert requests == {item.uid: request for item, request in entries if request is not None}
     assert [page.page for page in found] == list(range(len(found)))
     assert [page.last for page in found] == [False] * (len(found) - 1) + [True]
     assert all(len(orjson.dumps(msgspec.to_builtins(page))) < 4096 for page in found)
@@ -113,7 +148,7 @@ def test_items_are_made_when_their_page_is() -> None:
     def items() -> Any:
         for number in range(2000):
             made.append(number)
-            yield an_item(number)
+            yield an_item(number), None
 
     next(pages(items(), round=1))
     assert len(made) < 400

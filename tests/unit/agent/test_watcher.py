@@ -72,6 +72,19 @@ async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: 
     assert await again.look() == []
 
 
+async def test_a_request_that_the_manager_does_not_know_is_made_again_until_it_is_answered(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
+    worker.watcher.report_again([KEY])
+    assert [message for message in await worker.look() if isinstance(message, ScaleRequest)] == [request]
+    assert await worker.look() == []
+    answered = marks.Requested("worker-uid", request.worker_generation, {"main": 5})
+    await patch_job(worker, {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: answered.to_annotation()}}})
+    worker.watcher.report_again([KEY])
+    assert types(await worker.look()) == ["status"]
+
+
 async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
     await given_job(worker, parallelism=5)
     worker.refuses = UnavailableError("no broker")

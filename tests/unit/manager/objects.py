@@ -73,10 +73,10 @@ def requested(counts: Counts, *, baseline: int = 1, generation: int = 2, uid: st
     )
 
 
-def asking(parallelism: int, wanted: int, **changes: Any) -> Manifest:
+def asking(parallelism: int, wanted: int, **record: Any) -> Manifest:
     """A job whose worker has asked for another size."""
-    record = requested({"main": wanted}, baseline=parallelism)
-    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: record.to_annotation()}, **changes)
+    asked = requested({"main": wanted}, baseline=parallelism, **record)
+    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: asked.to_annotation()})
 
 
 def a_workload(

@@ -7,13 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.inventories import Assembly, Difference, difference, is_elsewhere
-from slicebus.manager.records import LOST
+from slicebus.manager.inventories import Assembly, Difference, Said, difference, is_elsewhere, lacks_request
+from slicebus.manager.records import LOST, Dispatch
 from slicebus.manager.views import JobView
-from slicebus.proto.messages import Inventory, InventoryItem, JobPhase
+from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import status_hash
-from unit.manager.objects import CONTENT, EAST, REF, WEST, a_job, a_view, a_workload, an_envelope, condition, withdrawn
+from unit.manager.objects import (
+    CONTENT,
+    EAST,
+    REF,
+    WEST,
+    a_job,
+    a_view,
+    a_workload,
+    an_envelope,
+    asking,
+    condition,
+    withdrawn,
+)
 
 NO_STATUS = status_hash({}, JobPhase.RUNNING, None)
 ALL = {difference.name: difference for difference in Difference}
@@ -27,12 +39,20 @@ def dispatched(version: int = 3, applied: int = 3, **how: Any) -> JobView:
     return a_view(a_job(), a_workload(admitted=1, dispatched=version, applied=applied, **how))
 
 
+def suspending() -> JobView:
+    workload = a_workload(admitted=1, dispatched=3, applied=2)
+    record = Dispatch(3, CONTENT, suspended=True)
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(a_job(), workload)
+
+
 ENDED = a_view(None, withdrawn(dispatched=4, applied=4))
 ENDING = a_view(None, withdrawn(dispatched=4, applied=3))
 GONE = an_item(hash="", status="")
 CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "the same": (dispatched(), an_item(), "NONE"),
-    "not reported yet, and held": (dispatched(applied=2), an_item(), "AGAIN"),
+    "not reported yet, and held": (dispatched(applied=2), an_item(), "HELD"),
+    "suspended, and not reported yet": (suspending(), an_item(), "AGAIN"),
     "on its way": (dispatched(applied=2), an_item(2), "AGAIN"),
     "never arrived": (dispatched(1, 0), None, "AGAIN"),
     "lost": (dispatched(), None, "RENEW"),
@@ -40,7 +60,9 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "newer than the manager": (dispatched(), an_item(9), "RENEW"),
     "newer than the manager, not reported": (dispatched(applied=2), an_item(9), "RENEW"),
     "changed by somebody": (dispatched(), an_item(hash="other"), "RENEW"),
-    "another content on its way": (dispatched(applied=2), an_item(hash="other"), "AGAIN"),
+    "not reported yet, and held otherwise": (dispatched(applied=2), an_item(hash="other"), "HELD"),
+    "only a copy, and not reported yet": (dispatched(applied=2), an_item(hash=kueue.ABSENT, status=""), "AGAIN"),
+    "renewed above what was reported": (dispatched(applied=2, hash=LOST), an_item(), "AGAIN"),
     "gone, which is being reported": (dispatched(), GONE, "NONE"),
     "gone before it was reported": (dispatched(applied=2), GONE, "AGAIN"),
     "only a copy that never had a job": (dispatched(), an_item(hash=kueue.ABSENT, status=""), "RENEW"),
@@ -64,6 +86,42 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
 @pytest.mark.parametrize(("view", "item", "expected"), CASES.values(), ids=CASES.keys())
 def test_what_an_item_says(view: JobView, item: InventoryItem | None, expected: str) -> None:
     assert difference(view, item) is ALL[expected]
+
+
+FIFTH = RequestKey("w-1", 5)
+AT = Said((3, 10))
+
+
+def running(**requested: Any) -> JobView:
+    """On east, with what is written down of its last request."""
+    job = asking(1, 4, **requested) if requested else a_job()
+    return a_view(job, a_workload(admitted=1, dispatched=3, applied=3))
+
+
+LACKS: dict[str, tuple[JobView, bool]] = {
+    "none is known": (running(), True),
+    "it is known": (running(generation=5), False),
+    "an older one is known": (running(generation=4), True),
+    "a newer one is known": (running(generation=6), False),
+    "of another object, said before": (running(uid="w-0", speaker=EAST, epoch=3, sequence=9), True),
+    "of another object, said since": (running(uid="w-2", speaker=EAST, epoch=3, sequence=11), False),
+    "of another cluster": (running(uid="w-0", speaker=WEST, epoch=9, sequence=9), True),
+    "forgotten with an eviction since": (
+        running(uid="", generation=0, speaker=EAST, epoch=3, sequence=11),
+        False,
+    ),
+    "the job has ended": (
+        a_view(a_job(over="Complete"), a_workload(admitted=1, dispatched=3, applied=3)),
+        False,
+    ),
+    "the job is gone": (a_view(None, a_workload(admitted=1, dispatched=3, applied=3)), False),
+    "it runs nowhere": (a_view(a_job(), a_workload()), False),
+}
+
+
+@pytest.mark.parametrize(("view", "expected"), LACKS.values(), ids=LACKS.keys())
+def test_a_request_that_is_not_known_is_asked_for(view: JobView, expected: bool) -> None:
+    assert lacks_request(view, FIFTH, of=EAST, said=AT) is expected
 
 
 @pytest.mark.parametrize("ready", [True, False])

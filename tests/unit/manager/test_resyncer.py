@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.records import LOST, Dispatch
+from slicebus.manager.records import LOST, Dispatch, applied_version
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -15,7 +15,9 @@ from slicebus.proto.messages import (
     InventoryItem,
     JobPhase,
     JobRef,
+    RequestKey,
     Resync,
+    ScaleRequest,
     Status,
 )
 from slicebus.slices.fingerprints import status_hash
@@ -126,9 +128,16 @@ async def test_statuses_that_differ_are_asked_for(manager: Manager) -> None:
 async def test_a_status_is_asked_for_whatever_else_differs(manager: Manager) -> None:
     """The agent takes what its first inventory says as reported."""
     ref = await manager.given_job()
-    await manager.receive(inventory(an_item(ref, status="other")))
+    await manager.receive(inventory(an_item(ref, 0, status="other")))
     assert manager.looked == [ref]
     assert manager.published == [Resync(reason="StatusDiffers", jobs=[ref])]
+
+
+async def test_what_is_held_counts_as_reported(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await manager.receive(inventory(an_item(ref)))
+    assert applied_version(await manager.client.get(WORKLOADS, "w1", "team")) == 1
+    assert (manager.published, manager.looked) == ([], [])
 
 
 @pytest.mark.parametrize("reported", [False, True], ids=["applied", "status"])
@@ -149,6 +158,27 @@ async def test_a_status_that_was_mirrored_is_the_same(manager: Manager) -> None:
     await manager.receive(said)
     await manager.receive(inventory(an_item(ref, status=status_hash({"active": 1}, JobPhase.RUNNING, None))))
     assert manager.published == []
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["nothing since", "applied since"])
+async def test_a_request_that_is_not_known_is_asked_for_once_an_inventory(manager: Manager, heard: bool) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    requests = {ref.uid: RequestKey("worker-uid", 2)}
+    await manager.receive(Inventory(round=1, page=0, last=False, items=[an_item(ref)], unanswered=requests))
+    if heard:
+        await applied(manager, ref)
+    await manager.receive(Inventory(round=1, page=1, last=True, items=[]))
+    assert manager.published == [Resync(reason="RequestUnknown", jobs=[ref])]
+    assert manager.registry.get_sample_value(
+        "slicebus_manager_differences_total", {"cluster": "east", "difference": "request"}
+    )
+    asked = ScaleRequest(
+        job=ref, workload="w1", worker_uid="worker-uid", worker_generation=2, granted={"main": 1}, wanted={"main": 5}
+    )
+    await manager.receive(asked)
+    await manager.receive(msgspec.structs.replace(inventory(an_item(ref), round=2), unanswered=requests))
+    assert len(manager.published) == 1
 
 
 async def test_another_clusters_inventory_is_no_matter(manager: Manager) -> None:

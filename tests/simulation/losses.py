@@ -1,0 +1,32 @@
+"""What a broker loses without anybody noticing: a queue is deleted, with what lies in it, and declared anew later.
+
+Whatever is published to it meanwhile is confirmed all the same: the journal has it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+from simulation.schedule import Lose, Moment
+from slicebus.bus.memory import MemoryBroker
+from slicebus.proto.messages import Lane
+from slicebus.proto.topology import manager_queue
+
+_QUEUES = [manager_queue(lane) for lane in Lane]
+
+
+def losses_of(seed: int, day_s: float) -> Iterator[Moment]:
+    """Those of a seed's day. Their dice are their own."""
+    random = Random(f"{seed}/losses")
+    for _ in range(random.choice((0, 1, 2))):
+        yield Lose(at_s=random.uniform(0, day_s), queue=random.choice(_QUEUES), for_s=random.choice((0.0, 1.0, 5.0)))
+
+
+async def lose(broker: MemoryBroker, item: Lose) -> None:
+    """Play it."""
+    bound = [binding for binding in broker.bindings if binding.queue == item.queue]
+    for binding in bound:
+        del broker.bindings[binding]
+    broker.queues[item.queue].ready.clear()
+    await asyncio.sleep(item.for_s)
+    broker.bindings |= dict.fromkeys(bound)
