@@ -30,6 +30,7 @@ from simulation.schedule import (
     Scale,
     Schedule,
     Squat,
+    Stall,
     Stop,
     StopQueue,
     Submit,
@@ -49,6 +50,8 @@ _MOST_PODS = 6
 _STOPS_S = (2.0, 14.0, 20.0, 40.0)
 """Less and more than a Lease lasts."""
 _STOPPED_S = (0.1, 2.0, 10.0, 40.0)
+_STALL_S, _STARTS = 40.0, 12
+"""Longer than a Lease; about as many pods as an agent lets start in a day."""
 _EFFECTS = {role: 500 if role == "manager" else 250 for role in ROLES}
 """About as many as a role has in a day."""
 
@@ -68,7 +71,7 @@ def schedule_of(seed: int) -> Schedule:
         standbys=standbys,
         inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
-        items=(*_noise(random), *_crashes(random), *sorted(moments, key=lambda item: item.at_s)),
+        items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )
 
 
@@ -95,6 +98,13 @@ def _crashes(random: Random) -> Iterator[Item]:
             yield Crash(role=role, effect=random.randint(1, _EFFECTS[role]))
         for _ in range(random.choice((0, 0, 1, 2))):
             yield Stop(role=role, effect=random.randint(1, _EFFECTS[role]), for_s=random.choice(_STOPS_S))
+
+
+def _stalls(seed: int) -> Iterator[Stall]:
+    random = Random(f"{seed}/stalls")
+    for name in WORKERS:
+        if random.random() < 0.5:
+            yield Stall(role=f"agent-{name}", pod=random.randint(1, _STARTS), for_s=_STALL_S)
 
 
 def _outages(random: Random, day_s: float) -> Iterator[Moment]:

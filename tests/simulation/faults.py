@@ -88,7 +88,7 @@ class Network:
 class Link:
     """One incarnation of a process on its way to everything else. When the process is dead it sends nothing more."""
 
-    def __init__(self, weather: Weather, network: Network, *, before_effect: Callable[[], bool]) -> None:
+    def __init__(self, weather: Weather, network: Network, *, before_effect: Callable[[bool], bool]) -> None:
         self.network = network
         self.weather = weather
         self.died = asyncio.Event()
@@ -100,10 +100,10 @@ class Link:
         if self.died.is_set():
             raise UnavailableError("the process is dead")
 
-    async def effect(self) -> None:
+    async def effect(self, *, on_a_pod: bool = False) -> None:
         """Between two effects: perhaps the process is killed or stopped here."""
         self.check()
-        if self._before_effect():
+        if self._before_effect(on_a_pod):
             await asyncio.sleep(0)
             self.check()
 
@@ -132,7 +132,7 @@ class FaultyTransport:
         # Renewals are no steps of the work: a crash there is one like at any other moment.
         is_effect = request.method != "GET" and "/leases" not in request.path
         if is_effect:
-            await self._link.effect()
+            await self._link.effect(on_a_pod="/pods/" in request.path)
         self._link.check()
         answer = await self._link.network.carry(self._exchange(request))
         if is_effect:

@@ -2,9 +2,11 @@
 
 import asyncio
 import random as global_random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
-from simulation.moves import REQUEUE_S, fail_pods
+from simulation.moves import REQUEUE_S, crowd, fail_pods
 from simulation.queues import FLAVORS, node_labels
 from simulation.rules import Rules
-from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stop, other_of
+from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stall, Stop, other_of
 from simulation.violations import Violation
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
@@ -132,7 +134,7 @@ class Process:
         while not self._over:
             weather = self._fleet.weather[self.role]
             link = self._link = Link(
-                weather, self._fleet.network, before_effect=lambda: self._fleet.before_effect(self)
+                weather, self._fleet.network, before_effect=partial(self._fleet.before_effect, self)
             )
             self._program = loop.Program()
             skew = timedelta(seconds=self._random.uniform(-_SKEW_S, _SKEW_S))
@@ -203,6 +205,9 @@ class Fleet:
         """The effects that each role has had."""
         self._crashes: set[tuple[str, int]] = set()
         self._stops: dict[tuple[str, int], float] = {}
+        self._stalls: dict[tuple[str, int], float] = {}
+        self._starts: Counter[str] = Counter()
+        self._crowding: list[asyncio.Task[None]] = []
         self._all_run_at_s = 0.0
         self.trace: list[str] = []
         self.ended_s = 0.0
@@ -237,12 +242,16 @@ class Fleet:
                 self._crashes.add((item.role, item.effect))
             elif isinstance(item, Stop):
                 self._stops[item.role, item.effect] = item.for_s
+            elif isinstance(item, Stall):
+                self._stalls[item.role, item.pod] = item.for_s
         self.effects = dict.fromkeys(ROLES, 0)
+        self._starts.clear()
 
     async def calm_down(self) -> None:
         """From now on nothing goes wrong."""
         self._crashes.clear()
         self._stops.clear()
+        self._stalls.clear()
         await asyncio.sleep(max(0.0, self._all_run_at_s - asyncio.get_running_loop().time()))
         for weather in self.weather.values():
             weather.levels.clear()
@@ -253,16 +262,28 @@ class Fleet:
         self._all_run_at_s = max(self._all_run_at_s, running.time() + delay_s)
         running.call_later(delay_s, action, context=self.network.context.copy())
 
-    def before_effect(self, process: Process) -> bool:
+    def before_effect(self, process: Process, on_a_pod: bool) -> bool:
         """Whether something happens to a process before its next effect: it is killed, or stopped for a while."""
         role = process.role
         self.effects[role] += 1
         at = role, self.effects[role]
         if at in self._crashes:
             process.kill()
-        elif at in self._stops:
-            process.stop(self._stops[at])
-        return at in self._crashes or at in self._stops
+            return True
+        stop_s = self._stops.get(at) or (self._stall_s(role) if on_a_pod else None)
+        if stop_s is not None:
+            process.stop(stop_s)
+        return stop_s is not None
+
+    def _stall_s(self, role: str) -> float | None:
+        """How long a process stands still that is about to write to a pod."""
+        self._starts[role] += 1
+        stall_s = self._stalls.get((role, self._starts[role]))
+        if stall_s is not None:
+            client = self.client(role.removeprefix("agent-"))
+            crowding = self.network.context.copy().run(asyncio.create_task, crowd(client))
+            self._crowding.append(crowding)
+        return stall_s
 
     async def cut(self, cluster: str, for_s: float) -> None:
         """Let a cluster's agents not reach the broker for a while."""
@@ -307,9 +328,10 @@ class Fleet:
                         task.result()
             finally:
                 self.ended_s = asyncio.get_running_loop().time()
-                for task in (playing, broken, *running):
+                tasks = (playing, broken, *running, *self._crowding)
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(playing, broken, *running, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
         kinds = (JobController, RayClusterController, RayJobController, PodRunner)

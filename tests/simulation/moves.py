@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 
+from simulation.jobs import is_sized_where_it_runs, size_patch
 from simulation.schedule import WORKERS, Cut, Drain, Moment, Nodes
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import NODES, PODS
+from slicebus.kube.resources import JOB_RESOURCES, NODES, PODS
 from slicebus.proto.errors import SlicebusError
 from slicebus.slices.ungate import is_gated
 
@@ -15,6 +17,7 @@ REQUEUE_S = 200.0
 """Of the manager. A quarter of it is longer than a process is stopped."""
 _CUTS_S = (20.0, 60.0, 260.0)
 _FAILS_S = 30.0
+_CROWD = 8
 
 
 def moves_of(seed: int, day_s: float) -> Iterator[Moment]:
@@ -36,6 +39,15 @@ async def resize_nodes(client: KubeClient, item: Nodes) -> None:
             status = objects.node(node["metadata"]["name"], cpu=cpu)["status"]
             await client.replace(NODES, node | {"status": status}, subresource="status")
         await asyncio.sleep(pause_s)
+
+
+async def crowd(client: KubeClient) -> None:
+    """Let every job of a cluster want more pods than there were: of those that wait others come first by name."""
+    for kind in JOB_RESOURCES.values():
+        for carrier in filter(is_sized_where_it_runs, (await client.list(kind)).items):
+            metadata = carrier["metadata"]
+            with suppress(SlicebusError):
+                await client.patch(kind, metadata["name"], metadata["namespace"], size_patch(carrier, _CROWD))
 
 
 async def fail_pods(client: KubeClient, for_s: float) -> None:

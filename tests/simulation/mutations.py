@@ -53,6 +53,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
     "fence": lambda: patch.object(Fence, "closed", False),
     "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
+    "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -47,6 +47,15 @@ class Stop(Item):
     for_s: float
 
 
+class Stall(Item):
+    """A process of an agent is stopped before it lets the nth pod of the day start, and lets it start when it goes on.
+    Meanwhile every job of its cluster wants more pods."""
+
+    role: str
+    pod: int
+    for_s: float
+
+
 class Moment(Item):
     """What happens at one moment, in seconds from the day's beginning."""
 
@@ -221,7 +230,7 @@ class Impostor(Moment):
     restored: bool
 
 
-TROUBLES = (Noise, Crash, Stop, BrokerRestart, ApiRestart, Lose, Cut, Impostor)
+TROUBLES = (Noise, Crash, Stop, Stall, BrokerRestart, ApiRestart, Lose, Cut, Impostor)
 """What goes wrong, as opposed to what somebody does."""
 
 

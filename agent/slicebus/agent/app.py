@@ -108,6 +108,7 @@ class Agent(Role[AgentSettings]):
             for cache in (*(cache for _, cache in store.caches()), store.strangers):
                 await cache.synced.wait()
             decide.begin()
+            await insist("claim", lambda: watcher.claim(epoch))
             hello = await insist("version", self._hello)
             await insist("hello", lambda: say(hello))
             await insist("inventory", inventories.publish)

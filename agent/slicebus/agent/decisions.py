@@ -135,6 +135,11 @@ def request(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]
     return watching.request(store.view(key), cluster)
 
 
+def claim(store: Store, *, epoch: int) -> list[Command]:
+    """One write to each pod that may be about to start by the request of an earlier agent; none when all are made."""
+    return [command for key in store.our_jobs() for command in watching.claim(store.view(key), epoch=epoch)]
+
+
 def ungate(store: Store, *, key: JobKey, fenced: bool = False) -> list[Command]:
     """One patch for each pod that may start now. None may while the cluster may have been given up."""
     return [] if fenced else watching.ungate(store.view(key))
@@ -156,6 +161,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     link,
     rest,
     request,
+    claim,
     ungate,
     report,
 )

@@ -1,7 +1,7 @@
 """Looks at a job whenever something of it has changed, and does what that asks for."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -22,7 +22,7 @@ from slicebus.proto.errors import ConflictError, NotFoundError, SlicebusError
 from slicebus.proto.messages import Applied, JobPhase, Manifest, Status
 
 _log = structlog.get_logger()
-_CONCURRENT_UNGATES = 16
+_CONCURRENT_WRITES = 16
 
 
 class Watcher:
@@ -67,6 +67,11 @@ class Watcher:
         if status is not None:
             self._reported.setdefault(key, (status, 0.0))
 
+    async def claim(self, epoch: int) -> None:
+        """Make what an earlier agent may still have under way to pods conflict. Nothing may have been done before."""
+        while commands := self._decide(decisions.claim, epoch=epoch):
+            await self._write(commands)
+
     async def look(self, key: JobKey) -> None:
         """Everything that one job needs now."""
         async with self._store.turn(key):
@@ -100,27 +105,37 @@ class Watcher:
                     _log.info("job.rests", job=str(key))
 
     async def _ungate(self, key: JobKey) -> None:
-        """Let pods start beside each other. What fails is tried again with the next look; the first error is raised."""
-        free = asyncio.Semaphore(_CONCURRENT_UNGATES)
+        commands = self._decide(decisions.ungate, key=key, fenced=self._fence.closed)
+        await self._write(commands, unless=lambda: self._fence.closed, done=self._ungated.inc)
+
+    async def _write(
+        self,
+        commands: Sequence[Command],
+        *,
+        unless: Callable[[], bool] = lambda: False,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write to pods beside each other. What fails is decided again at the next look; the first error is raised."""
+        free = asyncio.Semaphore(_CONCURRENT_WRITES)
         errors: list[SlicebusError] = []
 
         async def one(command: Command) -> None:
             async with free:
-                if self._fence.closed:
+                if unless():
                     return
                 try:
                     await self._executor.run([command])
                 except ConflictError as error:
                     # The pod changed or went; its own event brings the job back here.
-                    _log.info("ungate.conflict", job=str(key), error=str(error))
+                    _log.info("pod.conflict", error=str(error))
                 except SlicebusError as error:
                     errors.append(error)
                 else:
-                    self._ungated.inc()
+                    done()
 
         async with asyncio.TaskGroup() as group:
-            for command in self._decide(decisions.ungate, key=key, fenced=self._fence.closed):
-                group.create_task(one(command), name=f"ungate:{key}")
+            for command in commands:
+                group.create_task(one(command), name="write:pod")
         if errors:
             raise errors[0]
 

@@ -27,7 +27,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import is_gated, pod_set_of, to_ungate
+from slicebus.slices.ungate import could_start, is_gated, pod_set_of, to_ungate
 
 _OVER = ("Succeeded", "Failed")
 
@@ -119,6 +119,18 @@ def ungate(view: WorkerView) -> list[Command]:
         view.pods, marks.granted(view.job), replica_size=lambda pod_set: kind.replica_size(carrier, pod_set)
     )
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in pods]
+
+
+def claim(view: WorkerView, *, epoch: int) -> list[Command]:
+    """One write to each pod that an agent before this one may be about to let start: its request conflicts then."""
+    if view.job is None or not marks.is_ours(view.job):
+        return []
+    body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
+    return [
+        Patch(resource=PODS, target=pod, body=body)
+        for pod in could_start(view.pods, marks.granted(view.job))
+        if marks.annotation(pod, kueue.EPOCH_ANNOTATION) != str(epoch)
+    ]
 
 
 def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:

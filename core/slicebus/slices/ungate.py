@@ -1,6 +1,6 @@
 """Which pods may start: at most as many of each pod set as the slice grants."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -49,6 +49,13 @@ def to_ungate(
                 room -= len(replica)
                 chosen += replica
     return chosen
+
+
+def could_start(pods: Iterable[Manifest], granted: Mapping[str, int]) -> list[Manifest]:
+    """The gated pods of pod sets that have room: any of them may be the one that somebody else has just picked."""
+    pods = [pod for pod in pods if pod.get("status", {}).get("phase") not in _OVER]
+    running = Counter(pod_set_of(pod) for pod in pods if not is_gated(pod))
+    return [pod for pod in pods if is_gated(pod) and running[pod_set_of(pod)] < granted.get(pod_set_of(pod), 0)]
 
 
 def _is_terminating(pod: Manifest) -> bool:

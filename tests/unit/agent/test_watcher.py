@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent import marks
+from slicebus.agent import decisions, marks, watching
 from slicebus.agent.views import JobKey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
@@ -109,6 +109,44 @@ async def test_pods_start_up_to_what_is_granted_and_no_further(worker: Worker) -
     assert await gated(worker) == ["p3", "p4"]
     await worker.look()
     assert await gated(worker) == ["p3", "p4"]
+
+
+async def test_a_new_agent_makes_what_the_one_before_has_under_way_conflict(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("b", gated=True))
+    [stale] = watching.ungate(worker.store.view(KEY))
+    await given_pods(worker, a_pod("a", gated=True))
+    successor = Worker(worker.client)
+    await successor.sync()
+    await successor.watcher.claim(epoch=4)
+    await successor.look()
+    assert await gated(worker) == ["b"]
+    with pytest.raises(ConflictError):
+        await worker.executor.run([stale])
+    assert await gated(worker) == ["b"]
+
+
+async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
+    await worker.watcher.claim(epoch=4)
+    pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
+    assert [marks.annotation(pod, kueue.EPOCH_ANNOTATION) for pod in pods] == ["4", "4"], (
+        "also where another had written"
+    )
+    await worker.watcher.claim(epoch=4)
+    assert (await worker.client.list(PODS, namespace=NAMESPACE)).items == pods
+    await worker.look()
+    await worker.watcher.claim(epoch=5)
+    left = await worker.client.get(PODS, "b", NAMESPACE)
+    assert (is_gated(left), marks.annotation(left, kueue.EPOCH_ANNOTATION)) == (True, "4")
+
+
+async def test_pods_of_others_are_not_claimed(worker: Worker) -> None:
+    await given_job(worker, ours=False)
+    await given_pods(worker, a_pod("a", gated=True))
+    assert decisions.claim(worker.store, epoch=4) == []
 
 
 async def test_a_pod_that_has_changed_holds_up_no_other(worker: Worker) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.ungate import is_gated, pod_set_of, to_ungate
+from slicebus.slices.ungate import could_start, is_gated, pod_set_of, to_ungate
 
 GATE = "kueue.x-k8s.io/elastic-job"
 POD_SET = "kueue.x-k8s.io/podset"
@@ -180,3 +180,41 @@ def test_no_pod_waits_while_its_pod_set_has_room(members: list[dict[str, Any]], 
                 pod_set_of(p) == mine and p["metadata"]["name"] in chosen for p in members
             )
             assert taken >= granted.get(mine, 0)
+
+
+# --- which may be about to start ------------------------------------------------------------------------------------
+
+OTHERS = (running("r1", pod_set="other"), a_pod("g3", pod_set="other"))
+COULD_START: dict[str, tuple[tuple[dict[str, Any], ...], list[str]]] = {
+    "none waits": ((running("r1"), running("r2")), []),
+    "there is room for one of two": ((running("r1"), a_pod("g1"), a_pod("g2")), ["g1", "g2"]),
+    "there is none": ((running("r1"), running("r2"), a_pod("g1")), []),
+    "what is over takes none": ((running("r1"), running("r2", phase="Failed"), a_pod("g1")), ["g1"]),
+    "what is terminating does": ((running("r1"), running("r2", deleting=True), a_pod("g1")), []),
+    "each pod set for itself": ((running("r1"), a_pod("g1"), *OTHERS), ["g1"]),
+    "a replica that is not complete": ((running("r1"), a_pod("g1", replica="a")), ["g1"]),
+}
+
+
+@pytest.mark.parametrize(("pods", "expected"), COULD_START.values(), ids=COULD_START.keys())
+def test_while_there_is_room_any_pod_may_be_the_next(pods: tuple[dict[str, Any], ...], expected: list[str]) -> None:
+    assert names(could_start(pods, {"main": 2, "other": 1})) == expected
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["main", "other"]), st.booleans()), max_size=8),
+    st.dictionaries(st.sampled_from(["main", "other"]), st.integers(0, 4)),
+    st.data(),
+)
+def test_whatever_was_picked_before_could_still_start_when_the_rest_has_started(
+    made: list[tuple[str, bool]], granted: dict[str, int], data: st.DataObject
+) -> None:
+    pods = [a_pod(f"p{number}", pod_set=pod_set, gated=gated) for number, (pod_set, gated) in enumerate(made)]
+    picked = names(to_ungate(pods, granted))
+    started = data.draw(st.sets(st.sampled_from(picked))) if picked else set()
+    now = [
+        running(pod["metadata"]["name"], pod_set=pod_set_of(pod)) if name in started else pod
+        for pod in pods
+        for name in [pod["metadata"]["name"]]
+    ]
+    assert set(picked) - started <= set(names(could_start(now, granted)))
