@@ -54,7 +54,7 @@ class Agent(Role[AgentSettings]):
         """Speak for the cluster until cancelled."""
         uid = await insist("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
-        decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch)))
+        decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid)))
         tombstones = Tombstones(self._client, self._settings.namespace, store)
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")

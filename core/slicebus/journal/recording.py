@@ -35,6 +35,8 @@ class Source(msgspec.Struct, frozen=True, order=True):
     cluster: str
     """The agent's; empty for the manager."""
     epoch: int
+    cluster_uid: str = ""
+    """Of the agent's: agents of two clusters of one name may have the same epoch."""
 
     @property
     def routing_key(self) -> str:
