@@ -45,6 +45,8 @@ _WAY_S = 0.0005
 _RESTART_S = (1.0, 20.0)
 _SKEW_S = 120.0
 _GRACE_S = 60.0
+_END_S = (0.1, 30.0)
+"""How long a pod of a cluster takes to end when it is deleted."""
 _UNHEARD_S = 10.0
 """A broker closes the connection of a client that it has not heard of for two heartbeats."""
 
@@ -334,9 +336,10 @@ class Fleet:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
-        kinds = (JobController, RayClusterController, RayJobController, PodRunner)
+        kinds, ends = (JobController, RayClusterController, RayJobController), Random(f"{self.schedule.seed}/ends")
         clients = (*world.workers.values(), *map(self.client, self.others))
-        return [kind(client).run() for client in clients for kind in kinds]
+        runners = [PodRunner(client, end_s=ends.uniform(*_END_S)).run() for client in clients]
+        return [*(kind(client).run() for client in clients for kind in kinds), *runners]
 
     def _roles(self) -> list[Coroutine[Any, Any, None]]:
         return [process.run() for process in self.processes]

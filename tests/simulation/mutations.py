@@ -8,7 +8,7 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
-from slicebus.agent import app, decisions, inventories, marks, watching
+from slicebus.agent import app, decisions, inventories, marks, store, watching
 from slicebus.agent.fence import Fence
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
@@ -54,6 +54,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "fence": lambda: patch.object(Fence, "closed", False),
     "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
     "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
+    "last pod": lambda: patch.object(store, "runs", lambda _: False),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

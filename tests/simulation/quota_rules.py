@@ -4,8 +4,7 @@ It is held in two parts, which together say it of the whole fleet. An admission 
 limits, counting a chain once; and of every job at most that runs which its chain is charged for. So what runs passes
 the quota only where somebody has lowered that since, and then nothing is admitted that makes it worse.
 
-A pod that is terminating does not count: a worker asks for a smaller size when its pods are going, and the quota is
-free from then on.
+A pod that is terminating counts: it runs until its node says that it has ended.
 """
 
 import asyncio
@@ -169,12 +168,7 @@ def _check_charge(slice: Slice, old: Slice) -> None:
 
 def _runs(change: Change) -> bool:
     pod = change.object
-    return not (
-        change.type == "DELETED"
-        or is_gated(pod)
-        or "deletionTimestamp" in pod["metadata"]
-        or pod.get("status", {}).get("phase") in _OVER
-    )
+    return not (change.type == "DELETED" or is_gated(pod) or pod.get("status", {}).get("phase") in _OVER)
 
 
 def _usage(pod: Manifest) -> Usage:

@@ -20,6 +20,7 @@ SHOWN_BY = {
     "fence": 30,
     "unanswered requests": 1,
     "claims": 40,
+    "last pod": 1,
     "ungate cap": 0,
 }
 """A seed of the set that has broken a rule without the safeguard. The search begins there: a change of the product may

@@ -100,12 +100,14 @@ def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
 
 
 def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
-    """The answers to deletes of jobs that had the name and are really gone, where another one has it now."""
+    """The answers to deletes of jobs that had the name and are really gone, where another one has it now. The pods of a
+    job go after it."""
     return _ends(store, key, cluster, present=store.view(key).job)
 
 
 def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
-    """A job is not there: the answers to its deletes, or the report that somebody else has deleted it.
+    """A job is not there: the answers to its deletes, or the report that somebody else has deleted it. Neither is said
+    before the pods that outlive it have ended: the manager gives their quota away.
 
     `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
     that is the job after all.
@@ -115,7 +117,7 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     if there is not None and (marks.is_ours(there) or there["metadata"]["uid"] in watching.linked(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _ends(store, key, cluster, present=None)
-    if gone := _gone(store, view):
+    if (gone := _gone(store, view)) and gone.job.uid not in view.running:
         commands.append(Publish(cluster=cluster, message=gone))
     return commands
 
@@ -177,13 +179,16 @@ def _gone(store: Store, view: WorkerView) -> Status | None:
 
 
 def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest | None) -> list[Command]:
+    running = store.view(key).running
     return [
         Publish(
             cluster=cluster,
             message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
         )
         for tombstone in _tombstones(store, key)
-        if tombstone.job.uid in store.owed and not (present and marks.is_of(present, tombstone.job))
+        if tombstone.job.uid in store.owed
+        and tombstone.job.uid not in running
+        and not (present and marks.is_of(present, tombstone.job))
     ]
 
 

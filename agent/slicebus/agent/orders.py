@@ -22,6 +22,7 @@ from slicebus.proto.messages import (
     Manifest,
     Message,
     Pending,
+    PodSetFlavor,
     Refused,
     Relabel,
     Suspend,
@@ -87,7 +88,7 @@ def suspend(order: Suspend) -> list[Step]:
 
 
 def delete(order: Delete) -> list[Step]:
-    """The job and its copies go. The tombstone is written before, the answer comes when the job is really gone."""
+    """The job and its copies go. The tombstone is written before, the answer comes when the last pod is gone."""
     return [lambda view: removes(view, order.job, upto=order.spec_version)]
 
 
@@ -233,6 +234,8 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     at = _marks(order, job, workload=name)
     at["annotations"] |= baseline
     if job is None:
+        if order.job.uid in view.running:
+            raise ConflictError(f"pods of an earlier {view.key} still run")
         copy = kind.worker_copy(order.manifest, _places(order))
         return [Create(resource=resource, manifest=_with_metadata(copy, at))]
     if marks.slice_of(job) == name and marks.spec_version(job) < order.spec_version:
@@ -270,9 +273,11 @@ def _places(order: WorkloadSpec) -> dict[str, Placement]:
         name: Placement(
             node_selector=flavor.node_labels,
             tolerations=tuple(flavor.tolerations),
-            resources=container_resources(specs.get(name, {})),
+            labels={kueue.MANAGER_UID_LABEL: order.job.uid},
+            resources=container_resources(spec),
         )
-        for name, flavor in order.flavors.items()
+        for name, spec in specs.items()
+        for flavor in [order.flavors.get(name, PodSetFlavor())]
     }
 
 

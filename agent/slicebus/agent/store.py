@@ -13,6 +13,7 @@ from slicebus.process.table import Table
 from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.ungate import opened, runs
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
 _RAY_CLUSTER = "ray.io/cluster"
@@ -54,6 +55,9 @@ class Store:
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.vanished: Table[str, bool] = Table(str, bool)
         """UIDs of the manager's jobs that were here, and are no longer: only a Workload of them is."""
+        self.unanswered: Table[str, str] = Table(str, str)
+        """The pods that may have been let start or not, by UID, with the version at which that was asked for. The same
+        request may come late, until the pod has another version."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._seen: WorkerView | None = None
@@ -62,6 +66,8 @@ class Store:
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(self._note_vanished)
         self._caches[WORKLOADS].subscribe(self._forget_vanished)
+        self._caches[PODS].subscribe(self._forget_unanswered)
+        self.unanswered.observe(self._forget_seen)
         self.published.observe(self._forget_seen)
 
     def turn(self, key: JobKey) -> asyncio.Lock:
@@ -85,6 +91,7 @@ class Store:
             "tombstones": self.tombstones,
             "owed": self.owed,
             "vanished": self.vanished,
+            "unanswered": self.unanswered,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -100,16 +107,21 @@ class Store:
 
     def _view(self, key: JobKey) -> WorkerView:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
-        copies = self._copies(key)
+        copies, found = self._copies(key), tuple(self._pods(key, job))
+        unanswered = tuple(pod for pod in found if self.unanswered.get(pod["metadata"]["uid"]) == _version(pod))
+        pods = tuple(opened(pod) if pod in unanswered else pod for pod in found) if unanswered else found
+        running = frozenset(filter(None, map(_manager_uid, filter(runs, pods))))
         if job is None:
             self.published.pop(key, None)
-            return WorkerView(key=key, job=None, copies=tuple(copies))
+            return WorkerView(key=key, job=None, copies=tuple(copies), running=running)
         return WorkerView(
             key=key,
             job=job,
             carrier=self._carrier(job),
             copies=tuple(copies),
-            pods=tuple(self._pods(job)),
+            pods=pods,
+            running=running,
+            unanswered=unanswered,
             published=self.published.get(key),
         )
 
@@ -173,6 +185,11 @@ class Store:
         if copy is not None and change.new is None:
             self.vanished.pop(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
 
+    def _forget_unanswered(self, change: Change) -> None:
+        pod = change.old
+        if pod is not None and (change.new is None or _version(change.new) != _version(pod)):
+            self.unanswered.pop(pod["metadata"]["uid"], None)
+
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
@@ -183,13 +200,14 @@ class Store:
         child = KINDS[job["kind"]].child(job)
         return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
 
-    def _pods(self, job: Manifest) -> Iterator[Manifest]:
-        namespace = job["metadata"]["namespace"]
+    def _pods(self, key: JobKey, job: Manifest | None) -> Iterator[Manifest]:
+        """Of a job that is gone those that its name tells of."""
+        named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
         found = {
             pod["metadata"]["name"]: pod
-            for selector in KINDS[job["kind"]].pod_selectors(job)
+            for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
-            for pod in self._caches[PODS].by(_BY_OWNER, f"{namespace}/{label}={value}")
+            for pod in self._caches[PODS].by(_BY_OWNER, f"{key.namespace}/{label}={value}")
         }
         yield from found.values()
 
@@ -202,9 +220,10 @@ class Store:
         if kueue.RAYJOB_LABEL in labels:
             yield JobKey("RayJob", namespace, labels[kueue.RAYJOB_LABEL])
             return
-        cluster = self._caches[RAYCLUSTERS].get(namespace, labels.get(_RAY_CLUSTER, ""))
-        if cluster is not None:
-            yield from _keys_of_job(cluster)
+        if _RAY_CLUSTER in labels:
+            cluster = self._caches[RAYCLUSTERS].get(namespace, labels[_RAY_CLUSTER])
+            gone = [JobKey("RayCluster", namespace, labels[_RAY_CLUSTER])]
+            yield from _keys_of_job(cluster) if cluster is not None else gone
 
 
 def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
@@ -220,6 +239,16 @@ def _owner_labels(pod: Manifest) -> Iterator[str]:
     for label in (_JOB_NAME, _RAY_CLUSTER, kueue.RAYJOB_LABEL):
         if label in metadata.get("labels", {}):
             yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
+
+
+def _version(manifest: Manifest) -> str:
+    version: str = manifest["metadata"]["resourceVersion"]
+    return version
+
+
+def _manager_uid(pod: Manifest) -> str | None:
+    uid: str | None = pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL)
+    return uid
 
 
 def _key(job: Manifest) -> JobKey:

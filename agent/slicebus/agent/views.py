@@ -36,5 +36,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent made for the job."""
     pods: tuple[Manifest, ...] = ()
+    running: frozenset[str] = frozenset()
+    """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
+    unanswered: tuple[Manifest, ...] = ()
+    """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""

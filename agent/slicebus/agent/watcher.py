@@ -15,10 +15,10 @@ from slicebus.agent.views import JobKey
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.process.commands import Command, Publish
+from slicebus.process.commands import Command, Patch, Publish
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
-from slicebus.proto.errors import ConflictError, NotFoundError, SlicebusError
+from slicebus.proto.errors import ConflictError, NotFoundError, SlicebusError, TransientError
 from slicebus.proto.messages import Applied, JobPhase, Manifest, Status
 
 _log = structlog.get_logger()
@@ -106,7 +106,17 @@ class Watcher:
 
     async def _ungate(self, key: JobKey) -> None:
         commands = self._decide(decisions.ungate, key=key, fenced=self._fence.closed)
-        await self._write(commands, unless=lambda: self._fence.closed, done=self._ungated.inc)
+        await self._write(
+            commands,
+            unless=lambda: self._fence.closed,
+            done=self._ungated.inc,
+            unanswered=self._may_have_started,
+        )
+
+    def _may_have_started(self, command: Command) -> None:
+        assert isinstance(command, Patch)
+        metadata = command.target["metadata"]
+        self._store.unanswered[metadata["uid"]] = metadata["resourceVersion"]
 
     async def _write(
         self,
@@ -114,6 +124,7 @@ class Watcher:
         *,
         unless: Callable[[], bool] = lambda: False,
         done: Callable[[], None] = lambda: None,
+        unanswered: Callable[[Command], None] = lambda _: None,
     ) -> None:
         """Write to pods beside each other. What fails is decided again at the next look; the first error is raised."""
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
@@ -128,6 +139,9 @@ class Watcher:
                 except ConflictError as error:
                     # The pod changed or went; its own event brings the job back here.
                     _log.info("pod.conflict", error=str(error))
+                except TransientError as error:
+                    unanswered(command)
+                    errors.append(error)
                 except SlicebusError as error:
                     errors.append(error)
                 else:

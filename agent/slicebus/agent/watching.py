@@ -27,7 +27,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import could_start, is_gated, pod_set_of, to_ungate
+from slicebus.slices.ungate import could_start, is_gated, pod_set_of, runs, to_ungate
 
 _OVER = ("Succeeded", "Failed")
 
@@ -97,28 +97,27 @@ def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Comma
 def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
     """Whether more pods run than are wanted now.
 
-    A smaller size is asked for when its pods are gone or going: the manager gives their quota away at once, and a wish
-    that is taken back in between would leave them running without it.
+    A smaller size is asked for when its pods are gone: the manager gives their quota away at once.
     """
-    running = Counter(
-        pod_set_of(pod)
-        for pod in view.pods
-        if not is_gated(pod)
-        and "deletionTimestamp" not in pod["metadata"]
-        and pod.get("status", {}).get("phase") not in _OVER
-    )
-    return any(count > wanted.get(name, 0) for name, count in running.items())
+    return any(count > wanted.get(name, 0) for name, count in _running(view).items())
+
+
+def _running(view: WorkerView) -> Counter[str]:
+    return Counter(pod_set_of(pod) for pod in view.pods if runs(pod))
 
 
 def ungate(view: WorkerView) -> list[Command]:
-    """One patch for each pod that may start now. They are independent of each other."""
+    """One patch for each pod that may start now. They are independent of each other.
+
+    What was not answered counts as done, and is asked for again.
+    """
     if view.job is None or view.carrier is None or not _runs(view, view.job):
         return []
-    kind, carrier = KINDS[view.key.kind], view.carrier
-    pods = to_ungate(
-        view.pods, marks.granted(view.job), replica_size=lambda pod_set: kind.replica_size(carrier, pod_set)
-    )
-    return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in pods]
+    kind, carrier, granted = KINDS[view.key.kind], view.carrier, marks.granted(view.job)
+    pods = to_ungate(view.pods, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
+    running = _running(view)
+    again = [pod for pod in view.unanswered if running[pod_set_of(pod)] <= granted.get(pod_set_of(pod), 0)]
+    return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
 
 
 def claim(view: WorkerView, *, epoch: int) -> list[Command]:
@@ -151,10 +150,16 @@ def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None
 
 
 def status(view: WorkerView) -> Status | None:
-    """The report on a job as it stands; None for what is not ours."""
+    """The report on a job as it stands; None for what is not ours.
+
+    None also for what has ended as long as pods of it run: the manager gives their quota away with the end. KubeRay
+    ends a RayJob before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    """
     if view.job is None or not marks.is_ours(view.job) or "deletionTimestamp" in view.job["metadata"]:
         return None
     outcome = KINDS[view.key.kind].outcome(view.job)
+    if outcome.phase is not JobPhase.RUNNING and any(map(runs, view.pods)):
+        return None
     return Status(
         job=marks.reference(view.job),
         workload=marks.slice_of(view.job),

@@ -243,11 +243,17 @@ class KubeClient:
         *,
         propagation: Propagation = "Background",
         uid: str | None = None,
+        grace_s: int | None = None,
     ) -> None:
-        """Mark an object for deletion. Raises NotFoundError; ConflictError when the name has another UID."""
+        """Mark an object for deletion. Raises NotFoundError; ConflictError when the name has another UID.
+
+        `grace_s` is the time that a pod has to end; its own for None.
+        """
         options: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         await self._write("DELETE", resource.path(namespace, name), options)
 
     async def version(self) -> str:

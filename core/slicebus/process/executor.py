@@ -9,7 +9,7 @@ from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
+from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
@@ -59,13 +59,20 @@ class Executor:
                 case LookAgain(job=job, delay_s=delay_s):
                     self._look_again(job, delay_s)
 
-    async def refresh(self, resource: Resource, target: Manifest) -> None:
+    async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
         """Read an object again that the cache has, and forget it when it is gone."""
         metadata = target["metadata"]
         try:
-            self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
+            found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
         except NotFoundError:
             self._drop(resource, target)
+            return None
+        self._keep(resource, found)
+        return found
+
+    async def _has_changed(self, command: Patch) -> bool:
+        found = await self.refresh(command.resource, command.target)
+        return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
 
     async def _create(self, resource: Resource, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
@@ -87,6 +94,11 @@ class Executor:
             )
         except ConflictError:
             await self.refresh(resource, command.target)
+            raise
+        except InvalidError as error:
+            # What a JSON patch tests may be another by now: the server finds that before it compares the versions.
+            if isinstance(command.body, list) and await self._has_changed(command):
+                raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
             raise
         except NotFoundError as error:
             self._drop(resource, command.target)

@@ -33,6 +33,8 @@ origin that it does not know."""
 ORIGIN: Final = "slicebus"
 MANAGER_UID_ANNOTATION: Final = "slicebus.dev/manager-uid"
 """On a worker's objects: the UID of the manager's job."""
+MANAGER_UID_LABEL: Final = MANAGER_UID_ANNOTATION
+"""The same on the pods of a worker's job: they may outlive it."""
 SPEC_VERSION_ANNOTATION: Final = "slicebus.dev/spec-version"
 GRANTED_ANNOTATION: Final = "slicebus.dev/granted"
 """On a worker's job: the pod counts that may run, JSON by pod set."""

@@ -18,10 +18,21 @@ def is_gated(pod: Manifest) -> bool:
     return any(gate["name"] == kueue.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
+def runs(pod: Manifest) -> bool:
+    """Whether a pod uses what was granted: it has no gate, and has not ended. A terminating one does."""
+    return not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
+
+
 def pod_set_of(pod: Manifest) -> str:
     """The pod set of a pod, from the label that the template gave it."""
     name: str = pod["metadata"].get("labels", {}).get(kueue.POD_SET_LABEL, "")
     return name
+
+
+def opened(pod: Manifest) -> Manifest:
+    """The pod without our gate."""
+    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != kueue.ELASTIC_GATE]
+    return pod | {"spec": pod["spec"] | {"schedulingGates": gates}}
 
 
 def to_ungate(

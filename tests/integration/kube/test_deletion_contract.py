@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest
+from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, pod_template
 from slicebus.kube.client import MergePatch, Propagation
-from slicebus.kube.resources import CONFIGMAPS, NAMESPACES
+from slicebus.kube.resources import CONFIGMAPS, NAMESPACES, PODS
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from support.waiting import eventually
 
@@ -140,3 +140,63 @@ async def test_an_orphan_stays(api: Api) -> None:
     await api.gone(CONFIGMAPS, "owner")
     child = await api.client.get(CONFIGMAPS, "child", api.namespace)
     assert "ownerReferences" not in child["metadata"]
+
+
+async def a_pod(api: Api, *, on: str | None, **spec: Any) -> Manifest:
+    node = {"nodeName": on} if on else {}
+    return await api.client.create(PODS, api.manifest(PODS, "a", spec=pod_template(**node, **spec)["spec"]))
+
+
+async def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
+    await a_pod(api, on=None, schedulingGates=[{"name": "test/gate"}])
+    await api.client.delete(PODS, "a", api.namespace)
+    await api.gone(PODS, "a")
+
+
+@pytest.mark.parametrize(("own_s", "given_s"), [(None, 30), (300, 300)])
+async def test_a_pod_that_has_a_node_stays_for_its_grace(api: Api, own_s: int | None, given_s: int) -> None:
+    made = await a_pod(api, on="nowhere", **({"terminationGracePeriodSeconds": own_s} if own_s else {}))
+    await api.client.delete(PODS, "a", api.namespace)
+    going = (await api.client.get(PODS, "a", api.namespace))["metadata"]
+    assert going["deletionGracePeriodSeconds"] == given_s
+    assert going["deletionTimestamp"] > made["metadata"]["creationTimestamp"]
+    await api.client.delete(PODS, "a", api.namespace)
+    await api.client.delete(PODS, "a", api.namespace, grace_s=1000)
+    status = {"status": {"message": "it ends"}}
+    still = await api.client.patch(PODS, "a", api.namespace, MergePatch(status), subresource="status")
+    assert still["metadata"]["deletionTimestamp"] == going["deletionTimestamp"]
+    await api.client.delete(PODS, "a", api.namespace, grace_s=10)
+    shorter = (await api.client.get(PODS, "a", api.namespace))["metadata"]
+    assert shorter["deletionGracePeriodSeconds"] == 10
+    assert shorter["deletionTimestamp"] < going["deletionTimestamp"]
+    await api.client.delete(PODS, "a", api.namespace, grace_s=0)
+    await api.gone(PODS, "a")
+
+
+async def test_a_pod_that_has_ended_goes_at_once(api: Api) -> None:
+    await a_pod(api, on="nowhere")
+    body = MergePatch({"status": {"phase": "Succeeded"}})
+    await api.client.patch(PODS, "a", api.namespace, body, subresource="status")
+    await api.client.delete(PODS, "a", api.namespace)
+    await api.gone(PODS, "a")
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_a_pod_outlives_its_owner_unless_that_goes_in_the_foreground(api: Api, propagation: Propagation) -> None:
+    owner = await api.config_map("owner")
+    pod = api.manifest(PODS, "a", metadata=owned_by(owner, block=True), spec=pod_template(nodeName="nowhere")["spec"])
+    await api.client.create(PODS, pod)
+    await api.client.delete(CONFIGMAPS, "owner", api.namespace, propagation=propagation)
+
+    async def is_going() -> bool:
+        return "deletionTimestamp" in (await api.client.get(PODS, "a", api.namespace))["metadata"]
+
+    await eventually(is_going, "the pod is being deleted")
+    if propagation == "Foreground":
+        held = await api.client.get(CONFIGMAPS, "owner", api.namespace)
+        assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
+    else:
+        await api.gone(CONFIGMAPS, "owner")
+    await api.client.delete(PODS, "a", api.namespace, grace_s=0)
+    await api.gone(PODS, "a")
+    await api.gone(CONFIGMAPS, "owner")

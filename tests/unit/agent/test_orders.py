@@ -342,3 +342,22 @@ def test_a_report_says_where_the_job_stands_whatever_was_ordered() -> None:
         assert isinstance(publish.message, Applied)
         assert (publish.message.workload, publish.message.spec_version) == expected
         assert not publish.message.deleted
+
+
+def test_a_job_is_not_made_beside_pods_of_its_own_that_still_run() -> None:
+    view = msgspec.structs.replace(a_view(None), running=frozenset({REF.uid}))
+    with pytest.raises(ConflictError, match="still run"):
+        [list(step(view)) for step in orders.workload_spec(a_spec(1), EAST)]
+    others = msgspec.structs.replace(a_view(None), running=frozenset({OTHER.uid}))
+    assert CREATED in [shorts(step(others)) for step in orders.workload_spec(a_spec(1), EAST)]
+
+
+def test_its_pods_say_whose_they_are() -> None:
+    """They may outlive the job."""
+    [create] = next(found for step in orders.workload_spec(a_spec(1), EAST) if (found := _creates_job(step)))
+    labels = create.manifest["spec"]["template"]["metadata"]["labels"]
+    assert labels == {kueue.POD_SET_LABEL: "main", kueue.MANAGER_UID_LABEL: REF.uid}
+
+
+def _creates_job(step: Step) -> list[Create]:
+    return [command for command in step(a_view(None)) if isinstance(command, Create) and command.resource != WORKLOADS]

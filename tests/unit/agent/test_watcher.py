@@ -180,6 +180,42 @@ async def test_a_server_that_fails_while_pods_start_is_tried_again(
     assert await gated(worker) == []
 
 
+async def test_a_pod_that_may_have_started_counts_until_that_is_known(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another that has come since must not start in its place."""
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("b", gated=True))
+    patch = worker.client.patch
+
+    async def unanswered(resource: Any, name: str, *rest: Any, **more: Any) -> Any:
+        if resource is PODS:
+            raise UnavailableError("no answer")
+        return await patch(resource, name, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.client, "patch", unanswered)
+        with pytest.raises(UnavailableError):
+            await worker.look()
+        await given_pods(worker, a_pod("a", gated=True))
+        with pytest.raises(UnavailableError):
+            await worker.look()
+    await worker.look()
+    assert await gated(worker) == ["a"]
+    assert dict(worker.store.unanswered) == {}
+
+
+async def test_a_pod_that_did_not_start_is_no_longer_counted_when_it_has_gone(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    lost = await worker.client.get(PODS, "b", NAMESPACE)
+    worker.store.unanswered[lost["metadata"]["uid"]] = lost["metadata"]["resourceVersion"]
+    await worker.client.delete(PODS, "b", NAMESPACE)
+    await worker.sync()
+    await worker.look()
+    assert await gated(worker) == []
+
+
 # --- reports --------------------------------------------------------------------------------------------------------
 
 
@@ -391,3 +427,74 @@ async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
     await worker.look()
     copy = await worker.client.get(WORKLOADS, "w1", NAMESPACE)
     assert marks.annotation(copy, kueue.JOB_UID_ANNOTATION) == job["metadata"]["uid"]
+
+
+# --- pods that outlive their job ------------------------------------------------------------------------------------
+
+
+async def given_pod_of(worker: Worker, job: JobRef, **labels: str) -> None:
+    pod = a_pod("outlives")
+    pod["metadata"]["labels"] |= {kueue.MANAGER_UID_LABEL: job.uid, **labels}
+    await given_pods(worker, pod)
+
+
+async def pod_ends(worker: Worker) -> None:
+    await worker.client.delete(PODS, "outlives", NAMESPACE)
+    await worker.sync()
+
+
+@pytest.mark.parametrize("next_is_there", [False, True], ids=["nothing is there", "the next job has the name"])
+async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, next_is_there: bool) -> None:
+    await given_pod_of(worker, REF)
+    await worker.tombstones.bury(REF, 2)
+    if next_is_there:
+        await given_job(worker, of=NEXT)
+    assert deleted(2) not in await worker.look()
+    await pod_ends(worker)
+    assert deleted(2) in await worker.look()
+
+
+async def test_a_pod_that_never_started_or_has_ended_holds_up_no_answer(worker: Worker) -> None:
+    for pod in (a_pod("a", gated=True), a_pod("b", phase="Succeeded")):
+        pod["metadata"]["labels"][kueue.MANAGER_UID_LABEL] = REF.uid
+        await given_pods(worker, pod)
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_pods_runs(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await given_pod_of(worker, REF)
+    await delete_job(worker)
+    assert await worker.look() == []
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    assert await again.look() == []
+    await pod_ends(again)
+    [gone] = await again.look()
+    assert isinstance(gone, Status)
+    assert gone.phase is JobPhase.GONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("Job", {"batch.kubernetes.io/job-name": "train"}),
+        ("RayCluster", {"ray.io/cluster": "train"}),
+        ("RayJob", {"ray.io/cluster": "train-x7k2p", kueue.RAYJOB_LABEL: "train"}),
+    ],
+)
+async def test_its_last_pod_wakes_a_job_that_is_gone(worker: Worker, kind: str, labels: dict[str, str]) -> None:
+    key, woken = JobKey(kind, "team", "train"), list[JobKey]()
+    pod = a_pod("outlives")
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: "head", kueue.MANAGER_UID_LABEL: "uid", **labels}
+    await given_pods(worker, pod)
+    assert worker.store.view(key).running == {"uid"}
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await pod_ends(worker)
+    assert key in woken
+    assert worker.store.view(key).running == set()

@@ -137,11 +137,13 @@ def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for
     assert [request.wanted for request in published_for(structs.replace(view, job=job, carrier=job))] == [{"main": 1}]
 
 
-def test_a_smaller_size_is_asked_for_when_its_pods_are_gone_or_going() -> None:
+def test_a_smaller_size_is_asked_for_when_its_pods_are_gone() -> None:
     stays, goes = a_pod("a"), a_pod("b")
     view = a_view(a_job(1, granted=2), pods=(stays, goes))
     assert watching.request(view, EAST) == []
     goes["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert watching.request(view, EAST) == []
+    view = a_view(a_job(1, granted=2), pods=(stays,))
     assert [request.wanted for request in published_for(view)] == [{"main": 1}]
 
 
@@ -229,13 +231,21 @@ def test_a_report_counts_the_pods_that_are_not_over() -> None:
         a_pod("d", phase="Failed"),
         a_pod("e", ready=True, pod_set="head"),
     )
-    status = watching.status(a_view(a_job(version=4, workload="w2", over="Failed"), pods=pods))
+    status = watching.status(a_view(a_job(version=4, workload="w2"), pods=pods))
     assert status is not None
     assert status.pods == {
         "head": PodSetStatus(ready=1, gated=0, total=1),
         "main": PodSetStatus(ready=1, gated=1, total=3),
     }
     assert (status.job, status.workload, status.spec_version) == (REF, "w2", 4)
+
+
+def test_an_end_is_reported_when_no_pod_runs_any_more() -> None:
+    over, going = a_job(over="Failed"), a_pod("a")
+    going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert watching.status(a_view(over, pods=(going, *gated("b")))) is None
+    status = watching.status(a_view(over, pods=(a_pod("a", phase="Failed"), *gated("b"))))
+    assert status is not None
     assert (status.message, status.job_status["conditions"][0]["type"]) == ("so it ended", "Failed")
 
 

@@ -145,6 +145,19 @@ async def test_a_patch_of_what_is_gone_is_a_conflict_and_the_cache_forgets_it(sh
     assert shell.cached() is None
 
 
+@pytest.mark.parametrize("changed", [True, False], ids=["it has changed", "it is as it was"])
+async def test_a_test_of_a_patch_that_fails_is_a_conflict_where_the_object_has_changed(
+    shell: Shell, changed: bool
+) -> None:
+    one = await shell.given(a="0")
+    if changed:
+        await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(b="theirs")))
+    test = {"op": "test", "path": "/data/a", "value": "other"}
+    with pytest.raises(ConflictError if changed else InvalidError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=[test]))
+    assert shell.cached() == await shell.there()
+
+
 async def test_a_patch_of_the_status_leaves_the_spec(shell: Shell) -> None:
     manifest = {
         "apiVersion": WORKERCLUSTERS.api_version,

@@ -1,19 +1,25 @@
-"""What goes, and what goes with it: finalizers, owners, and the contents of namespaces and definitions.
+"""What goes, and what goes with it: finalizers, owners, a pod's grace, and the contents of namespaces and definitions.
 
 The real server leaves this to controllers; here it has happened when the request is answered.
 """
 
+from datetime import timedelta
 from typing import Any
 
+from slicebus.kube.clock import now
 from slicebus.kube.embedded.store import Key, Store, owner_uids
-from slicebus.kube.resources import CRDS, NAMESPACES
-from slicebus.kube.times import now_text
+from slicebus.kube.resources import CRDS, NAMESPACES, PODS
+from slicebus.kube.times import time_text
 
 Manifest = dict[str, Any]
 
 _FOREGROUND = "foregroundDeletion"
 _NAMESPACES = (NAMESPACES.group, NAMESPACES.plural, "")
 _CRDS = (CRDS.group, CRDS.plural, "")
+_PODS = (PODS.group, PODS.plural)
+_GRACE_S = 30
+"""Of a pod that does not say another."""
+_OVER = ("Succeeded", "Failed")
 
 
 class Garbage:
@@ -22,17 +28,20 @@ class Garbage:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def delete(self, key: Key, propagation: str = "Background") -> Manifest:
-        """Mark an object for deletion. It goes when nothing holds it; the answer is its last state, or its present."""
+    def delete(self, key: Key, propagation: str = "Background", *, grace_s: int | None = None) -> Manifest:
+        """Mark an object for deletion. It goes when nothing holds it; the answer is its last state, or its present.
+
+        A pod that has a node stays for its grace, or the shorter `grace_s`: whoever runs it there deletes it with none.
+        """
         old = self._store.objects[key]
         uid, finalizers = old["metadata"]["uid"], list(old["metadata"].get("finalizers") or ())
         if propagation == "Orphan":
             self._orphan(uid)
         if propagation == "Foreground" and self._store.owned_by(uid) and _FOREGROUND not in finalizers:
             finalizers.append(_FOREGROUND)
-        if not finalizers and not self._contents(key):
+        marked = _marked(key, old, _grace_s(key, old, grace_s))
+        if not finalizers and not self._contents(key) and not has_grace(marked):
             return self.end(key)
-        marked = old if "deletionTimestamp" in old["metadata"] else _marked(key, old)
         if finalizers:
             marked = marked | {"metadata": marked["metadata"] | {"finalizers": finalizers}}
         if marked != old:
@@ -114,7 +123,7 @@ class Garbage:
             finalizers.remove(_FOREGROUND)
             kept = {name: value for name, value in metadata.items() if name != "finalizers"}
             manifest = manifest | {"metadata": kept | ({"finalizers": finalizers} if finalizers else {})}
-        if not finalizers:
+        if not finalizers and not has_grace(manifest):
             self.end(key, manifest)
         elif finalizers != metadata["finalizers"]:
             self._store.put(key, manifest)
@@ -128,9 +137,33 @@ class Garbage:
         )
 
 
-def _marked(key: Key, manifest: Manifest) -> Manifest:
-    metadata = manifest["metadata"] | {"deletionTimestamp": now_text(), "deletionGracePeriodSeconds": 0}
-    if "generation" in metadata:
+def has_grace(manifest: Manifest) -> bool:
+    """Whether an object that is being deleted still has time to end."""
+    return bool(manifest["metadata"].get("deletionGracePeriodSeconds"))
+
+
+def _grace_s(key: Key, manifest: Manifest, asked: int | None) -> int:
+    """How long an object may stay that nothing else holds. Once it is being deleted that becomes only shorter."""
+    given: int | None = manifest["metadata"].get("deletionGracePeriodSeconds")
+    if given is not None:
+        return min(given, given if asked is None else asked)
+    spec, phase = manifest.get("spec", {}), manifest.get("status", {}).get("phase")
+    if key[:2] != _PODS or not spec.get("nodeName") or phase in _OVER:
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", _GRACE_S) if asked is None else asked)
+
+
+def _marked(key: Key, manifest: Manifest, grace_s: int) -> Manifest:
+    """An object that is being deleted, and has so long to end."""
+    was_going = "deletionTimestamp" in manifest["metadata"]
+    if was_going and manifest["metadata"]["deletionGracePeriodSeconds"] == grace_s:
+        return manifest
+    ends_at = now() + timedelta(seconds=grace_s)
+    metadata = manifest["metadata"] | {
+        "deletionTimestamp": time_text(ends_at),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    if "generation" in metadata and not was_going:
         metadata["generation"] += 1
     terminating = {"status": manifest.get("status", {}) | {"phase": "Terminating"}} if key[:3] == _NAMESPACES else {}
     return manifest | terminating | {"metadata": metadata}

@@ -10,7 +10,7 @@ from slicebus.kube.clock import random_bytes
 from slicebus.kube.embedded import metadata as metadata_rules
 from slicebus.kube.embedded import schema
 from slicebus.kube.embedded.apply import Writer, recorded
-from slicebus.kube.embedded.garbage import Garbage
+from slicebus.kube.embedded.garbage import Garbage, has_grace
 from slicebus.kube.embedded.kinds import Served, problems_of, with_defaults
 from slicebus.kube.embedded.status import Refusal, already_exists, conflict, invalid, not_found
 from slicebus.kube.embedded.store import Store, key_of
@@ -95,7 +95,8 @@ class Objects:
         new["metadata"] = metadata_rules.tidied(new["metadata"])
         if old == new or write.dry_run:
             return new
-        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+        is_held = new["metadata"].get("finalizers") or has_grace(new)
+        if "deletionTimestamp" in new["metadata"] and not is_held:
             return self._garbage.end(key, new)
         stored = self._store.put(key, new)
         self._garbage.collect_if_ownerless(key)
@@ -105,7 +106,8 @@ class Objects:
         """Mark an object for deletion; without finalizers it goes at once, and then what it owns."""
         old = self._store.get(served, namespace, name)
         _check_preconditions(served, old, options.get("preconditions") or {})
-        return self._garbage.delete(key_of(served, namespace, name), options.get("propagationPolicy") or "Background")
+        key, propagation = key_of(served, namespace, name), options.get("propagationPolicy") or "Background"
+        return self._garbage.delete(key, propagation, grace_s=options.get("gracePeriodSeconds"))
 
     def _check_place(self, served: Served, namespace: str, metadata: Manifest) -> None:
         if not served.resource.namespaced:

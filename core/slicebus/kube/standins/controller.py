@@ -62,11 +62,11 @@ class Controller:
         return created
 
     async def delete(self, resource: Resource, manifest: Manifest) -> None:
-        """Delete a child."""
+        """Delete a child. A pod that has a node is going, until the kubelet says that it has ended."""
         metadata = manifest["metadata"]
         with suppress(NotFoundError, ConflictError):
             await self.client.delete(resource, metadata["name"], metadata["namespace"], uid=metadata["uid"])
-        if not metadata.get("finalizers"):
+        if not metadata.get("finalizers") and not manifest["spec"].get("nodeName"):
             self.owned[resource].remove(manifest)
 
     async def set_status(self, manifest: Manifest, status: Manifest) -> None:
@@ -131,6 +131,11 @@ def is_gated(pod: Manifest) -> bool:
 def is_over(pod: Manifest) -> bool:
     """Whether a pod has succeeded or failed."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_going(pod: Manifest) -> bool:
+    """Whether a pod is being deleted."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def is_ready(pod: Manifest) -> bool:

@@ -7,6 +7,7 @@ from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.standins.controller import (
     Controller,
+    is_going,
     is_over,
     is_ready,
     pod_of,
@@ -37,8 +38,8 @@ class JobController:
         pods = self._controller.children(PODS, job)
         succeeded = sum(pod.get("status", {}).get("phase") == "Succeeded" for pod in pods)
         failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
-        active = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
-        wanted = _wanted(job["spec"], succeeded)
+        active = [pod for pod in pods if not is_over(pod) and not is_going(pod)]
+        wanted = _wanted(job["spec"], succeeded=succeeded, failed=failed)
         for pod in sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]:
             await self._controller.delete(PODS, pod)
         for _ in range(max(0, wanted - len(active))):
@@ -51,9 +52,9 @@ class JobController:
         await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
 
 
-def _wanted(spec: Manifest, succeeded: int) -> int:
+def _wanted(spec: Manifest, *, succeeded: int, failed: int) -> int:
     """Pods that should be active now. Without completions the first success stops new pods."""
-    if spec.get("suspend"):
+    if spec.get("suspend") or failed > spec["backoffLimit"]:
         return 0
     completions = spec.get("completions")
     if completions is None:
@@ -75,9 +76,11 @@ def _status(job: Manifest, active: list[Manifest], *, succeeded: int, failed: in
         "failed": failed,
         "startTime": job.get("status", {}).get("startTime") or now,
     }
+    if active:
+        # Since Kubernetes 1.31 a Job ends when all of its pods have.
+        return status
     completions = spec.get("completions")
-    complete = succeeded >= completions if completions is not None else bool(succeeded) and not active
-    if complete:
+    if succeeded >= completions if completions is not None else succeeded:
         reason = "CompletionsReached"
         status["conditions"] = [
             _condition(type, reason, "Reached expected number of succeeded pods", now)

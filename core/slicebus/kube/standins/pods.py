@@ -8,10 +8,10 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import NODES, PODS
-from slicebus.kube.standins.controller import is_gated, is_over
+from slicebus.kube.standins.controller import is_gated, is_going, is_over
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.proto.errors import NotFoundError
+from slicebus.proto.errors import ConflictError, NotFoundError
 
 Manifest = dict[str, Any]
 Key = tuple[str, str]
@@ -21,14 +21,18 @@ RUN_SECONDS_ANNOTATION = "slicebus.dev/run-seconds"
 
 
 class PodRunner:
-    """Runs every pod of a cluster. `start_s` is the time from the gate's removal to readiness."""
+    """Runs every pod of a cluster. `start_s` is the time from the gate's removal to readiness, `end_s` that from the
+    deletion to the end."""
 
-    def __init__(self, client: KubeClient, *, start_s: float = 0.1) -> None:
+    def __init__(self, client: KubeClient, *, start_s: float = 0.1, end_s: float = 0.1) -> None:
         self._client = client
         self._start_s = start_s
+        self._end_s = end_s
         self._pods, self._nodes = Cache(), Cache()
         self._ends: dict[str, float] = {}
         """When each pod that says so ends, by UID, in the loop's time."""
+        self._killed: dict[str, float] = {}
+        """When each pod that is being deleted ends, in the same way."""
         self._queue: WorkQueue[Key] = WorkQueue("standin:pods")
 
     async def run(self) -> None:
@@ -48,9 +52,11 @@ class PodRunner:
 
     async def _look(self, key: Key) -> None:
         pod = self._pods.get(*key)
-        if pod is None or is_gated(pod) or is_over(pod) or "deletionTimestamp" in pod["metadata"]:
+        if pod is None or is_gated(pod) or (is_over(pod) and not is_going(pod)):
             return
-        if not pod["spec"].get("nodeName"):
+        if is_going(pod):
+            await self._end(key, pod)
+        elif not pod["spec"].get("nodeName"):
             node = self._node_for(pod)
             if node is not None:
                 await self._patch(pod, {"spec": {"nodeName": node}})
@@ -59,6 +65,18 @@ class PodRunner:
             await self._patch(pod, {"status": _running(pod)}, subresource="status")
         else:
             await self._end_in_time(key, pod)
+
+    async def _end(self, key: Key, pod: Manifest) -> None:
+        """Once its containers have ended a pod goes at once."""
+        loop, metadata = asyncio.get_running_loop(), pod["metadata"]
+        ends_at = self._killed.setdefault(metadata["uid"], loop.time() + self._end_s)
+        if loop.time() < ends_at:
+            self._queue.add_after(key, ends_at - loop.time())
+            return
+        self._killed.pop(metadata["uid"])
+        with suppress(NotFoundError, ConflictError):
+            name, namespace = metadata["name"], metadata["namespace"]
+            await self._client.delete(PODS, name, namespace, uid=metadata["uid"], grace_s=0)
 
     async def _end_in_time(self, key: Key, pod: Manifest) -> None:
         run_s = pod["metadata"].get("annotations", {}).get(RUN_SECONDS_ANNOTATION)

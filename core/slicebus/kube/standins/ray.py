@@ -11,6 +11,7 @@ from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS
 from slicebus.kube.standins.controller import (
     Controller,
+    is_going,
     is_over,
     is_ready,
     owner_reference,
@@ -60,7 +61,12 @@ class RayClusterController:
             )
 
     async def _bring_group(self, cluster: Manifest, group: Manifest, pods: list[Manifest]) -> None:
-        """The group's replicas: those named for deletion go first, then the surplus, then the missing come."""
+        """The group's replicas: those named for deletion go first, then the surplus, then the missing come.
+
+        As long as a pod of the group is going KubeRay leaves the group as it is.
+        """
+        if any(is_going(pod) for pod in pods if _label(pod, "ray.io/group") == group["groupName"]):
+            return
         replicas: dict[str, list[Manifest]] = {}
         for pod in pods:
             if _label(pod, "ray.io/group") == group["groupName"]:
@@ -105,9 +111,11 @@ class RayJobController:
         spec, status = job["spec"], job.get("status", {})
         if spec.get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:
             return
-        if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
-            return
         clusters, submitters = self._controller.children(RAYCLUSTERS, job), self._controller.children(JOBS, job)
+        if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+            for cluster in clusters if spec.get("shutdownAfterJobFinishes") else ():
+                await self._controller.delete(RAYCLUSTERS, cluster)
+            return
         if spec.get("suspend"):
             await self._suspend(job, clusters, submitters)
             return

@@ -50,11 +50,13 @@ class RayJob:
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The job with gated templates, the submitter's among them, whose pods name it.
 
-        KubeRay suspends no RayJob without `shutdownAfterJobFinishes`. What has ended is deleted here anyway.
+        KubeRay suspends no RayJob without `shutdownAfterJobFinishes`. What has ended is deleted here anyway, and its
+        cluster goes at once: its end is not told before.
         """
         of = {kueue.RAYJOB_LABEL: job["metadata"]["name"]}
         names = [pod_set["name"] for pod_set in self.pod_sets(job)]
-        placements = {name: msgspec.structs.replace(placements.get(name, Placement()), labels=of) for name in names}
+        given = {name: placements.get(name, Placement()) for name in names}
+        placements = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
         changed: Manifest = {
             "rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements),
             "shutdownAfterJobFinishes": True,
@@ -63,7 +65,7 @@ class RayJob:
             template = _submitter_template(job["spec"])
             placement = placements[_SUBMITTER]
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
-        return copy_of(job, without(job["spec"], ("suspend", "deletionStrategy")) | changed)
+        return copy_of(job, without(job["spec"], ("suspend", "deletionStrategy", "ttlSecondsAfterFinished")) | changed)
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas: of the child, or of the child that a suspended RayJob will have."""

@@ -87,12 +87,17 @@ class TestCopy:
 
     @pytest.mark.parametrize(
         "spec",
-        [{"shutdownAfterJobFinishes": False}, {"deletionStrategy": {"deletionRules": []}}],
+        [
+            {"shutdownAfterJobFinishes": False},
+            {"deletionStrategy": {"deletionRules": []}},
+            {"ttlSecondsAfterFinished": 9},
+        ],
         ids=lambda spec: next(iter(spec)),
     )
     def test_kuberay_suspends_it(self, spec: dict[str, Any]) -> None:
         made = RAYJOB.worker_copy(a_rayjob(**spec), {})["spec"]
-        assert (made["shutdownAfterJobFinishes"], made.get("deletionStrategy")) == (True, None)
+        assert made["shutdownAfterJobFinishes"] is True
+        assert not made.keys() & {"deletionStrategy", "ttlSecondsAfterFinished"}
 
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_rayjob(*GROUPS)
