@@ -85,9 +85,10 @@ class Agreement:
                 return
             raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
         child = KINDS[kind].child(copy)
-        if child == "":
+        clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
+        carrier = copy if child is None else clusters.get(child)
+        if carrier is None:
             raise Violation(f"converged: {name} on {holder.cluster} has no cluster of its own")
-        carrier = copy if child is None else await client.get(RAYCLUSTERS, child, objects.NAMESPACE)
         wanted = KINDS[kind].counts(copy, carrier)
         asked = waiting[0].counts if waiting else holder.counts
         told = {

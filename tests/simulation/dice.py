@@ -188,7 +188,7 @@ def _submit(random: Random, at_s: float) -> Moment:
         kind=kind,
         name=random.choice(NAMES),
         size=random.choice((1, 1, 2, 4)),
-        ends=kind == "Job" and random.random() < 0.3,
+        ends=kind != "RayCluster" and random.random() < 0.3,
         autoscales=random.random() < 0.5,
         queue=random.choice(("batch", "batch", *QUEUES)),
         priority=random.choice(("", "", *PRIORITIES)),

@@ -8,6 +8,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch
 from slicebus.kube.standins.pods import RUN_SECONDS_ANNOTATION
 from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
 
@@ -31,9 +32,12 @@ def job_of(item: Submit) -> Manifest:
         case _:
             job = objects.ray_job(name, replicas=item.size)
             job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] = item.autoscales
-    if item.ends:
+    runs = {"metadata": {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}}
+    if item.ends and item.kind == "Job":
         job["spec"]["completions"] = _COMPLETIONS
-        job["spec"]["template"]["metadata"] = {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}
+        job["spec"]["template"] |= runs
+    elif item.ends:
+        job["spec"]["submitterPodTemplate"] = KINDS[item.kind].pod_sets(job)[-1]["template"] | runs
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority

@@ -19,7 +19,7 @@ SHOWN_BY = {
     "identity": 2,
     "fence": 30,
     "unanswered requests": 1,
-    "claims": 40,
+    "claims": 63,
     "last pod": 1,
     "ungate cap": 0,
 }
