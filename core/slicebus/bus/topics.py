@@ -1,8 +1,10 @@
 """Topics of AMQP: which binding keys match a routing key."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 
+@lru_cache(maxsize=4096)
 def matches(pattern: str, key: str) -> bool:
     """Whether a binding key matches: `*` is one word, `#` is any number of them."""
 
