@@ -36,7 +36,8 @@ class WorkQueue(Generic[Key]):
         self._again: set[Key] = set()
         self._pauses: dict[Key, float] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._ready = asyncio.Event()
+        self._ready = asyncio.Semaphore(0)
+        """Counts the keys that wait, so that each wakes one worker."""
 
     def add(self, key: Key) -> None:
         """Have a key handled as soon as a worker is free."""
@@ -45,9 +46,9 @@ class WorkQueue(Generic[Key]):
             timer.cancel()
         if key in self._active:
             self._again.add(key)
-        else:
+        elif key not in self._waiting:
             self._waiting[key] = None
-            self._ready.set()
+            self._ready.release()
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Have a key handled after a while, unless it is added before. Of several appointments the first one counts."""
@@ -98,9 +99,7 @@ class WorkQueue(Generic[Key]):
                     self.add(key)
 
     async def _take(self) -> Key:
-        while not self._waiting:
-            self._ready.clear()
-            await self._ready.wait()
+        await self._ready.acquire()
         key = next(iter(self._waiting))
         del self._waiting[key]
         self._active.add(key)
