@@ -14,14 +14,16 @@ import msgspec
 import orjson
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
+from slicebus.kube.clock import randomness
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MOST_S = 3.0
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
@@ -70,14 +72,9 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch. A BOOKMARK's object has a resourceVersion only."""
+    """One line of a watch. A BOOKMARK's object has a resourceVersion only. An ERROR is raised and not yielded."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-    object: Manifest
-
-
-class _WatchLine(msgspec.Struct, frozen=True):
-    type: str
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: Manifest
 
 
@@ -286,14 +283,15 @@ class KubeClient:
     async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._timeouts.retry_s
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=0.1, max=3),
-            # By the loop's time, which a simulation's is.
-            stop=lambda _: loop.time() >= ends_at,
-            reraise=True,
-        )
-        return await attempts(self._answer, "GET", path, query=query)
+        pause_most_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                return await self._answer("GET", path, query=query)
+            except TransientError:
+                if loop.time() >= ends_at:
+                    raise
+            await asyncio.sleep(randomness().uniform(0, pause_most_s))
+            pause_most_s = min(pause_most_s * 2, _PAUSE_MOST_S)
 
     async def _write(
         self,
@@ -349,12 +347,12 @@ class KubeClient:
 
 def _watch_event(line: bytes) -> WatchEvent:
     try:
-        read = msgspec.json.decode(line, type=_WatchLine)
+        read = msgspec.json.decode(line, type=WatchEvent)
     except msgspec.DecodeError as error:
         raise error_of(502, line) from error
     if read.type == "ERROR":
         raise _watch_error(read.object)
-    return msgspec.convert({"type": read.type, "object": read.object}, WatchEvent)
+    return read
 
 
 def _watch_error(status: Manifest) -> SlicebusError:
