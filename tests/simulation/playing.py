@@ -1,6 +1,5 @@
 """Plays a schedule on a fleet, and says how it ended."""
 
-import gc
 import hashlib
 import traceback
 
@@ -46,16 +45,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
     """Play a schedule to its end, on the product as it is or without one of its safeguards."""
-    # A fleet is garbage as a whole when its day is over: looking for some of it during the day is in vain.
-    gc.disable()
-    try:
-        return _played(schedule, mutation)
-    finally:
-        gc.enable()
-        gc.collect()
-
-
-def _played(schedule: Schedule, mutation: str | None) -> Outcome:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     fleet, problem = Fleet(schedule), ""
     try:
