@@ -37,7 +37,8 @@ async def worker_cluster(kubectl_api: Api) -> AsyncIterator[str]:
     await client.create(WORKERCLUSTERS, objects.worker_cluster(name))
     now = now_text()
     connected = {"type": "Connected", "status": "True", "reason": "Heartbeat", "message": "", "lastTransitionTime": now}
-    status = {"conditions": [connected], "jobs": 3, "agentVersion": "0.1.0", "lastHeartbeatTime": now}
+    known = {"jobs": 3, "room": "unlimited", "agentVersion": "0.1.0", "lastHeartbeatTime": now}
+    status = {"conditions": [connected]} | known
     await client.patch(WORKERCLUSTERS, name, None, MergePatch({"status": status}), subresource="status")
     yield name
     await client.delete(WORKERCLUSTERS, name)
@@ -45,12 +46,12 @@ async def worker_cluster(kubectl_api: Api) -> AsyncIterator[str]:
 
 async def test_the_fleet_is_a_table(kubectl_api: Api, worker_cluster: str) -> None:
     header, row = rows(await kubectl_api.kubectl("get", "workerclusters", worker_cluster))
-    assert header == ["NAME", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "HEARTBEAT", "AGE"]
-    assert row[:5] == [worker_cluster, "true", "True", "false", "3"]
-    assert all(age.endswith("s") for age in row[5:])
+    assert header == ["NAME", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "ROOM", "HEARTBEAT"]
+    assert row[:6] == [worker_cluster, "true", "True", "false", "3", "unlimited"]
+    assert row[6].endswith("s")
     assert len(row) == 7
     [wide] = rows(await kubectl_api.kubectl("get", "wc", worker_cluster, "-o", "wide", "--no-headers"))
-    assert wide[6] == "0.1.0"
+    assert wide[7] == "0.1.0"
     named = await kubectl_api.kubectl("get", "workercluster", worker_cluster, "-o", "name")
     assert named == f"workercluster.slicebus.dev/{worker_cluster}\n"
     waited = await kubectl_api.kubectl("wait", "--for=condition=Connected", "--timeout=20s", f"wc/{worker_cluster}")
