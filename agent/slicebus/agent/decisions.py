@@ -8,7 +8,7 @@ from typing import Any
 
 from slicebus.agent import marks, orders, watching
 from slicebus.agent.store import Store
-from slicebus.agent.views import JobKey, Tombstone, WorkerView
+from slicebus.agent.views import JobKey, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
@@ -93,7 +93,7 @@ def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
     view = store.view(key)
     return [
         command
-        for tombstone in _tombstones(store, key)
+        for tombstone in store.ended(key)
         for command in orders.removes(view, tombstone.job, upto=tombstone.version)
         if "deletionTimestamp" not in command.target["metadata"]
     ]
@@ -185,17 +185,8 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest 
             cluster=cluster,
             message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
         )
-        for tombstone in _tombstones(store, key)
+        for tombstone in store.ended(key)
         if tombstone.job.uid in store.owed
         and tombstone.job.uid not in running
         and not (present and marks.is_of(present, tombstone.job))
-    ]
-
-
-def _tombstones(store: Store, key: JobKey) -> list[Tombstone]:
-    """Of every job that had the name."""
-    return [
-        tombstone
-        for tombstone in store.tombstones.values()
-        if JobKey(tombstone.job.kind, tombstone.job.namespace, tombstone.job.name) == key
     ]

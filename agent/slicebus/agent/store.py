@@ -51,6 +51,9 @@ class Store:
         """The suspended jobs of which this process has reported that no pod is left: the manager's UID, the version."""
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
+        self._ended: dict[JobKey, dict[str, Tombstone]] = {}
+        """The same by the job that had the name, and by UID."""
+        self._ended_as: dict[str, JobKey] = {}
         self.owed: Table[str, bool] = Table(str, bool)
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.vanished: Table[str, bool] = Table(str, bool)
@@ -69,6 +72,7 @@ class Store:
         self._caches[PODS].subscribe(self._forget_unanswered)
         self.unanswered.observe(self._forget_seen)
         self.published.observe(self._forget_seen)
+        self.tombstones.observe(self._file_end)
 
     def turn(self, key: JobKey) -> asyncio.Lock:
         """Held by whoever acts on a job: what was decided for it is carried out before anything else is decided."""
@@ -128,6 +132,10 @@ class Store:
     def _copies(self, key: JobKey) -> list[Manifest]:
         return list(self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}"))
 
+    def ended(self, key: JobKey) -> list[Tombstone]:
+        """The ends of every job that had the name."""
+        return list(self._ended.get(key, {}).values())
+
     def our_jobs(self) -> Iterator[JobKey]:
         """Every job that the agent has made."""
         for resource in JOB_RESOURCES.values():
@@ -170,6 +178,16 @@ class Store:
 
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
+
+    def _file_end(self, uid: str, tombstone: Tombstone | object) -> None:
+        if uid in self._ended_as:
+            before = self._ended_as.pop(uid)
+            del self._ended[before][uid]
+            if not self._ended[before]:
+                del self._ended[before]
+        if isinstance(tombstone, Tombstone):
+            key = self._ended_as[uid] = JobKey(tombstone.job.kind, tombstone.job.namespace, tombstone.job.name)
+            self._ended.setdefault(key, {})[uid] = tombstone
 
     def _note_vanished(self, change: Change) -> None:
         """A job that is deleted right after it was made has no Workload yet that is linked to it."""

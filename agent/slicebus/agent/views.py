@@ -1,8 +1,12 @@
 """What a decision about one job of the worker may look at."""
 
+from functools import cached_property
+
 import msgspec
 
-from slicebus.proto.messages import JobRef, Manifest, RequestKey
+from slicebus.agent import marks
+from slicebus.proto.messages import JobPhase, JobRef, Manifest, RequestKey
+from slicebus.slices.jobs import KINDS
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -25,7 +29,7 @@ class Tombstone(msgspec.Struct, frozen=True):
     """Unix time."""
 
 
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with everything that belongs to it. Manifests are read-only."""
 
     key: JobKey
@@ -42,3 +46,16 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
+
+    @cached_property
+    def runs(self) -> bool:
+        """Whether the job is ours, and neither going, suspended nor over."""
+        job = self.job
+        return (
+            job is not None
+            and marks.is_ours(job)
+            and "deletionTimestamp" not in job["metadata"]
+            and not job["spec"].get("suspend")
+            and not marks.is_suspended(job)
+            and KINDS[self.key.kind].outcome(job).phase is JobPhase.RUNNING
+        )

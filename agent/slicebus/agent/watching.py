@@ -56,7 +56,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     its messages may still have been on their way, and are refused.
     """
     job, carrier = view.job, view.carrier
-    if job is None or carrier is None or not _runs(view, job):
+    if job is None or carrier is None or not view.runs:
         return []
     kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
     wanted, granted = kind.counts(job, carrier), marks.granted(job)
@@ -111,7 +111,7 @@ def ungate(view: WorkerView) -> list[Command]:
 
     What was not answered counts as done, and is asked for again.
     """
-    if view.job is None or view.carrier is None or not _runs(view, view.job):
+    if view.job is None or view.carrier is None or not view.runs:
         return []
     kind, carrier, granted = KINDS[view.key.kind], view.carrier, marks.granted(view.job)
     pods = to_ungate(view.pods, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
@@ -207,17 +207,6 @@ def gone(view: WorkerView, *, vanished: Collection[str] = ()) -> Status | None:
 def linked(view: WorkerView) -> set[str]:
     """The UIDs under which the copies know their job."""
     return {uid for copy in view.copies if (uid := marks.annotation(copy, kueue.JOB_UID_ANNOTATION))}
-
-
-def _runs(view: WorkerView, job: Manifest) -> bool:
-    """Whether the job is ours, and neither going, suspended nor over."""
-    return (
-        marks.is_ours(job)
-        and "deletionTimestamp" not in job["metadata"]
-        and not job["spec"].get("suspend")
-        and not marks.is_suspended(job)
-        and KINDS[view.key.kind].outcome(job).phase is JobPhase.RUNNING
-    )
 
 
 def _without_gate(pod: Manifest) -> list[Manifest]:

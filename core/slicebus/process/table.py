@@ -4,10 +4,11 @@ Keys and values are never changed in place.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Default = TypeVar("Default")
 Observer = Callable[[Any, Any], None]
 
 FORGOTTEN = object()
@@ -29,6 +30,17 @@ class Table(MutableMapping[Key, Value]):
 
     def __getitem__(self, key: Key) -> Value:
         return self._entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    @overload
+    def get(self, key: Key, /) -> Value | None: ...
+    @overload
+    def get(self, key: Key, /, default: Value | Default) -> Value | Default: ...
+    def get(self, key: Key, /, default: Any = None) -> Any:
+        """The value, or the default. Most look-ups find nothing: that of the base class raises and catches an error."""
+        return self._entries.get(key, default)
 
     def __setitem__(self, key: Key, value: Value) -> None:
         self._entries[key] = value

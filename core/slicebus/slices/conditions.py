@@ -21,8 +21,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 def has_finding(manifest: Manifest, finding: Finding) -> bool:
     """Whether a condition of the object says so already."""
-    said = msgspec.structs.replace(finding, message=finding.message[:_MESSAGE_LENGTH])
-    return any(_finding(condition) == said for condition in _conditions(manifest))
+    said = finding.status, finding.reason, finding.message[:_MESSAGE_LENGTH]
+    return any(
+        condition["type"] == finding.type
+        and (condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")) == said
+        for condition in _conditions(manifest)
+    )
 
 
 def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Manifest]:
@@ -49,9 +53,3 @@ def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Mani
 def _conditions(manifest: Manifest) -> list[Manifest]:
     conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
     return conditions
-
-
-def _finding(condition: Manifest) -> Finding:
-    return Finding(
-        condition["type"], condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")
-    )

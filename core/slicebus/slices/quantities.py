@@ -74,6 +74,8 @@ def in_units(resource: str, value: int) -> float:
 
 def add(left: Mapping[_Key, int], right: Mapping[_Key, int]) -> dict[_Key, int]:
     """The sum by resource."""
+    if not (left and right):
+        return {**left, **right}
     return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
 
 

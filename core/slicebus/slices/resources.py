@@ -30,9 +30,9 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
         else:
             peak = larger(peak, add(sidecars, requests))
     total = larger(add(running, sidecars), peak)
-    pod_level = spec.get("resources", {})
-    total = amounts(pod_level.get("limits", {})) | total | amounts(pod_level.get("requests", {}))
-    return add(total, amounts(spec.get("overhead", {})))
+    if pod_level := spec.get("resources"):
+        total = amounts(pod_level.get("limits", {})) | total | amounts(pod_level.get("requests", {}))
+    return add(total, amounts(spec["overhead"])) if "overhead" in spec else total
 
 
 def container_resources(spec: Manifest) -> dict[str, Manifest]:

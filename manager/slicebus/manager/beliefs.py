@@ -1,10 +1,8 @@
 """What the manager believes of each job."""
 
-from slicebus.manager.records import wish_of
 from slicebus.manager.store import Store
 from slicebus.process.beliefs import Belief, Beliefs
 from slicebus.slices import kueue
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 
 
@@ -26,7 +24,7 @@ def beliefs(store: Store) -> Beliefs:
             slice=holder.name if holder and not absent else "",
             version=outbox.record.version if outbox else 0,
             granted=holder.granted if holder and not absent else {},
-            wanted=wish_of(view.job, KINDS[ref.kind]).counts if view.job else {},
+            wanted=view.wish.counts if view.job else {},
             note="; ".join(notes),
         )
     return found

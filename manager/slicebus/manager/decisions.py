@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from slicebus.manager import (
     dispatch,
     fleet,
@@ -57,7 +55,7 @@ from slicebus.slices.sharing import FairSharing
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
-    view = msgspec.structs.replace(store.view(job), deletes_held=deletes_held)
+    view = store.view(job, deletes_held=deletes_held)
     if store.beside_kueue:
         return kueue_jobs.decide(view, _places(store), now)
     return jobs.decide(view, now)

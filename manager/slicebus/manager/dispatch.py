@@ -14,10 +14,9 @@ from slicebus.manager.records import (
     NO_REQUEST,
     Dispatch,
     Requested,
+    Wish,
     annotation,
     applied_version,
-    own_counts,
-    wish_of,
 )
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch, Publish
@@ -50,12 +49,12 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         return []
     if _has_to_go(view, slice):
         return leave(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
-    requested = Requested.from_job(view.job)
+    requested = view.wish.requested
     record, writes = _next(
         view,
         Dispatch(
             version=0,
-            hash=spec_hash(view.place, slice.name, slice.granted, own_counts(view.job, KINDS[view.ref.kind])),
+            hash=spec_hash(view.place, slice.name, slice.granted, view.wish.own),
             answers=requested.key if requested else NO_REQUEST,
             cluster=view.place,
             place=_flavors_hash(slice),
@@ -207,10 +206,10 @@ def remember(view: JobView) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
-def as_wanted(job: Manifest) -> Manifest:
+def as_wanted(job: Manifest, wish: Wish) -> Manifest:
     """The job as its worker is to have it: with the counts of its user, and with what only a worker's copy may have."""
     kind = KINDS[job["kind"]]
-    wanted = kind.with_counts(job, own_counts(job, kind)) if Requested.from_job(job) else job
+    wanted = kind.with_counts(job, wish.own) if wish.requested else job
     return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
 
 
@@ -220,8 +219,9 @@ def _has_to_go(view: JobView, slice: Slice) -> bool:
     if outbox is None or is_withdrawn(view):
         return False
     record = outbox.record
-    is_there = view.cluster == view.place and record.place in ("", _flavors_hash(slice))
-    return record.hash == kueue.ABSENT or (record.suspended and not is_there)
+    if record.hash == kueue.ABSENT:
+        return True
+    return record.suspended and (view.cluster != view.place or record.place not in ("", _flavors_hash(slice)))
 
 
 def _flavors_hash(slice: Slice) -> str:
@@ -264,12 +264,12 @@ def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
 def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
     """The spec, and the relabel where the worker's job may still name the slice before."""
     assert view.job is not None
-    workload, wish = view.workload(slice), wish_of(view.job, KINDS[view.ref.kind])
+    workload, wish = view.workload(slice), view.wish
     spec = WorkloadSpec(
         job=view.ref,
         spec_version=record.version,
         workload=without_server_fields(workload),
-        manifest={k: v for k, v in without_server_fields(as_wanted(view.job)).items() if k != "status"},
+        manifest={k: v for k, v in without_server_fields(as_wanted(view.job, wish)).items() if k != "status"},
         granted=slice.granted,
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
         answers=record.answers,

@@ -7,8 +7,8 @@ from slicebus.kube.cache import Change
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.quotas import NOWHERE
 from slicebus.manager.store import Store
-from slicebus.proto.messages import Manifest
 from slicebus.slices.cohorts import cohort_node, queue_node
+from slicebus.slices.workload import Slice
 
 
 class Due:
@@ -23,7 +23,7 @@ class Due:
         self._all = False
         self._before: dict[str, str] = {}
         self._releases = 0
-        store.workloads.subscribe(self._workload_changed)
+        store.quotas.follow_slices(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change))))
         store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change))))
@@ -50,12 +50,12 @@ class Due:
             self._trees |= set(trees)
         self.some.set()
 
-    def _workload_changed(self, change: Change) -> None:
-        for workload in (change.old, change.new):
-            if workload is not None:
-                admission = workload.get("status", {}).get("admission") or {}
-                self._nodes |= {queue_node(admission["clusterQueue"])} if admission else set()
-                self.add([self._quotas.tree_of(_local_queue(workload))])
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        for slice in (old, new):
+            if slice is not None:
+                if slice.admission is not None:
+                    self._nodes.add(queue_node(slice.admission.cluster_queue))
+                self.add([self._quotas.tree_of((slice.namespace, slice.queue))])
         if self._quotas.ledger.releases != self._releases:
             self._releases = self._quotas.ledger.releases
             self._room_grew()
@@ -89,7 +89,3 @@ def _name(change: Change) -> str:
     assert manifest is not None
     name: str = manifest["metadata"]["name"]
     return name
-
-
-def _local_queue(workload: Manifest) -> tuple[str, str]:
-    return workload["metadata"]["namespace"], workload["spec"].get("queueName", "")

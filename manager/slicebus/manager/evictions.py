@@ -9,7 +9,6 @@ from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager import dispatch
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.manifests import annotation_patch, counts_patch
-from slicebus.manager.records import Requested
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts
@@ -63,7 +62,7 @@ def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
 
 def _forget_wish(view: JobView) -> list[Command]:
     """Where no worker has reported, because it left the fleet: see also `intake.applied`."""
-    requested = Requested.from_job(view.job) if view.job else None
+    requested = view.wish.requested if view.job else None
     if view.job is None or requested is None or not requested.is_wish:
         return []
     body = annotation_patch(kueue.REQUESTED_ANNOTATION, requested.taken_back().to_annotation())

@@ -7,14 +7,13 @@ import msgspec
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_managed
 from slicebus.manager.queues import fair_sharing_of
-from slicebus.manager.records import Requested, applied_version, wish_of
+from slicebus.manager.records import applied_version
 from slicebus.manager.store import Store
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import admission, kueue
 from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import preempted_for, preemptor_uid
 from slicebus.slices.quantities import format_amount
@@ -105,13 +104,12 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     """Explain a job that is there."""
     view = store.view(ref)
     assert view.job is not None
-    labels, kind = view.job["metadata"].get("labels", {}), KINDS[ref.kind]
+    labels, wish = view.job["metadata"].get("labels", {}), view.wish
     queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
     cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
     found = store.quotas.cluster_queues.get(cluster_queue)
     fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
-    requested, wish = Requested.from_job(view.job), wish_of(view.job, kind)
-    asked = f"asked for by its worker, generation {requested.worker_generation}" if requested else ""
+    asked = f"asked for by its worker, generation {wish.requested.worker_generation}" if wish.requested else ""
     return Explanation(
         job=ref.key,
         local_queue=queue,

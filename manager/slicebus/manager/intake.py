@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
-from slicebus.manager.records import Requested, annotation, applied_version, own_counts
+from slicebus.manager.records import Requested, annotation, applied_version
 from slicebus.manager.views import JobView, Outbox
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
 from slicebus.proto.envelope import Envelope
@@ -31,6 +31,7 @@ from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without
 from slicebus.slices.kueue import Condition
 
 DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
@@ -82,7 +83,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
-    last, said = Requested.from_job(view.job), (envelope.epoch, envelope.sequence)
+    last, said = view.wish.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
     if last and not last.is_older_than(key, of=envelope.speaker, said=said):
         return []
@@ -90,7 +91,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         counts=request.wanted,
         worker_uid=request.worker_uid,
         worker_generation=request.worker_generation,
-        baseline=own_counts(view.job, KINDS[view.ref.kind]),
+        baseline=view.wish.own,
         correlation=envelope.correlation_id,
         speaker=envelope.speaker,
         epoch=envelope.epoch,
@@ -158,6 +159,12 @@ def mirror(view: JobView, report: Status, now: str) -> list[Command]:
     return _mirror(view.job, report) + _pods_ready(view, report, now=now)
 
 
+def is_mirrored(old: Manifest | None, new: Manifest | None) -> bool:
+    """Whether nothing of a job or a Workload has changed but what `mirror` writes while the job runs: nobody decides
+    by that."""
+    return old is not None and new is not None and _beside_mirrored(old) == _beside_mirrored(new)
+
+
 def status(
     view: JobView,
     report: Status,
@@ -178,6 +185,15 @@ def status(
         gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
         return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
     return take(view, report, now)
+
+
+def _beside_mirrored(manifest: Manifest) -> tuple[object, ...]:
+    """What is not mirrored of a job or a Workload: of a job's status only its conditions and whether it has ended."""
+    metadata = without(manifest["metadata"], ("resourceVersion", "managedFields"))
+    status, kind = manifest.get("status", {}), KINDS.get(manifest["kind"])
+    conditions = [entry for entry in status.get("conditions") or () if entry.get("type") != Condition.PODS_READY]
+    said = kind.outcome(manifest) if kind else without(status, ("conditions",))
+    return metadata, manifest.get("spec"), conditions, said
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:

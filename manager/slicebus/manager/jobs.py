@@ -21,7 +21,7 @@ from slicebus.manager.manifests import (
     workload_manifest,
 )
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
-from slicebus.manager.records import Wish, annotation, wish_of
+from slicebus.manager.records import Wish, annotation
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, Patch
 from slicebus.proto.messages import JobPhase, Manifest
@@ -99,7 +99,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return changed
     if taken_over := pods.take_over(view, job):
         return taken_over
-    wish = _kept(wish_of(job, KINDS[view.ref.kind]), view)
+    wish = _kept(view.wish, view)
     edited = _other_pods(view, job)
     planned = [*edited, *plan(view.slices, wish.counts)]
     commands: list[Command] = []

@@ -19,7 +19,7 @@ from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice, told_of
-from slicebus.manager.records import Requested, annotation, own_counts, wish_of
+from slicebus.manager.records import Wish, annotation
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -109,7 +109,7 @@ def _run(
     state = entry["state"] if entry else CheckState.READY
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
-    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job)):
+    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.wish)):
         message = "; ".join(problem.message for problem in problems)
         told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
         return [*_reject(view, message, now), told]
@@ -129,8 +129,8 @@ def _say(
     return kueue_checks.answer(view.workload(slice), entry, state, message, now=now) if entry else []
 
 
-def _problems(job: Manifest) -> list[Problem]:
-    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job))
+def _problems(job: Manifest, wish: Wish) -> list[Problem]:
+    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job, wish))
     try:
         _selector(job)
     except ValueError as error:
@@ -188,13 +188,13 @@ def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> l
 
 def _write_wish(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
     """What the worker asked for last, written into the job's spec."""
-    kind, requested = KINDS[view.ref.kind], Requested.from_job(job)
-    wish, present = wish_of(job, kind), kind.counts(job, job)
+    kind, wish = KINDS[view.ref.kind], view.wish
+    requested, present = wish.requested, kind.counts(job, job)
     if requested is None or wish.correlation is None or wish.counts == present:
         return []
     if wish.counts.keys() != present.keys():
         return _refuse(view, holder, structural_message(present, wish.counts))
-    written = msgspec.structs.replace(requested, written=wish.counts, own=own_counts(job, kind))
+    written = msgspec.structs.replace(requested, written=wish.counts, own=wish.own)
     return [_spec_patch(job, kind.with_counts(job, wish.counts), {kueue.REQUESTED_ANNOTATION: written.to_annotation()})]
 
 
@@ -245,11 +245,11 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
-    kind, requested = KINDS[view.ref.kind], Requested.from_job(job)
+    kind, requested = KINDS[view.ref.kind], view.wish.requested
     if requested is None or not (requested.is_wish or requested.written):
         return []
     forgotten = msgspec.structs.replace(requested.taken_back(), written=msgspec.UNSET, own=msgspec.UNSET)
-    own = kind.with_counts(job, own_counts(job, kind))
+    own = kind.with_counts(job, view.wish.own)
     return [_spec_patch(job, own, {kueue.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
 
 

@@ -1,6 +1,5 @@
 """The messages that tell a worker why the size it asked for is not there yet."""
 
-from slicebus.manager.records import Requested
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Publish
 from slicebus.proto.messages import Pending
@@ -18,7 +17,7 @@ def pending_notice(
     view: JobView, slice: Slice, *, reason: str, message: str, since: str, would_admit: str = ""
 ) -> list[Command]:
     """Why the worker's last request waits or was refused; nothing when no worker has asked."""
-    requested = Requested.from_job(view.job) if view.job else None
+    requested = view.wish.requested if view.job else None
     if requested is None or not requested.is_wish or view.cluster is None:
         return []
     notice = Pending(

@@ -1,6 +1,6 @@
 """What the cached objects say of quota, kept so that one tree of it can be decided without looking at the others."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -20,6 +20,8 @@ from slicebus.slices.workload import Slice, SliceKey
 
 NOWHERE = "nowhere"
 """In place of a tree: where workloads wait whose queue does not exist."""
+SliceFollower = Callable[[Slice | None, Slice | None], None]
+"""Gets a slice as it was, and as it is."""
 
 
 class Quotas:
@@ -39,6 +41,7 @@ class Quotas:
         self.ledger = Ledger()
         """Every Workload as a slice."""
         self._trees: dict[str, str] | None = None
+        self._followers: list[SliceFollower] = []
         self._workloads = Readings(
             workloads, Slice.from_manifest, read_again=_slice_again, on_change=self._slice_changed
         )
@@ -134,11 +137,22 @@ class Quotas:
             if not slice.finished and (slice.admission is not None or (slice.namespace, slice.queue) in waiting)
         )
 
+    def follow_slices(self, follower: SliceFollower) -> None:
+        """Call back with every slice that comes, goes, or is another than before; those that are there come first."""
+        self._followers.append(follower)
+        for slice in self.ledger.slices.values():
+            follower(None, slice)
+
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        """Most writes on a Workload are about what its worker was told, and leave the slice as it is."""
+        if new == old:
+            return
         if new is not None:
             self.ledger.put(new)
         elif old is not None:
             self.ledger.remove(old.key)
+        for follower in self._followers:
+            follower(old, new)
 
     def _forest_changed(self, _old: object, _new: object) -> None:
         self._trees = None

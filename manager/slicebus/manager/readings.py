@@ -18,13 +18,14 @@ class Readings(Generic[Read]):
     def __init__(
         self,
         cache: Cache,
-        read: Callable[[Manifest], Read],
+        read: Callable[[Manifest], Read | None],
         *,
         read_again: Callable[[Manifest, Manifest, Read], Read] | None = None,
         on_change: Callable[[Read | None, Read | None], None] = lambda old, new: None,
     ) -> None:
-        """`read` raises ValueError for what it cannot make sense of. `read_again` gets the object, the object as it was
-        before, and what was read of that. `on_change` gets what was read before, and now."""
+        """`read` gives None where there is nothing to read, and raises ValueError for what it cannot make sense of.
+        `read_again` gets the object, the object as it was before, and what was read of that. `on_change` gets what was
+        read before, and now."""
         self.values: dict[tuple[str, str], Read] = {}
         """By namespace and name; the namespace is empty where there is none."""
         self._read = read

@@ -114,25 +114,24 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What makes the name of a slice for this wish differ from those before it."""
     correlation: MessageId | None
     """Of the worker's request; None where the manager's own spec says the size."""
-
-
-def own_counts(job: Manifest, kind: JobKind) -> Counts:
+    own: Counts
     """The counts that the manager's spec has, or had before any were written there on behalf of the worker."""
-    counts, requested = kind.counts(job, job), Requested.from_job(job)
-    if requested is None or requested.own is msgspec.UNSET or requested.written != counts:
-        return counts
-    return requested.own
+    requested: Requested | None
+    """What the worker asked for last, whether it is the newest wish or not."""
 
 
 def wish_of(job: Manifest, kind: JobKind) -> Wish:
     """The newest wish: the worker's last request, unless the manager's own spec was edited since."""
-    baseline = own_counts(job, kind)
+    requested, own = Requested.from_job(job), kind.counts(job, job)
+    if requested is not None and requested.own is not msgspec.UNSET and requested.written == own:
+        own = requested.own
     generation = job["metadata"].get("generation", 1)
-    requested = Requested.from_job(job)
-    if requested is None or requested.baseline != baseline:
-        return Wish(counts=baseline, name_seed=str(generation), correlation=None)
+    if requested is None or requested.baseline != own:
+        return Wish(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
     seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
-    return Wish(counts=requested.counts, name_seed=seed, correlation=requested.correlation)
+    return Wish(
+        counts=requested.counts, name_seed=seed, correlation=requested.correlation, own=own, requested=requested
+    )
 
 
 class Dispatch(msgspec.Struct, frozen=True):

@@ -21,12 +21,14 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager import dispatch
 from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.intake import is_mirrored
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.quotas import Quotas
+from slicebus.manager.readings import Readings
 from slicebus.manager.records import Dispatch, job_ref
 from slicebus.manager.settings import Admission
-from slicebus.manager.views import JobView, Outbox
+from slicebus.manager.views import JobView, Outbox, cluster_of
 from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
@@ -94,6 +96,7 @@ class Store:
             namespaces=self.namespaces,
             clusters=self.clusters,
         )
+        self._dispatches = Readings(self.workloads, Dispatch.from_manifest)
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
@@ -142,35 +145,36 @@ class Store:
         """The cache of a resource; None for one that is not cached."""
         return next((cache for cached, cache in self.decides_by() if cached == resource), None)
 
-    def view(self, ref: JobRef) -> JobView:
-        """Everything that belongs to one job."""
+    def view(self, ref: JobRef, *, deletes_held: bool = False) -> JobView:
+        """Everything that belongs to one job. `deletes_held` is what the breaker of its cluster says."""
         found = self.jobs[ref.kind].get(ref.namespace, ref.name)
         job = found if found is not None and found["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
-        workloads = self.workloads.by(_BY_CHAIN, id)
-        view = JobView(
+        workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)}
+        dispatched = self._dispatches.values
+        records = [(dispatched.get((ref.namespace, name)), workload) for name, workload in workloads.items()]
+        outbox = Outbox.newest([(Dispatch.from_manifest(job), job), *records] if job else records)
+        cluster = cluster_of(chain, outbox)
+        left = {ClusterName(name): version for name, version in outbox.record.behind.items()} if outbox else {}
+        behind = {name: version for name, version in left.items() if self.clusters.get(None, name) is not None}
+        return JobView(
             ref=ref,
             job=job,
-            workloads={workload["metadata"]["name"]: workload for workload in workloads},
+            workloads=workloads,
             slices=chain,
-            outbox=Outbox.newest([job, *workloads] if job else workloads),
+            outbox=outbox,
             flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
             priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
+            in_fleet=cluster is not None and self.clusters.get(None, cluster) is not None,
+            deletes_held=deletes_held,
+            given_up=cluster in self.given_up,
+            behind=behind,
+            recalled={name: self.recalled.get((name, ref), 0) for name in behind},
             published=self.published.get(ref, 0),
             checks=frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check)),
             reported=self.reported.get(ref),
             told=self.told.get(ref, ""),
-        )
-        record = view.outbox.record if view.outbox else None
-        left = {ClusterName(name): version for name, version in record.behind.items()} if record else {}
-        behind = {name: version for name, version in left.items() if self.clusters.get(None, name) is not None}
-        return msgspec.structs.replace(
-            view,
-            in_fleet=view.cluster is not None and self.clusters.get(None, view.cluster) is not None,
-            given_up=view.cluster in self.given_up,
-            behind=behind,
-            recalled={name: self.recalled.get((name, ref), 0) for name in behind},
         )
 
     def left_behind(self, cluster: ClusterName) -> list[JobRef]:
@@ -192,17 +196,21 @@ class Store:
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
     def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with the job whenever it or one of its Workloads changes."""
+        """Call back with the job whenever it or one of its Workloads changes in what is decided by. Beside a Kueue
+        that is also what was mirrored from the worker."""
+
+        def is_news(change: Change) -> bool:
+            return self.beside_kueue or not is_mirrored(change.old, change.new)
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
-            if job is not None and is_managed(job):
+            if job is not None and is_managed(job) and is_news(change):
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
             workload = change.new or change.old
             ref = owner_ref(workload) if workload else None
-            if ref is not None:
+            if ref is not None and is_news(change):
                 callback(ref)
 
         def class_changed(change: Change) -> None:

@@ -1,14 +1,15 @@
 """What a decision about one job may look at: the cached objects, as values."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Self
 
 import msgspec
 
-from slicebus.manager.records import Dispatch, applied_version
+from slicebus.manager.records import Dispatch, Wish, applied_version, wish_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload import Slice
 
 
@@ -17,18 +18,18 @@ class Outbox(msgspec.Struct, frozen=True):
 
     record: Dispatch
     carrier: Manifest
-
-    @property
-    def is_applied(self) -> bool:
-        """Whether the worker has reported it."""
-        return applied_version(self.carrier) >= self.record.version
+    is_applied: bool
+    """Whether the worker has reported it."""
 
     @classmethod
-    def newest(cls, carriers: Iterable[Manifest]) -> Self | None:
-        """The newest dispatch of a job, from everything that may have one; None where nothing was ever dispatched."""
-        records = ((Dispatch.from_manifest(carrier), carrier) for carrier in carriers)
-        found = [cls(record, carrier) for record, carrier in records if record is not None]
-        return max(found, key=lambda outbox: outbox.record.version, default=None)
+    def newest(cls, records: Iterable[tuple[Dispatch | None, Manifest]]) -> Self | None:
+        """The newest dispatch of a job, from what everything says that may have one; None where nothing was ever
+        dispatched."""
+        newest: tuple[Dispatch, Manifest] | None = None
+        for record, carrier in records:
+            if record is not None and (newest is None or record.version > newest[0].version):
+                newest = record, carrier
+        return cls(*newest, is_applied=applied_version(newest[1]) >= newest[0].version) if newest else None
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -67,6 +68,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
 
     @cached_property
+    def wish(self) -> Wish:
+        """The size that the job shall have. Only of a job that is there."""
+        assert self.job is not None
+        return wish_of(self.job, KINDS[self.ref.kind])
+
+    @cached_property
     def holder(self) -> Slice | None:
         """The newest admitted slice: the one that the worker's pods may run on. None while it is evicted."""
         standing = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
@@ -80,17 +87,26 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def place(self) -> ClusterName | None:
         """Where the chain was admitted to."""
-        name = next((slice.cluster for slice in reversed(self.slices) if slice.cluster is not None), None)
-        return ClusterName(name) if name else None
+        return place_of(self.slices)
 
     @cached_property
     def cluster(self) -> ClusterName | None:
         """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
-        outbox = self.outbox
-        if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
-            return self.place
-        return ClusterName(outbox.record.cluster)
+        return cluster_of(self.slices, self.outbox)
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""
         return self.workloads[slice.name]
+
+
+def place_of(slices: Sequence[Slice]) -> ClusterName | None:
+    """As `JobView.place`."""
+    name = next((slice.cluster for slice in reversed(slices) if slice.cluster is not None), None)
+    return ClusterName(name) if name else None
+
+
+def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | None:
+    """As `JobView.cluster`."""
+    if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
+        return place_of(slices)
+    return ClusterName(outbox.record.cluster)

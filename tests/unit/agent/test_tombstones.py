@@ -96,6 +96,16 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
     assert owed(JobKey("RayJob", "team", "train")) == []
 
 
+def test_an_end_is_found_by_the_name_that_its_job_had() -> None:
+    store = Store()
+    for uid, name, version in (("u1", "train", 2), ("u2", "train", 3), ("u1", "other", 4)):
+        store.tombstones[uid] = Tombstone(a_ref(uid, name), version, 0)
+    assert [tombstone.version for tombstone in store.ended(KEY)] == [3]
+    del store.tombstones["u2"]
+    assert store.ended(KEY) == []
+    assert [tombstone.version for tombstone in store.ended(JobKey("Job", "team", "other"))] == [4]
+
+
 async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise UnavailableError("503")

@@ -151,7 +151,7 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
         job=job,
         workloads={workload["metadata"]["name"]: workload for workload in workloads},
         slices=tuple(oldest_first(map(Slice.from_manifest, workloads))),
-        outbox=Outbox.newest([job, *workloads] if job else workloads),
+        outbox=Outbox.newest((Dispatch.from_manifest(each), each) for each in (job, *workloads) if each),
         **changes,
     )
 

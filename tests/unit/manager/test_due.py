@@ -28,10 +28,10 @@ def a_local_queue(name: str, queue: str, version: int = 1) -> Manifest:
     return an_object(name, {"clusterQueue": queue}, version, metadata={"namespace": "team"})
 
 
-def waiting(queue: str, version: int = 1) -> Manifest:
+def waiting(queue: str, version: int = 1, **spec: Any) -> Manifest:
     workload = a_workload()
     workload["metadata"]["resourceVersion"] = str(version)
-    workload["spec"]["queueName"] = queue
+    workload["spec"] |= {"queueName": queue} | spec
     return workload
 
 
@@ -53,7 +53,7 @@ def a_store() -> Store:
 
 
 CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
-    "a workload": (lambda store: store.workloads.put(waiting("for-a", 2)), ["cohort/x"]),
+    "a workload": (lambda store: store.workloads.put(waiting("for-a", 2, priority=7)), ["cohort/x"]),
     "a workload that goes": (lambda store: store.workloads.remove(waiting("for-a", 2)), ["cohort/x"]),
     "a workload that goes to another queue": (
         lambda store: store.workloads.put(waiting("for-d", 2)),
@@ -104,6 +104,16 @@ def test_a_heartbeat_makes_nothing_due() -> None:
     due = Due(store)
     due.take()
     store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z"))
+    assert not due.some.is_set()
+
+
+def test_what_a_worker_was_told_makes_nothing_due() -> None:
+    store = a_store()
+    due = Due(store)
+    due.take()
+    told = waiting("for-a", 2)
+    told["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
+    store.workloads.put(told)
     assert not due.some.is_set()
 
 
@@ -160,5 +170,5 @@ def test_what_could_not_be_done_is_due_again_with_what_came_meanwhile() -> None:
     due = Due(store)
     due.take()
     due.add(["queue/d"])
-    store.workloads.put(waiting("for-a", 2))
+    store.workloads.put(waiting("for-a", 2, priority=7))
     assert due.take() == ["cohort/x", "queue/d"]

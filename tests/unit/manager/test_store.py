@@ -1,12 +1,16 @@
 """What the manager's store shows of one job."""
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slicebus.kube.resources import JOBS
+from slicebus.manager.settings import Admission
 from slicebus.manager.store import Store
-from unit.manager.objects import REF, a_job, a_workload
+from slicebus.slices import kueue
+from unit.manager.objects import REF, a_job, a_workload, condition
 
 
 def put(store: Store, manifest: dict[str, Any], **metadata: Any) -> None:
@@ -44,3 +48,60 @@ def test_a_workload_that_cannot_be_read_is_known_and_no_slice() -> None:
     view = store.view(REF)
     assert view.slices == ()
     assert view.workloads.keys() == {"w1"}
+
+
+Manifest = dict[str, Any]
+Edit = Callable[[Manifest, Manifest], object]
+"""Gets a job and its Workload, and changes one of them."""
+READY = condition("PodsReady")
+ENDED = condition("Complete")
+
+MIRRORED: dict[str, Edit] = {
+    "nothing but the version": lambda job, workload: None,
+    "how many pods are ready": lambda job, workload: job["status"].update(ready=3),
+    "whether they all are": lambda job, workload: workload["status"]["conditions"].append(READY),
+    "who wrote what": lambda job, workload: job["metadata"].update(managedFields=[{"manager": "kubectl"}]),
+}
+NEWS: dict[str, Edit] = {
+    "another size": lambda job, workload: job["spec"].update(parallelism=2),
+    "what its worker asks for": lambda job, workload: job["metadata"]["annotations"].update(
+        {kueue.REQUESTED_ANNOTATION: "{}"}
+    ),
+    "its end": lambda job, workload: job["status"].update(conditions=[ENDED]),
+    "another condition": lambda job, workload: job["status"].update(conditions=[condition("Mine")]),
+    "what its worker has applied": lambda job, workload: workload["metadata"]["annotations"].update(
+        {kueue.APPLIED_ANNOTATION: "7"}
+    ),
+    "other counts": lambda job, workload: workload["spec"]["podSets"][0].update(count=7),
+    "the loss of its quota": lambda job, workload: workload["status"].pop("admission"),
+    "an eviction": lambda job, workload: workload["status"]["conditions"].append(condition("Evicted")),
+    "a delete": lambda job, workload: job["metadata"].update(deletionTimestamp="2026-01-31T12:00:00Z"),
+}
+
+
+def looks_after(edit: Edit, *, store: Store) -> int:
+    job, workload = a_job(), a_workload(admitted=1)
+    put(store, job)
+    put(store, workload)
+    seen: list[object] = []
+    store.on_job_change(seen.append)
+    seen.clear()
+    job, workload = copy.deepcopy(job), copy.deepcopy(workload)
+    edit(job, workload)
+    put(store, job, resourceVersion="99")
+    put(store, workload, resourceVersion="99")
+    assert set(seen) <= {REF}
+    return len(seen)
+
+
+@pytest.mark.parametrize("edit", MIRRORED.values(), ids=MIRRORED.keys())
+def test_nobody_looks_at_a_job_for_what_is_mirrored_from_its_worker(edit: Edit) -> None:
+    assert looks_after(edit, store=Store()) == 0
+    beside_kueue = Store()
+    beside_kueue.settings["admission"] = Admission.KUEUE
+    assert looks_after(edit, store=beside_kueue) == 2
+
+
+@pytest.mark.parametrize("edit", NEWS.values(), ids=NEWS.keys())
+def test_a_job_is_looked_at_for_everything_else(edit: Edit) -> None:
+    assert looks_after(edit, store=Store()) == 1
