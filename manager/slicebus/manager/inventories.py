@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager import kueue_jobs
-from slicebus.manager.records import LOST, Dispatch, Requested
+from slicebus.manager.records import LOST, Dispatch
 from slicebus.manager.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
@@ -149,7 +149,7 @@ def lacks_request(view: JobView, request: RequestKey, *, of: str, said: Said) ->
         return False
     if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
         return False
-    last = Requested.from_job(view.job)
+    last = view.wish.requested
     return last is None or last.is_older_than(request, of=of, said=said)
 
 

@@ -97,6 +97,9 @@ class Store:
             clusters=self.clusters,
         )
         self._dispatches = Readings(self.workloads, Dispatch.from_manifest)
+        for cache in (self.flavors, self.priority_classes, self.admission_checks):
+            cache.subscribe(self._read_common)
+        self._read_common()
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
@@ -156,26 +159,32 @@ class Store:
         records = [(dispatched.get((ref.namespace, name)), workload) for name, workload in workloads.items()]
         outbox = Outbox.newest([(Dispatch.from_manifest(job), job), *records] if job else records)
         cluster = cluster_of(chain, outbox)
-        left = {ClusterName(name): version for name, version in outbox.record.behind.items()} if outbox else {}
-        behind = {name: version for name, version in left.items() if self.clusters.get(None, name) is not None}
+        left = outbox.record.behind.items() if outbox else ()
+        behind = {ClusterName(name): version for name, version in left if self.clusters.get(None, name) is not None}
         return JobView(
             ref=ref,
             job=job,
             workloads=workloads,
             slices=chain,
             outbox=outbox,
-            flavors={flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()},
-            priority_classes={entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()},
+            flavors=self._flavors_by_name,
+            priority_classes=self._priorities,
             in_fleet=cluster is not None and self.clusters.get(None, cluster) is not None,
             deletes_held=deletes_held,
             given_up=cluster in self.given_up,
             behind=behind,
             recalled={name: self.recalled.get((name, ref), 0) for name in behind},
             published=self.published.get(ref, 0),
-            checks=frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check)),
+            checks=self._checks,
             reported=self.reported.get(ref),
             told=self.told.get(ref, ""),
         )
+
+    def _read_common(self, *_: object) -> None:
+        """What all views have in common, made anew whenever some of it changes, which is seldom."""
+        self._flavors_by_name = {flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()}
+        self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
+        self._checks = frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check))
 
     def left_behind(self, cluster: ClusterName) -> list[JobRef]:
         """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""
