@@ -12,11 +12,18 @@ from typing import Any
 import msgspec
 
 from slicebus.slices.account import Account
-from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign_part, nominate
+from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.kueue import INADMISSIBLE, PENDING, EvictionReason
 from slicebus.slices.placement import Cluster, Fleet, Strategy
 from slicebus.slices.placing import Placed, Placer, usage_of
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, Preemptor, message_of, preempted_for
+from slicebus.slices.preemption import (
+    WAITING_FOR_PREEMPTED,
+    Preemptor,
+    Victim,
+    message_of,
+    preempted_for,
+    without,
+)
 from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.selectors import selects
@@ -189,6 +196,12 @@ class _Cycle:
             # Its victims are on their way: no others, as long as there is room when they are gone.
             kept = nominate(slice, msgspec.structs.replace(room, victims=_nobody), replaced=replaced)
             found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.LATER else found
+        if room.later is not None and not (isinstance(found, Nomination) and found.mode >= Mode.LATER):
+            # In other flavors than those with room now it may have room when those are gone who are evicted already.
+            then = nominate(slice, _later(room), replaced=replaced)
+            if isinstance(then, Nomination) and then.mode is Mode.FIT:
+                misfit = found if isinstance(found, Misfit) else found.misfit
+                return msgspec.structs.replace(then, mode=Mode.LATER, misfit=misfit)
         has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
         return found if has_hope else self._part(slice, room, replaced) or found
 
@@ -220,6 +233,9 @@ class _Cycle:
                 slice=slice, queue=queue, node=room.later or room.node, needs=needs, short=found.short
             )
             victims = self.search.victims(preemptor)
+            if not self._would_fit(slice, room, replaced, victims):
+                # It would have other flavors then, in which it does not fit: it would only take turns with them.
+                victims = []
             if not victims:
                 part = self._part(slice, room, replaced)
         if not victims:
@@ -244,6 +260,11 @@ class _Cycle:
             for victim in victims
         ]
         return [*evictions, self._wait_for_evicted(slice, found, going)]
+
+    def _would_fit(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> bool:
+        """Whether a slice is admitted when these are gone as well."""
+        with without(victims):
+            return isinstance(assign(slice, _later(room), replaced=replaced), Admission)
 
     def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
         """What a slice waits for is kept for it, on top of what it has."""
@@ -360,6 +381,11 @@ def admission_manifest(admission: Admission) -> Manifest:
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:
     return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)
+
+
+def _later(room: Room) -> Room:
+    """As it will be when those are gone who are evicted, without anybody else being preempted."""
+    return msgspec.structs.replace(room, node=room.later or room.node, later=None, victims=None)
 
 
 def _nobody(key: FlavorResource, need: int) -> tuple[Mode, int]:

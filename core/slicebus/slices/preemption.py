@@ -7,6 +7,7 @@ Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -96,6 +97,16 @@ class Trial:
         for victim in found:
             victim.candidate.node.use_all(victim.candidate.usage)
         return found
+
+
+@contextmanager
+def without(victims: Iterable[Victim]) -> Iterator[None]:
+    """The tree as it is when these are gone."""
+    trial = Trial()
+    for victim in victims:
+        trial.remove(victim.candidate, victim.reason)
+    yield
+    trial.restore()
 
 
 def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:

@@ -252,6 +252,9 @@ def _first_pass(
     is_entitled = not preemptor.node.exceeds(preemptor.short)
     for queue in targets:
         is_own = queue is preemptor.node
+        if not _may_lose(queue, preemptor):
+            targets.drop(queue)
+            continue
         while targets.left[queue.name]:
             candidate = targets.take(queue)
             if not (is_own or is_entitled or _is_fair(targets, queue, candidate, strategy)):
@@ -275,12 +278,17 @@ def _second_pass(trial: Trial, preemptor: Preemptor, targets: _Targets) -> dict[
     """One more victim of each queue whose share is larger than the preemptor's will be. None when it fits then."""
     for queue in targets:
         candidate = targets.take(queue)
-        if _is_fair(targets, queue, candidate, FairStrategy.INITIAL_SHARE):
+        if _may_lose(queue, preemptor) and _is_fair(targets, queue, candidate, FairStrategy.INITIAL_SHARE):
             trial.remove(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)
             if _fits_without_itself(preemptor):
                 return None
         targets.drop(queue)
     return {}
+
+
+def _may_lose(queue: Node, preemptor: Preemptor) -> bool:
+    """Whether a queue has more than its own quota of what is missing: less than that it would take back at once."""
+    return queue is preemptor.node or queue.exceeds(preemptor.short)
 
 
 def _is_fair(targets: _Targets, queue: Node, candidate: Candidate, strategy: FairStrategy) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from slicebus.slices.account import Account
 from slicebus.slices.flavors import Mode
 from slicebus.slices.policies import Whom
-from slicebus.slices.preemption import Preemptor, Trial, Victim, classical
+from slicebus.slices.preemption import Preemptor, Victim, classical, without
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.sharing import FairStrategy, fair
 from slicebus.slices.workload import Slice
@@ -56,11 +56,8 @@ class Search:
             )
             if not found:
                 return Mode.NO_CANDIDATES, distance
-            trial = Trial()
-            for victim in found:
-                trial.remove(victim.candidate, victim.reason)
-            distance, _ = node.distance(key, need)
-            trial.restore()
+            with without(found):
+                distance, _ = node.distance(key, need)
             is_own = any(victim.candidate.node is node for victim in found)
             return Mode.PREEMPT if is_own else Mode.RECLAIM, distance
 

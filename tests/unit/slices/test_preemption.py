@@ -449,6 +449,26 @@ class TestFlavors:
         decided = self.decide(*full, told(w, decided), flavorFungibility={"whenCanPreempt": "MayStopSearch"})
         assert not evicted(decided)
 
+    def with_head(self) -> Slice:
+        """A job of a pod with one core and one with four, which has room in both flavors together only."""
+        pod_sets = (a_pod_set("head"), a_pod_set("workers", 4))
+        return waiting("w", 1, pod_sets=pod_sets)
+
+    def test_nobody_is_preempted_for_flavors_that_a_job_would_not_have_then(self) -> None:
+        # With `low` gone its head would have room in `x`, and its workers nowhere.
+        full = [self.on("x", "low", 4), self.on("y", "high", 3, 9)]
+        decided = self.decide(*full, self.with_head())
+        assert (evicted(decided), [type(each) for each in decided]) == ({}, [Wait])
+
+    def test_nobody_is_preempted_for_what_fits_in_other_flavors_when_the_evicted_are_gone(self) -> None:
+        going = [
+            msgspec.structs.replace(slice, evicted=True, admitted=False)
+            for slice in (self.on("x", "a", 1), self.on("y", "b", 3))
+        ]
+        [wait] = self.decide(self.on("x", "low", 3), *going, self.with_head())
+        assert isinstance(wait, Wait)
+        assert wait.message.endswith("Fits when those are gone who are evicted already")
+
 
 def test_a_shrunk_job_frees_only_what_it_still_has() -> None:
     shrunk = with_counts(holding("shrunk", 6, -1), main=1)

@@ -13,7 +13,7 @@ from slicebus.slices.kueue import PreemptionReason
 from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.sharing import LARGEST_SHARE, FairSharing, share
 from slicebus.slices.workload import FlavorName, Slice
-from unit.slices.builders import a_queue
+from unit.slices.builders import a_queue, a_slice, admitted
 from unit.slices.test_preemption import (
     OWN,
     RECLAIM,
@@ -214,3 +214,19 @@ class TestPreemption:
         decided = decide(*after, queues=queues)
         assert not evicted(decided)
         assert all(isinstance(each, Wait) for each in decided)
+
+
+@pytest.mark.parametrize(("cores", "victims"), [(2, {"a1": FAIR}), (3, {})], ids=["more than its own", "its own"])
+def test_what_a_queue_has_within_its_quota_of_a_flavor_is_not_taken_for_what_it_borrows_of_another(
+    cores: int, victims: dict[str, str]
+) -> None:
+    queues = [
+        a_queue("a", {"x": {"cpu": "1"}, "y": {"cpu": "4"}}, cohortName="org"),
+        a_queue("b", {"y": {"cpu": "1"}}, cohortName="org", preemption=RECLAIM),
+        a_queue("c", {"x": {"cpu": "9"}}, cohortName="org"),
+    ]
+    held = [
+        admitted(a_slice(name, size, job_uid=f"job-{name}"), queue="a", flavor=flavor)
+        for name, size, flavor in (("borrowed", 6, "x"), ("a1", 2, "y"), ("a2", 3, "y"))
+    ]
+    assert evicted(decide(*held, waiting("w", cores, queue="b"), queues=queues)) == victims
