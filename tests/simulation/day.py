@@ -6,8 +6,10 @@ from simulation import recorded
 from simulation.agreement import Agreement
 from simulation.fleet import Fleet
 from simulation.losses import lose
-from simulation.moves import resize_nodes
+from simulation.moves import resize_nodes, shrink_nodes
 from simulation.schedule import (
+    MANY_CORES,
+    WORKERS,
     ApiRestart,
     BrokerRestart,
     Cordon,
@@ -51,6 +53,8 @@ async def play(fleet: Fleet) -> None:
     await asyncio.sleep(_WARM_UP_S)
     fleet.break_loose()
     await asyncio.gather(*(day.at(item) for item in fleet.schedule.items if isinstance(item, Moment)))
+    for name in WORKERS:
+        await resize_nodes(fleet.client(name), MANY_CORES)
     await fleet.calm_down()
     fleet.note("the faults end")
     await _agree(fleet)
@@ -105,7 +109,7 @@ class Day:
             case Drain():
                 await self.users.drain(item)
             case Nodes():
-                await resize_nodes(self._fleet.client(item.cluster), item)
+                await shrink_nodes(self._fleet.client(item.cluster), item, cores=self._fleet.schedule.cores)
             case Cut():
                 await self._fleet.cut(item.cluster, item.for_s)
             case Forge():

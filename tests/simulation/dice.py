@@ -7,6 +7,7 @@ from typing import Literal
 from simulation.losses import losses_of
 from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
+from simulation.rush import cores_of, rush_of
 from simulation.schedule import (
     ROLES,
     WORKERS,
@@ -61,7 +62,7 @@ def schedule_of(seed: int) -> Schedule:
     random = Random(f"{seed}/schedule")
     actions = list(_actions(random))
     day_s = actions[-1].at_s
-    moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s)]
+    moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s), *rush_of(seed, day_s)]
     standbys = tuple(role for role in ROLES if random.random() < 0.5)
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
@@ -71,6 +72,7 @@ def schedule_of(seed: int) -> Schedule:
         standbys=standbys,
         inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
+        cores=cores_of(seed),
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )
 

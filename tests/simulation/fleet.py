@@ -237,6 +237,7 @@ class Fleet:
 
     def break_loose(self) -> None:
         """From now on things go wrong."""
+        self.rules.settle()
         for item in self.schedule.items:
             if isinstance(item, Noise):
                 self.weather[item.role].levels[item.trouble] = item.level
@@ -315,7 +316,7 @@ class Fleet:
                 await prepare(World(manager=self.client(name), workers={}))
             for name, client in world.workers.items():
                 for flavor in FLAVORS:
-                    node = objects.node(f"{name}-{flavor}", cpu=64)
+                    node = objects.node(f"{name}-{flavor}", cpu=self.schedule.cores)
                     node["metadata"]["labels"] |= node_labels(flavor)
                     await client.create(NODES, node)
                     await client.replace(NODES, node, subresource="status")

@@ -32,13 +32,18 @@ def moves_of(seed: int, day_s: float) -> Iterator[Moment]:
         yield Cut(at_s=random.uniform(1, day_s), cluster=random.choice(WORKERS), for_s=random.choice(_CUTS_S))
 
 
-async def resize_nodes(client: KubeClient, item: Nodes) -> None:
-    """Play it."""
-    for cpu, pause_s in ((item.cpu, item.for_s), (64, 0.0)):
-        for node in (await client.list(NODES)).items:
-            status = objects.node(node["metadata"]["name"], cpu=cpu)["status"]
-            await client.replace(NODES, node | {"status": status}, subresource="status")
-        await asyncio.sleep(pause_s)
+async def shrink_nodes(client: KubeClient, item: Nodes, *, cores: int) -> None:
+    """Play it. `cores` is what they have before and after."""
+    await resize_nodes(client, min(item.cpu, cores))
+    await asyncio.sleep(item.for_s)
+    await resize_nodes(client, cores)
+
+
+async def resize_nodes(client: KubeClient, cores: int) -> None:
+    """All nodes of a cluster have so many cores from now on."""
+    for node in (await client.list(NODES)).items:
+        status = objects.node(node["metadata"]["name"], cpu=cores)["status"]
+        await client.replace(NODES, node | {"status": status}, subresource="status")
 
 
 async def crowd(client: KubeClient) -> None:

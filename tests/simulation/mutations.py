@@ -14,6 +14,7 @@ from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
 from slicebus.slices.account import Account
+from slicebus.slices.placement import Fleet
 from slicebus.slices.ungate import to_ungate
 
 Manifest = dict[str, Any]
@@ -55,6 +56,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
     "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
     "last pod": lambda: patch.object(store, "runs", lambda _: False),
+    "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

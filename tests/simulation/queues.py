@@ -1,6 +1,6 @@
 """The quota of a day: three queues in two cohorts, two flavors, and how users change them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -66,13 +66,13 @@ def with_quota(manifest: Manifest, flavor: str, quota: Mapping[str, int | None])
     return {"spec": {"resourceGroups": groups}}
 
 
-def policy_of(random: Random) -> Manifest:
+def policy_of(random: Random, *, never: Sequence[str] = ("Never",)) -> Manifest:
     """Whom a queue may preempt, and what ends its search for a flavor: that it can borrow, or preempt, or neither."""
-    reclaim = random.choice(("Never", "LowerPriority", "Any", "Any"))
+    reclaim = random.choice((*never, "LowerPriority", "Any", "Any"))
     borrow = "Never" if reclaim == "Never" else random.choice(("Never", "LowerPriority"))
     ends_at = random.choice(("Borrow", "Borrow", "Preempt", ""))
     flavors = {f"whenCan{at}": "MayStopSearch" if at == ends_at else "TryNextFlavor" for at in ("Borrow", "Preempt")}
-    within = random.choice(("Never", "LowerPriority", *["LowerOrNewerEqualPriority"] * 3))
+    within = random.choice((*never, "LowerPriority", *["LowerOrNewerEqualPriority"] * 3))
     preemption = {
         "withinClusterQueue": within,
         "reclaimWithinCohort": reclaim,

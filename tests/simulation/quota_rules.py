@@ -15,6 +15,7 @@ from typing import Any
 
 from simulation.limits import excess, grown
 from simulation.queues import flavor_of
+from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.kube.embedded.store import Change, Key
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
@@ -28,27 +29,10 @@ from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
-_SEEN_S = 90.0
-"""How old the quota may be that an admission is made by: longer than a process is stopped, and then a slow way."""
 _OVER = ("Succeeded", "Failed")
+_TURNS = 20
+"""No job has so many others that could preempt it in a day."""
 _READ = {CLUSTERQUEUES: ClusterQueue.from_manifest, COHORTS: Cohort.from_manifest}
-
-
-class _Versions:
-    """What one object says, and what it said not long ago."""
-
-    def __init__(self) -> None:
-        self._said: list[tuple[float, ClusterQueue | Cohort]] = []
-        """With the time since when."""
-
-    def say(self, now_s: float, value: ClusterQueue | Cohort) -> None:
-        if not self._said or self._said[-1][1] != value:
-            self._said.append((now_s, value))
-
-    def lately(self, now_s: float) -> list[ClusterQueue | Cohort]:
-        """The newest first."""
-        old = sum(since <= now_s - _SEEN_S for since, _ in self._said[1:])
-        return [value for _, value in reversed(self._said[old:])]
 
 
 class QuotaRules:
@@ -57,19 +41,21 @@ class QuotaRules:
     def __init__(self, slices: Mapping[SliceKey, Slice]) -> None:
         self._slices = slices
         """Of the manager, as they are now."""
-        self._versions: dict[tuple[str, str], _Versions] = {}
+        self._versions: dict[tuple[str, str], Versions[ClusterQueue | Cohort]] = {}
         self._running: dict[tuple[str, Key], tuple[str, Usage]] = {}
         """The job of each pod that runs, and what it uses."""
         self._left: dict[str, set[str]] = {}
         """The clusters that each job has left without their answer."""
         self._used: dict[str, Counter[tuple[Any, str]]] = {}
         """What runs of each job on all workers."""
+        self._preempted: Counter[str] = Counter()
+        """How often each chain was."""
 
     def see_quota(self, resource: Resource, change: Change) -> None:
         """A ClusterQueue or a Cohort has changed."""
         if change.type == "DELETED":
             return
-        said = self._versions.setdefault((resource.kind, change.key[3]), _Versions())
+        said = self._versions.setdefault((resource.kind, change.key[3]), Versions())
         said.say(asyncio.get_running_loop().time(), _READ[resource](change.object))
 
     def see_slice(self, slice: Slice, old: Slice | None) -> None:
@@ -117,7 +103,11 @@ class QuotaRules:
             raise Violation(f"rule 1: of {name} runs {past}, it is charged for {charged}")
 
     def _check_preemption(self, victim: Slice) -> None:
-        """Whoever is preempted holds quota, for a job of another chain, by a policy that its queue had lately."""
+        """Whoever is preempted holds quota, for a job of another chain, by a policy that its queue had lately; and two
+        do not take turns."""
+        self._preempted[victim.chain_id] += 1
+        if self._preempted[victim.chain_id] > _TURNS:
+            raise Violation(f"preemption: {victim.name} is preempted again and again")
         condition, now_s = victim.conditions[Condition.PREEMPTED], asyncio.get_running_loop().time()
         if victim.admission is None or f"JobUID: {victim.job_uid})" in condition["message"]:
             raise Violation(f"preemption: {victim.name} is no victim: {condition['message']}")

@@ -10,6 +10,7 @@ import orjson
 
 from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
+from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.agent import marks
 from slicebus.kube.embedded.api import Api
@@ -48,6 +49,7 @@ class Rules:
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self._quota = QuotaRules(self._slices)
+        self._room = RoomRules(self._slices)
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -67,6 +69,10 @@ class Rules:
             self.checked += 1
             with self._noting():
                 self._check(*self._unseen.popleft())
+
+    def settle(self) -> None:
+        """Until now nothing has gone wrong: everybody has seen everything."""
+        self._room.settle()
 
     def user_deletes(self, manifest: Manifest) -> None:
         """A user is about to delete an object."""
@@ -111,6 +117,7 @@ class Rules:
             elif kind in _QUOTAS:
                 self._quota.see_quota(_QUOTAS[kind], change)
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
+                self._room.see_cluster(change)
                 _check_epoch(change)
                 check_name(change)
             elif kind in _JOB_KINDS:
@@ -139,6 +146,7 @@ class Rules:
         self._check_chain(slice, old)
         self._quota.leave(slice.job_uid, self._left_by(slice.job_uid))
         self._quota.see_slice(slice, old)
+        self._room.see_slice(slice, old)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
             self._check_return(slice)
         if old is not None and old.admission is not None and slice.admission is None:

@@ -9,6 +9,8 @@ from slicebus.slices.sharing import FairSharing
 
 WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
+MANY_CORES = 64
+"""More than all jobs together need."""
 
 Trouble = Literal["lost", "unanswered", "twice", "late", "slow", "cut", "expired"]
 
@@ -249,6 +251,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How often the agents tell unasked what they hold; practically never on days when nothing shall heal by itself."""
     items: tuple[Item, ...]
     fair_sharing: FairSharing = FairSharing.OFF
+    cores: int = MANY_CORES
+    """Of each node until the faults end. Each cluster has one in each flavor."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same day with other items."""
@@ -257,7 +261,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """As a person reads it."""
         head = f"standbys: {', '.join(self.standbys) or 'none'}; inventories every {self.inventory_s:g} s"
-        head += f"; fair sharing: {self.fair_sharing}"
+        head += f"; fair sharing: {self.fair_sharing}; nodes of {self.cores} cores"
         return "\n".join([head, *map(str, self.items)])
 
 
