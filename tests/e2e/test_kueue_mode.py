@@ -304,12 +304,54 @@ async def test_a_job_whose_cluster_leaves_the_fleet_goes_elsewhere(world: World)
     await story.expect_pods(running=1)
     left = await story.cluster()
     await world.manager.delete(WORKERCLUSTERS, left)
-
-    async def moved() -> bool:
-        return any(slice.cluster not in (None, "", left) for slice in await story.chain())
-
-    await eventually(moved, "the job has another cluster", within_s=60)
+    await eventually(lambda: is_elsewhere(story, left), "the job has another cluster", within_s=60)
     await story.expect_pods(running=1)
+
+
+async def test_a_drained_clusters_job_goes_elsewhere_at_the_size_of_its_spec(world: World) -> None:
+    story = Story(world, "Job", "drained")
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(3)
+    await story.expect_pods(running=3)
+    left = await story.cluster()
+    await world.manager.patch(WORKERCLUSTERS, left, None, MergePatch({"spec": {"drain": True}}))
+    await eventually(lambda: is_elsewhere(story, left), "the job has another cluster", within_s=60)
+    await story.expect_pods(running=1)
+
+
+async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
+    clusters: World, urls: dict[str, str]
+) -> None:
+    east, west = ClusterName("east"), ClusterName("west")
+    short = {"cluster_lost_s": 2.0, "cluster_lost_requeue_s": 6.0, "admission": Admission.KUEUE}
+    story = Story(clusters, "Job", "lost")
+    async with roles.manager(clusters, urls, **short), roles.agent(clusters, urls, west):
+        async with roles.agent(clusters, urls, east):
+            await clusters.manager.patch(WORKERCLUSTERS, west, None, MergePatch({"spec": {"cordoned": True}}))
+            await story.submit()
+            await story.expect_pods(running=1)
+            assert await story.cluster() == east
+            await clusters.manager.patch(WORKERCLUSTERS, west, None, MergePatch({"spec": {"cordoned": False}}))
+            await eventually(lambda: keeps_a_fence(clusters, east), "east keeps a fence")
+        await eventually(lambda: is_elsewhere(story, east), "the job has another cluster", within_s=60)
+        await story.expect_pods(running=1)
+        assert await clusters.workers[east].get(JOBS, story.name, NAMESPACE), "nobody was there to remove it"
+        async with roles.agent(clusters, urls, east):
+            await eventually(lambda: is_absent(clusters, east, story), "the copy is removed")
+            assert await story.cluster() == west
+
+
+async def is_elsewhere(story: Story, left: str) -> bool:
+    return any(slice.cluster not in (None, "", left) for slice in await story.chain())
+
+
+async def keeps_a_fence(world: World, name: ClusterName) -> bool:
+    return "fenceSeconds" in (await world.manager.get(WORKERCLUSTERS, name)).get("status", {})
+
+
+async def is_absent(world: World, name: ClusterName, story: Story) -> bool:
+    return story.name not in {job["metadata"]["name"] for job in (await world.workers[name].list(JOBS)).items}
 
 
 async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, broker_name: str) -> None:

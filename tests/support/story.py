@@ -40,7 +40,7 @@ class Story:
         """Where the job runs."""
 
         async def look() -> str | None:
-            return next((slice.cluster for slice in await self.chain() if slice.cluster), None)
+            return next((slice.cluster for slice in reversed(await self.chain()) if slice.cluster), None)
 
         return ClusterName(await eventually(look, f"{self.name} has a cluster") or "")
 

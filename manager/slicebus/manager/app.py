@@ -106,9 +106,11 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
-            fence_s=moving.fence_s(self._settings.requeue_s),
+            fence_s=moving.fence_s(self._settings.cluster_lost_requeue_s),
         )
-        watch = FleetWatch(self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer)
+        watch = FleetWatch(
+            self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, look=queue.add
+        )
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")

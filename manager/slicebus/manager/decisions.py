@@ -174,6 +174,8 @@ def verdict(store: Store, *, decision: Decision, now: str) -> list[Command]:
     ref = owner_ref(workload) if workload else None
     if slice is None or ref is None:
         return []
+    if store.beside_kueue:
+        return kueue_jobs.ask_to_evict(store.view(ref), slice, decision, now=now) if isinstance(decision, Evict) else []
     return verdicts.commands(store.view(ref), slice, decision, now=now)
 
 

@@ -6,6 +6,7 @@ given up nothing opens the fence of its agent; when it speaks again it first has
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -14,12 +15,12 @@ from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import decisions, moving
 from slicebus.manager.inbox import Inbox
 from slicebus.manager.resyncer import Resyncer
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.store import Store
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, TransientError
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.slices.conditions import Finding
 
 _log = structlog.get_logger()
@@ -38,6 +39,7 @@ class FleetWatch:
         executor: Executor,
         inbox: Inbox,
         resyncer: Resyncer,
+        look: Callable[[JobRef], None],
     ) -> None:
         self._settings = settings
         self._decide = decide
@@ -45,6 +47,7 @@ class FleetWatch:
         self._executor = executor
         self._heard_at = inbox.heard_at
         self._resyncer = resyncer
+        self._look = look
         self._started_at = 0.0
         self._since = 0.0
         """When everybody began to have the whole time to speak."""
@@ -61,11 +64,10 @@ class FleetWatch:
                 names = [ClusterName(cluster.name) for cluster in self._store.quotas.worker_clusters]
                 for name in names:
                     self._marks.add(name)
-                if self._settings.requeue_s is not None:
-                    await self._judge(names, self._settings.requeue_s)
+                if self._settings.cluster_lost_requeue_s is not None:
+                    await self._judge(names, self._settings.cluster_lost_requeue_s)
                 await self._welcome()
-                if self._settings.admission is Admission.BUILTIN:
-                    await self._move()
+                await self._move()
 
     async def _mark(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
@@ -89,6 +91,9 @@ class FleetWatch:
                 # Known here before anybody acts on it: from now on no answer opens the fence of its agent.
                 self._store.given_up[name] = True
                 _log.warning("cluster.given_up", cluster=name)
+                # What was evicted before waits for its answer no longer.
+                for ref in self._store.jobs_on(name):
+                    self._look(ref)
             await self._tell(name, finding)
 
     async def _welcome(self) -> None:
@@ -104,8 +109,11 @@ class FleetWatch:
 
     async def _move(self) -> None:
         for decision in self._decide(decisions.move, at_once=self._settings.drain_at_once):
+            commands = self._decide(decisions.verdict, decision=decision, now=now_text())
+            if not commands:
+                continue
             try:
-                await self._executor.run(self._decide(decisions.verdict, decision=decision, now=now_text()))
+                await self._executor.run(commands)
             except (ConflictError, TransientError) as error:
                 _log.info("chain.unmoved", slice=decision.key, error=str(error))
             else:

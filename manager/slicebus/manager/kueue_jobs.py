@@ -19,11 +19,12 @@ from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice, told_of
-from slicebus.manager.records import Wish, annotation
+from slicebus.manager.records import Dispatch, Wish, annotation
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue
+from slicebus.slices.admission import Evict
 from slicebus.slices.chain import structural_message
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import CheckState, Condition
@@ -52,6 +53,28 @@ class Places(msgspec.Struct, frozen=True):
 
 def decide(view: JobView, places: Places, now: str) -> list[Command]:
     """Everything that is to be done for a job now."""
+    return dispatch.recall(view) + _decide(view, places, now)
+
+
+def ask_to_evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
+    """Kueue is asked to evict a chain that has to leave its cluster."""
+    entry = kueue_checks.entry_of(view.workload(slice), view.checks)
+    if slice != view.holder or entry is None or not _may_retry(slice, entry):
+        return []
+    return kueue_checks.answer(view.workload(slice), entry, CheckState.RETRY, decision.message, now=now)
+
+
+def _may_retry(slice: Slice, entry: Manifest) -> bool:
+    """Whether Kueue may be asked to evict a slice. A replacement has to have started: it is the whole job then.
+
+    Before that nothing runs on it yet, and the slice before it has ended with its quota.
+    """
+    if entry["state"] in (CheckState.RETRY, CheckState.REJECTED):
+        return False
+    return not slice.replaces or (entry["state"] == CheckState.READY and slice.condition(Condition.ADMITTED))
+
+
+def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"]:
         return _end(view, reason="JobDeleted")
@@ -113,7 +136,7 @@ def _run(
         message = "; ".join(problem.message for problem in problems)
         told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
         return [*_reject(view, message, now), told]
-    if view.place and view.place not in places.clusters and not holder.replaces:
+    if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _say(view, holder, entry, CheckState.RETRY, message, now)
     if not holder.cluster:
@@ -229,6 +252,8 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     slice = view.evicted
     if slice is not None and not dispatch.is_without_pods(view) and not _is_kept(view, slice):
         return [_keep(view, slice, view.place or view.cluster or NOWHERE)]
+    if view.given_up and (left := dispatch.leave(view)):
+        return left
     lets_go = dispatch.suspend(view, slice) if slice else dispatch.withdraw(view, reason="WorkloadDeleted")
     if not dispatch.is_without_pods(view):
         return [*kueue_status.mirror(view, now=now, left=True), *lets_go]
@@ -262,7 +287,10 @@ def _end(view: JobView, *, reason: str) -> list[Command]:
 
 
 def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
-    """Slices that nobody needs any more; the newest dispatch is kept until the worker holds nothing."""
+    """Slices that nobody needs any more; the newest dispatch is kept until the worker holds nothing.
+
+    One that names a cluster which the job has left behind is kept until that has nothing either.
+    """
     outbox, is_over = view.outbox, dispatch.is_withdrawn(view)
     workloads = [view.workload(slice) for slice in slices]
     return [
@@ -270,4 +298,5 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
         for workload in workloads
         if has_finalizer(workload, kueue.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.carrier is not workload)
+        and not (view.behind and (record := Dispatch.from_manifest(workload)) and record.behind)
     ]

@@ -8,7 +8,6 @@ one, and while it is suspended it says so.
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.dispatch import is_without_pods
 from slicebus.manager.manifests import merge_difference
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch
@@ -39,9 +38,13 @@ def mirror(view: JobView, *, now: str, left: bool) -> list[Command]:
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
-    """What a new report changes."""
-    left = view.holder is None and not is_without_pods(view)
-    return mirror(msgspec.structs.replace(view, reported=report), now=now, left=left)
+    """What a new report changes. Of a job without quota only its end.
+
+    That such a job is not active any more is said when the rest of its eviction is written: Kueue admits it anew then.
+    """
+    if view.holder is None and report.phase not in _TERMINAL:
+        return []
+    return mirror(msgspec.structs.replace(view, reported=report), now=now, left=False)
 
 
 def reported_of(view: JobView) -> Status | None:

@@ -68,8 +68,3 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
             requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]
             raise ValueError(f"{requeue} must not be less than {lost}")
-
-    @property
-    def requeue_s(self) -> float | None:
-        """When the jobs of a lost cluster go elsewhere. Beside a Kueue that is Kueue's business."""
-        return self.cluster_lost_requeue_s if self.admission is Admission.BUILTIN else None

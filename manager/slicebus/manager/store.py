@@ -198,6 +198,10 @@ class Store:
             for view in map(self.view, dict.fromkeys(self.refs()))
         )
 
+    def jobs_on(self, cluster: ClusterName) -> list[JobRef]:
+        """The jobs whose copy a cluster has, or shall have."""
+        return [view.ref for view in map(self.view, dict.fromkeys(self.refs())) if view.cluster == cluster]
+
     def refs(self) -> Iterator[JobRef]:
         """Every job that the manager has or had something to do with."""
         for cache in self.jobs.values():

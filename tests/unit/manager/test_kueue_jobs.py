@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import kueue_jobs, kueue_status
 from slicebus.manager.kueue_jobs import Places
 from slicebus.manager.manifests import merge_difference
@@ -13,6 +14,8 @@ from slicebus.manager.records import Dispatch, Requested
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
 from slicebus.slices import kueue
+from slicebus.slices.admission import Evict
+from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.placement import Cluster, Fleet, Strategy
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short
 
@@ -272,6 +275,65 @@ def test_a_first_slice_whose_cluster_has_left_the_fleet_is_retried() -> None:
     assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
 
 
+def started(name: str = "w1", **how: Any) -> Manifest:
+    return kueues_workload(name, **({"state": "Ready", "admitted": True, "dispatched": 1, "applied": 1} | how))
+
+
+EVICTABLE: dict[str, tuple[Manifest, bool]] = {
+    "a first slice before it starts": (kueues_workload(), True),
+    "a job that runs": (started(), True),
+    "a job that has grown": (started(replaces="w0"), True),
+    "a replacement that is not applied yet": (started(replaces="w0", state="Pending", admitted=False), False),
+    "a replacement that other checks hold": (started(replaces="w0", admitted=False), False),
+    "one that is asked for already": (started(state="Retry"), False),
+    "one that is rejected": (kueues_workload(state="Rejected"), False),
+    "one of a queue without our check": (started(checks=("other",)), False),
+}
+
+
+@pytest.mark.parametrize(("workload", "is_asked"), EVICTABLE.values(), ids=EVICTABLE.keys())
+def test_kueue_is_asked_to_evict_what_leaves_its_cluster_once_all_of_it_is_one_slice(
+    workload: Manifest, is_asked: bool
+) -> None:
+    view = a_view(kueues_job(), workload, checks=frozenset({"slicebus"}))
+    evict = Evict(key=view.slices[0].key, reason=EvictionReason.CLUSTER_DRAINED, message="The cluster east is drained")
+    expected = [("check", "Retry", "The cluster east is drained")] if is_asked else []
+    assert said(kueue_jobs.ask_to_evict(view, view.slices[0], evict, now=NOW)) == expected
+
+
+def test_a_grown_job_whose_cluster_has_left_the_fleet_is_retried_as_a_whole() -> None:
+    commands = look(kueues_job(), started(replaces="w0", cluster="lost"), in_fleet=False)
+    assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
+
+
+class TestLost:
+    """The cluster is given up: the job leaves it without its answer."""
+
+    def test_what_is_evicted_counts_as_gone_and_then_the_job_is_not_active(self) -> None:
+        workload, job = evicted(started()), kueues_job(suspended=True)
+        [left] = look(job, workload, given_up=True)
+        assert isinstance(left, Patch)
+        workload = merge_patch(workload, left.body)
+        record = Dispatch.from_manifest(workload)
+        assert record is not None
+        assert (record.hash, record.behind) == (kueue.ABSENT, {"east": 2})
+        [nowhere] = look(job, workload, given_up=True, behind=record.behind, recalled=record.behind)
+        assert isinstance(nowhere, Patch)
+        assert nowhere.body == {"metadata": {"annotations": {kueue.CLUSTER_ANNOTATION: ""}}}
+
+    def test_its_copy_is_recalled(self) -> None:
+        told = said(look(kueues_job(), started(cluster="west"), behind={"east": 2}))
+        assert told[0] == ("delete to east", 2)
+
+    @pytest.mark.parametrize("behind", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
+    def test_a_deleted_job_is_remembered_until_the_cluster_has_no_copy(self, behind: dict[str, int]) -> None:
+        record = Dispatch(2, kueue.ABSENT, cluster="east", left="east", behind={"east": 2}).to_annotation()
+        workload = evicted(kueues_workload(applied=2, cluster=""))
+        workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+        told = said(look(None, workload, behind=behind, recalled=behind))
+        assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in told) is not bool(behind)
+
+
 def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
     record = Dispatch(1, "what it held", cluster="lost").to_annotation()
     workload = kueues_workload(cluster="", state="Pending")
@@ -356,6 +418,14 @@ def test_what_the_managers_job_shows(job: Manifest, reported: Status | None, cha
     workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = since
     commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, left=False)
     assert [command.body for command in commands if isinstance(command, Patch)] == [{"status": changed}] * bool(changed)
+
+
+def test_a_report_does_not_end_the_activity_of_an_evicted_job() -> None:
+    """Kueue would give the quota anew before the place and the counts of the eviction are written."""
+    workload = evicted(kueues_workload(dispatched=1, applied=1))
+    view = a_view(kueues_job(suspended=True), workload)
+    assert kueue_status.take(view, report(), NOW) == []
+    assert kueue_status.take(view, report(JobPhase.SUCCEEDED, succeeded=1), NOW)
 
 
 def test_a_status_changes_nothing_that_is_shown_already() -> None:

@@ -9,6 +9,7 @@ import pytest
 from slicebus.kube.resources import JOBS
 from slicebus.manager.settings import Admission
 from slicebus.manager.store import Store
+from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from unit.manager.objects import REF, a_job, a_workload, condition
 
@@ -105,3 +106,11 @@ def test_nobody_looks_at_a_job_for_what_is_mirrored_from_its_worker(edit: Edit) 
 @pytest.mark.parametrize("edit", NEWS.values(), ids=NEWS.keys())
 def test_a_job_is_looked_at_for_everything_else(edit: Edit) -> None:
     assert looks_after(edit, store=Store()) == 1
+
+
+def test_the_jobs_on_a_cluster_are_those_whose_copy_it_has_or_shall_have() -> None:
+    store = Store()
+    put(store, a_job())
+    put(store, a_workload("w1", admitted=1, dispatched=1, cluster="east"))
+    assert store.jobs_on(ClusterName("east")) == [REF]
+    assert store.jobs_on(ClusterName("west")) == []
