@@ -12,8 +12,9 @@ from slicebus.agent.identity import cluster_uid
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import EVENTS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.resources import EVENTS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.identity import NAME_CONFLICT
+from slicebus.manager.records import reported_status
 from slicebus.proto.messages import ClusterName, WorkloadSpec
 from slicebus.proto.topology import DEAD, agent_queue
 from support import roles
@@ -53,15 +54,31 @@ async def nothing_on(client: KubeClient) -> bool:
     return not any([(await client.list(resource, namespace=NAMESPACE)).items for resource in (RAYCLUSTERS, WORKLOADS)])
 
 
+async def shown_as_on(world: World, client: KubeClient) -> str:
+    """Wait until the manager has the status of the Job as it runs on a cluster; when it was started there."""
+
+    async def look() -> str | None:
+        there = (await client.get(JOBS, "batch", NAMESPACE)).get("status", {})
+        found = reported_status(await world.manager.get(JOBS, "batch", NAMESPACE))
+        return str(there["startTime"]) if there.get("ready") == 1 and found == there else None
+
+    started = await eventually(look, "the status is mirrored")
+    assert started
+    return started
+
+
 async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: dict[str, str], kubeconfig: Path) -> None:
     one, other = world.workers[EAST], world.workers[OTHER]
     uids = {client.host: await cluster_uid(client) for client in (one, other)}
-    await set_quota(world, 8)
+    await set_quota(world, 9)
     first, second = Story(world, "RayCluster", "first"), Story(world, "RayCluster", "second")
+    batch = Story(world, "Job", "batch")
     async with roles.manager(world, urls) as manager:
         async with roles.agent(world, urls, EAST):
-            await first.submit()
-            await first.expect_pods(running=1)
+            for story in (first, batch):
+                await story.submit()
+                await story.expect_pods(running=1)
+            began = await shown_as_on(world, one)
         async with roles.agent(world, urls, EAST, client=other, identity="other") as impostor:
             await in_conflict_with(world, uids[other.host])
             # The one that has the name is away: what is ordered waits for it.
@@ -96,6 +113,7 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
                 return {job["metadata"]["name"] for job in found} == {"first", "second"}
 
             await eventually(made, "the jobs are made on the cluster that has the name now")
+            assert await shown_as_on(world, other) > began, "its Job was made anew"
             status = await east(world)
             assert "otherCluster" not in status
             async with roles.agent(world, urls, EAST):

@@ -11,6 +11,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.manager.jobs import RESIZABLE_CONDITION
+from slicebus.manager.records import reported_status
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
@@ -95,7 +96,7 @@ class Agreement:
             "its slice": (marks.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
             "what is granted": (marks.granted(copy), holder.granted),
-            "its status": (copy.get("status"), job.get("status")),
+            "its status": (copy.get("status", {}), reported_status(job)),
         }
         for what, (there, here) in told.items():
             if there != here:

@@ -197,12 +197,21 @@ def _beside_mirrored(manifest: Manifest) -> tuple[object, ...]:
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:
-    """The whole status of the worker's job, as it is there."""
-    difference = merge_difference(job.get("status", {}), report.job_status)
-    if not difference:
-        return []
-    resource = JOB_RESOURCES[job["kind"]]
-    return [Patch(resource=resource, target=job, body={"status": difference}, subresource="status")]
+    """The whole status of the worker's job, as it is there, and what cannot be shown of it.
+
+    Where both have changed the first write makes the second conflict, and the message is handled again.
+    """
+    wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
+    unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
+    note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
+    difference, resource = merge_difference(job.get("status", {}), wanted), JOB_RESOURCES[job["kind"]]
+    commands: list[Command] = []
+    if annotation(job, kueue.UNSHOWN_ANNOTATION) != note:
+        body = {"metadata": {"annotations": {kueue.UNSHOWN_ANNOTATION: note}}}
+        commands.append(Patch(resource=resource, target=job, body=body))
+    if difference:
+        commands.append(Patch(resource=resource, target=job, body={"status": difference}, subresource="status"))
+    return commands
 
 
 def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:

@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager import kueue_jobs
-from slicebus.manager.records import LOST, Dispatch
+from slicebus.manager.records import LOST, Dispatch, reported_status
 from slicebus.manager.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
@@ -179,4 +179,4 @@ def _status_hash(view: JobView) -> str:
         return _reported_hash(view, view.job)
     conditions = view.holder.conditions if view.holder else {}
     ready = conditions.get(Condition.PODS_READY, {}).get("status")
-    return status_hash(view.job.get("status", {}), phase, None if ready is None else ready == "True")
+    return status_hash(reported_status(view.job), phase, None if ready is None else ready == "True")

@@ -34,7 +34,7 @@ def mirror(view: JobView, *, now: str, left: bool) -> list[Command]:
         return _write(job, reported.job_status)
     if is_suspended(job):
         return _write(job, kind.suspended_status(shown, active=left, now=now))
-    return _write(job, kind.running_status(shown, _newest(shown, reported)))
+    return _write(job, kind.running_status(_newest(shown, reported)))
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
@@ -65,7 +65,7 @@ def reported_of(view: JobView) -> Status | None:
 def shows_running(job: Manifest) -> bool:
     """Whether the job runs, and Kueue would keep its quota until that is over."""
     shown = job.get("status", {})
-    return not is_suspended(job) and KINDS[job["kind"]].running_status(shown, shown) == shown
+    return not is_suspended(job) and KINDS[job["kind"]].running_status(shown) == shown
 
 
 def _newest(shown: Manifest, reported: Status | None) -> Manifest:
@@ -79,6 +79,7 @@ def _newest(shown: Manifest, reported: Status | None) -> Manifest:
 
 
 def _write(job: Manifest, wanted: Manifest) -> list[Command]:
+    wanted = KINDS[job["kind"]].mirrored_status(job, wanted)
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []

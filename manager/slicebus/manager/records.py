@@ -1,6 +1,6 @@
 """What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
 
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -32,6 +32,12 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     """An annotation's value."""
     value: str | None = manifest["metadata"].get("annotations", {}).get(name)
     return value
+
+
+def reported_status(job: Manifest) -> Manifest:
+    """The status that the worker has reported: what the manager's job shows, but for what it cannot show."""
+    unshown = read_json(annotation(job, kueue.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
+    return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +170,7 @@ class Dispatch(msgspec.Struct, frozen=True):
         return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), _DISPATCH)
 
 
+_UNSHOWN = msgspec.json.Decoder(dict[str, Any])
 _REQUESTED = msgspec.json.Decoder(Requested)
 _DISPATCH = msgspec.json.Decoder(Dispatch)
 

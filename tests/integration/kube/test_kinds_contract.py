@@ -207,3 +207,42 @@ async def test_a_definition_is_named_for_what_it_defines(api: Api) -> None:
         InvalidError, match=r'metadata\.name: Invalid value: .*must be spec\.names\.plural\+"\."\+spec\.group'
     ):
         await api.client.create(CRDS, misnamed)
+
+
+# --- the status of a Job that another controller keeps --------------------------------------------------------------
+
+BEGAN, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+SHOWN = {"startTime": BEGAN, "active": 1, "succeeded": 2, "failed": 1}
+REFUSED_STATUSES: dict[str, tuple[Manifest, str]] = {
+    "another start": ({"startTime": LATER}, r"status\.startTime"),
+    "no start": ({"startTime": None}, r"status\.startTime"),
+    "less succeeded": ({"succeeded": 1}, r"status\.succeeded"),
+    "none failed": ({"failed": None}, r"status\.failed"),
+}
+
+
+async def kept_job(api: Api, *, suspend: bool) -> None:
+    spec = {"template": pod_template(), "managedBy": "kueue.x-k8s.io/multikueue"}
+    await api.client.create(JOBS, api.manifest(JOBS, "a", spec=spec))
+    await api.client.patch(JOBS, "a", api.namespace, MergePatch({"status": SHOWN}), subresource="status")
+    await api.client.patch(JOBS, "a", api.namespace, MergePatch({"spec": {"suspend": suspend}}))
+
+
+@pytest.mark.parametrize(("change", "told"), REFUSED_STATUSES.values(), ids=REFUSED_STATUSES.keys())
+async def test_the_status_of_a_job_does_not_go_back(api: Api, change: Manifest, told: str) -> None:
+    await kept_job(api, suspend=False)
+    with pytest.raises(InvalidError, match=told):
+        await api.client.patch(JOBS, "a", api.namespace, MergePatch({"status": change}), subresource="status")
+    grown = MergePatch({"status": {"active": 0, "succeeded": 3, "failed": 2}})
+    shown = await api.client.patch(JOBS, "a", api.namespace, grown, subresource="status")
+    assert (shown["status"]["startTime"], shown["status"]["succeeded"]) == (BEGAN, 3)
+
+
+@pytest.mark.parametrize("start", [LATER, None], ids=["another", "none"])
+async def test_only_the_start_of_a_suspended_job_may_be_another(api: Api, start: str | None) -> None:
+    await kept_job(api, suspend=True)
+    with pytest.raises(InvalidError, match=r"status\.succeeded"):
+        await api.client.patch(JOBS, "a", api.namespace, MergePatch({"status": {"succeeded": 1}}), subresource="status")
+    change = MergePatch({"status": {"startTime": start}})
+    shown = await api.client.patch(JOBS, "a", api.namespace, change, subresource="status")
+    assert shown["status"].get("startTime") == start

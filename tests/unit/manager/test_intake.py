@@ -11,7 +11,7 @@ from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import intake
 from slicebus.manager.intake import DISPATCHED_CONDITION, Sender, authorize
 from slicebus.manager.manifests import merge_difference
-from slicebus.manager.records import Dispatch, Requested
+from slicebus.manager.records import Dispatch, Requested, reported_status
 from slicebus.process.commands import Patch
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
@@ -313,6 +313,25 @@ def test_the_whole_status_is_mirrored() -> None:
     )
     assert isinstance(patch, Patch)
     assert merge_patch(job, patch.body)["status"] == there
+
+
+def test_what_cannot_be_shown_of_a_job_that_was_made_anew_is_kept_beside_it() -> None:
+    job = a_job() | {"status": {"startTime": "before", "active": 1, "succeeded": 2}}
+    there = {"startTime": "now", "active": 3, "succeeded": 1, "failed": 1}
+    for left in (2, 1, 0):
+        view, report = a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=there)
+        commands = intake.status(view, report, FROM_EAST, now=NOW)
+        assert len(commands) == left, "the first write makes the second conflict, which is decided again"
+        for command in commands[:1]:
+            assert isinstance(command, Patch)
+            job = merge_patch(job, command.body)
+    assert job["status"] == {"startTime": "before", "active": 3, "succeeded": 2, "failed": 1}
+    assert reported_status(job) == there
+    [shown, *_] = intake.status(
+        a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=job["status"]), FROM_EAST, now=NOW
+    )
+    assert isinstance(shown, Patch)
+    assert reported_status(merge_patch(job, shown.body)) == job["status"]
 
 
 OBJECTS = st.recursive(

@@ -61,6 +61,16 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
         yield f'spec.template.labels: Invalid value: "{name}": must be no more than {_LABEL_MOST} bytes'
     if old is not None:
         yield from _job_change_problems(old["spec"], spec)
+        yield from _job_status_problems(old.get("status") or {}, new.get("status") or {}, suspended=spec["suspend"])
+
+
+def _job_status_problems(old: Manifest, new: Manifest, *, suspended: bool) -> Iterator[str]:
+    """What KEP-4368 asks of the status, whoever keeps it."""
+    for field in ("failed", "succeeded"):
+        if new.get(field, 0) < old.get(field, 0):
+            yield f"status.{field}: Invalid value: {new.get(field, 0)}: cannot decrease the {field} counter"
+    if not suspended and "startTime" in old and new.get("startTime") != old["startTime"]:
+        yield "status.startTime: Required value: startTime cannot be removed or changed for unsuspended job"
 
 
 def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:

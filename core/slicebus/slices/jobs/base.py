@@ -69,11 +69,11 @@ class JobKind(Protocol):
     def autoscaled(self, job: Manifest) -> Manifest:
         """The job with the Ray autoscaler on; one that has no such thing as it is."""
 
-    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
-        """The worker's status for the manager's job, so that a Kueue there takes the job as active, whatever it is.
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The status for the manager's job, as near to the worker's as its API server takes it."""
 
-        `status` is what the manager's job shows now: counters that only grow do not go back.
-        """
+    def running_status(self, reported: Manifest) -> Manifest:
+        """The worker's status for the manager's job, so that a Kueue there takes the job as active, whatever it is."""
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
         """The status of the manager's suspended job. `active` is kept until no pod of the job can be left."""

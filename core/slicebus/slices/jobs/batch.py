@@ -57,10 +57,20 @@ class BatchJob:
         """As it is."""
         return job
 
-    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The worker's, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
+
+        A Job that is made anew, on another cluster or where it was lost, begins both again.
+        """
+        shown = job.get("status", {})
+        kept = {name: shown[name] for name in _COUNTERS if shown.get(name, 0) > reported.get(name, 0)}
+        if "startTime" in shown and not job["spec"].get("suspend"):
+            kept["startTime"] = shown["startTime"]
+        return reported | kept
+
+    def running_status(self, reported: Manifest) -> Manifest:
         """A Job is active that has an active pod."""
-        grown = {name: max(status.get(name, 0), reported.get(name, 0)) for name in _COUNTERS if name in status}
-        return reported | grown | {"active": max(1, reported.get("active", 0))}
+        return reported | {"active": max(1, reported.get("active", 0))}
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
         """Since Kubernetes 1.36 a template changes only where the Job says that it is suspended, and has no pods."""

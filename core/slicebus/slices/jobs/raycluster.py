@@ -45,7 +45,11 @@ class RayCluster:
         """With in-tree autoscaling."""
         return job | {"spec": job["spec"] | {"enableInTreeAutoscaling": True}}
 
-    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The worker's."""
+        return reported
+
+    def running_status(self, reported: Manifest) -> Manifest:
         """A RayCluster is active that is ready: its conditions tell more."""
         return reported | {"state": "ready"}
 

@@ -84,7 +84,11 @@ class RayJob:
         cluster_spec = job["spec"]["rayClusterSpec"] | {"enableInTreeAutoscaling": True}
         return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec}}
 
-    def running_status(self, status: Manifest, reported: Manifest) -> Manifest:
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The worker's."""
+        return reported
+
+    def running_status(self, reported: Manifest) -> Manifest:
         """A RayJob is active unless its deployment is new or suspended."""
         deployment = reported.get("jobDeploymentStatus") or "Initializing"
         return reported | {"jobDeploymentStatus": "Initializing" if deployment == "Suspended" else deployment}

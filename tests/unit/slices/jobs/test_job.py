@@ -148,3 +148,27 @@ def test_a_job_is_its_own_carrier_and_its_pods_start_one_by_one() -> None:
     assert JOB.replica_size(a_job(), "main") == 1
     assert JOB.scaler(a_job()) == "parallelism changed"
     assert JOB.pod_selectors(a_job()) == [{"batch.kubernetes.io/job-name": "demo"}]
+
+
+FIRST, SECOND = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00Z"
+MIRRORED: dict[str, tuple[bool, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "the first": (False, {}, {"startTime": FIRST, "active": 1}, {"startTime": FIRST, "active": 1}),
+    "the next": (False, {"startTime": FIRST, "succeeded": 1}, {"startTime": FIRST, "succeeded": 2}, {"succeeded": 2}),
+    "begun anew": (
+        False,
+        {"startTime": FIRST, "succeeded": 2, "failed": 1},
+        {"startTime": SECOND, "active": 1, "succeeded": 1},
+        {"startTime": FIRST, "active": 1, "succeeded": 2, "failed": 1},
+    ),
+    "not begun again": (False, {"startTime": FIRST}, {"active": 1}, {"startTime": FIRST, "active": 1}),
+    "begun anew while suspended": (True, {"startTime": FIRST, "failed": 1}, {"startTime": SECOND}, {"failed": 1}),
+    "suspended": (True, {"startTime": FIRST, "active": 2}, {"active": 0}, {"active": 0}),
+}
+
+
+@pytest.mark.parametrize(("suspended", "shown", "reported", "expected"), MIRRORED.values(), ids=MIRRORED.keys())
+def test_a_status_is_mirrored_as_far_as_it_may_be_written(
+    suspended: bool, shown: dict[str, Any], reported: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    job = a_job(suspend=suspended) | {"status": shown}
+    assert JOB.mirrored_status(job, reported) == reported | expected
