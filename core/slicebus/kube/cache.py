@@ -94,11 +94,13 @@ class Cache:
 
     def _remove(self, manifest: Manifest, version: int) -> None:
         key, uid = _key(manifest), manifest["metadata"]["uid"]
-        self._gone[uid] = version
+        found = self._objects.get(key)
+        old = found if found is not None and found["metadata"]["uid"] == uid else None
+        # Who was told that it is gone may know it by an older version than it had in the end.
+        self._gone[uid] = max(version, _version(old)) if old else version
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
-        old = self._objects.get(key)
-        if old is not None and old["metadata"]["uid"] == uid:
+        if old:
             self._store(key, None, old)
 
     def _store(self, key: Key, new: Manifest | None, old: Manifest | None) -> None:

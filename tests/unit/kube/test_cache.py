@@ -45,6 +45,10 @@ SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
         [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(8))],
         {},
     ),
+    "our own write finds that it is gone, and the watch comes to it late": (
+        [("put", an_object(7)), ("remove", an_object(5)), ("put", an_object(7))],
+        {},
+    ),
     "back in the selector's sight": (
         [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(9))],
         {"a/u1": 9},
