@@ -114,7 +114,9 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
             return Difference.NONE if reported else Difference.AGAIN
         return not_held
     if not item.spec_hash:
-        return Difference.NONE if reported else Difference.AGAIN
+        if not reported:
+            return Difference.AGAIN
+        return Difference.STATUS if status_differs(view, item) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
     if not reported and _shows(item, record):
@@ -139,6 +141,9 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     Its agent takes every status of its first inventory as reported: one that differs has to be asked for, whatever else
     is to be done about the job.
     """
+    if not item.spec_hash:
+        # It says that the job is gone, and as long as the job is here that report has not come.
+        return view.job is not None and view.outbox is not None and view.outbox.record.hash != kueue.ABSENT
     mirrored = _status_hash(view)
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 
