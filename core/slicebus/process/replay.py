@@ -219,9 +219,7 @@ class Replay:
             case Gone(of=of, namespace=namespace, name=name) if of in self._caches:
                 present = self._caches[of].get(namespace, name)
                 if present is not None:
-                    # Only what a cache has taken in is recorded: it may have it back at the version that it had.
-                    first = present["metadata"] | {"resourceVersion": "0"}
-                    self._caches[of].remove(present | {"metadata": first})
+                    self._caches[of].remove(present)
             case Noted(table=name, key=key, value=value) if name in self._tables:
                 reader = self._readers[name]
                 self._tables[name][_read(reader.key, key)] = _read(reader.value, value)

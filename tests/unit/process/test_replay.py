@@ -13,7 +13,6 @@ from slicebus.journal.recording import (
     Began,
     Decided,
     Gap,
-    Gone,
     Noted,
     Put,
     Snapshot,
@@ -192,11 +191,6 @@ def shown(part: int, *content: Any, last: bool = True) -> Snapshot:
 START = (Began(version="0"), shown(0, put("a")))
 WHOLE: dict[str, tuple[list[Record], int, int]] = {
     "from the start": ([batch(0, *START, decided("a"))], 1, 0),
-    "an object that a late watch brings back": (
-        [batch(0, *START, Gone(of="pods", namespace="team", name="a"), decided(), put("a"), decided("a"))],
-        2,
-        0,
-    ),
     "a batch that came twice": (
         [batch(0, *START, put("b")), batch(1, decided("a", "b")), batch(1, decided("x"))],
         1,
