@@ -12,14 +12,14 @@ from simulation.mutations import MUTATIONS
 SEEDS = 500
 SHOWN_BY = {
     "versions": 5,
-    "epoch fence": 31,
+    "epoch fence": 26,
     "tombstones": 13,
     "confirms": 56,
-    "delta charging": 16,
-    "identity": 3,
+    "delta charging": 0,
+    "identity": 1,
     "fence": 39,
     "unanswered requests": 1,
-    "claims": 63,
+    "claims": 33,
     "last pod": 1,
     "room": 0,
     "ungate cap": 0,
