@@ -28,7 +28,7 @@ from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
-from slicebus.slices.turns import Lines, by_distance, by_share, rank, waits_for_preempted
+from slicebus.slices.turns import Lines, by_distance, by_share, preemptors_first, rank, waits_for_preempted
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
@@ -117,6 +117,9 @@ class _Cycle:
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
             else:
                 lines.setdefault(queue.name, deque()).append(slice)
+        for name, line in lines.items():
+            if not self.snapshot.cluster_queues[name].strict_fifo:
+                lines[name] = preemptors_first(line, self._is_preemptor)
         for slice, found in self._in_turn(lines):
             queue = self._usable_queue_of(slice)
             decisions = self._settle(slice, queue, found)
@@ -126,7 +129,7 @@ class _Cycle:
 
     def _in_turn(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:
-            return by_distance(lines, self._look)
+            return by_distance(lines, self._look, self._is_preemptor)
         trees: dict[int, list[str]] = {}
         for name in lines:
             trees.setdefault(id(self.account.now.queues[name].root), []).append(name)
@@ -138,9 +141,13 @@ class _Cycle:
         return Head(
             node=self.account.later.queues[queue],
             needs={key: need - own.get(key, 0) for key, need in needs.items()},
-            waits_for_preempted=waits_for_preempted(slice),
+            waits_for_preempted=self._is_preemptor(slice),
             rank=rank(slice),
         )
+
+    def _is_preemptor(self, slice: Slice) -> bool:
+        """Whether somebody was preempted for it who is leaving, or has left since the last cycle."""
+        return slice.uid in self.victims or waits_for_preempted(slice)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
         local = self.snapshot.local_queues[slice.namespace, slice.queue]
@@ -192,7 +199,7 @@ class _Cycle:
 
     def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
         found = nominate(slice, room, replaced=replaced)
-        if isinstance(found, Nomination) and Mode.NO_FIT < found.mode < Mode.LATER and waits_for_preempted(slice):
+        if isinstance(found, Nomination) and Mode.NO_FIT < found.mode < Mode.LATER and self._is_preemptor(slice):
             # Its victims are on their way: no others, as long as there is room when they are gone.
             kept = nominate(slice, msgspec.structs.replace(room, victims=_nobody), replaced=replaced)
             found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.LATER else found

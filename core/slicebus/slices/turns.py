@@ -27,13 +27,18 @@ def rank(slice: Slice) -> Rank:
 
 
 def waits_for_preempted(slice: Slice) -> bool:
-    """Whether somebody was preempted for it."""
+    """Whether the last cycle has left it waiting for somebody who was preempted for it."""
     return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
 
 
-def by_distance(lines: Lines, look: Look) -> Iterator[tuple[Slice, Found]]:
+def preemptors_first(line: Iterable[Slice], is_preemptor: Callable[[Slice], bool]) -> deque[Slice]:
+    """A queue in which nobody takes what was made free for one behind him, and loses it to whom it was taken from."""
+    return deque(sorted(line, key=lambda slice: not is_preemptor(slice)))
+
+
+def by_distance(lines: Lines, look: Look, is_preemptor: Callable[[Slice], bool]) -> Iterator[tuple[Slice, Found]]:
     """Without fair sharing: who waits for its victims, then who needs the least from other queues, then by rank."""
-    preemptors = Counter({name: sum(map(waits_for_preempted, line)) for name, line in lines.items()})
+    preemptors = Counter({name: sum(map(is_preemptor, line)) for name, line in lines.items()})
 
     def turn(name: str, distance: int) -> tuple[bool, int, Rank, str]:
         # Those before a preemptor in its queue have their turn with it.
@@ -50,7 +55,7 @@ def by_distance(lines: Lines, look: Look) -> Iterator[tuple[Slice, Found]]:
             heapq.heappush(turns, turn(name, nominated.distance))
             continue
         slice = line.popleft()
-        preemptors[name] -= waits_for_preempted(slice)
+        preemptors[name] -= is_preemptor(slice)
         yield slice, found
         if line:
             heapq.heappush(turns, turn(name, 0))

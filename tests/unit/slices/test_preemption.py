@@ -383,11 +383,25 @@ class TestTurns:
         decided = cycle(world(*slices, queues=queues))
         assert evicted(decided) == {"b1": RECLAIMED}
         b1, w = (told(slice, decided) for slice in slices)
-        rival = waiting("rival", 5, 9, queue="a", created="2027-01-01T00:00:00Z")
         other = waiting("other", 6, 9, queue="b")
         assert admitted_names(cycle(world(gone(b1), w, other, queues=queues))) == {"w"}
-        # One of higher priority in its own queue is not kept waiting by it.
-        assert "rival" in admitted_names(cycle(world(gone(b1), w, rival, queues=queues)))
+
+    @pytest.mark.parametrize("strict", [False, True], ids=["BestEffortFIFO", "StrictFIFO"])
+    def test_who_is_before_a_preemptor_in_its_queue_takes_its_room_only_in_strict_order(self, strict: bool) -> None:
+        own = msgspec.structs.replace(queue("a", "5", cohort="org", **RECLAIM), strict_fifo=strict)
+        queues = [own, queue("b", "5", cohort="org")]
+        slices = [holding("b1", 10, 0, queue="b"), waiting("w", 5, 0, queue="a")]
+        decided = cycle(world(*slices, queues=queues))
+        rival = waiting("rival", 7, 9, queue="a", created="2027-01-01T00:00:00Z")
+        b1, w = (told(slice, decided) for slice in slices)
+        for _ in range(3):
+            # What one cycle says is no reason for the next one to say something else.
+            again = cycle(world(b1, w, rival, queues=queues))
+            reasons = {name_of(each.key): each.reason for each in again if isinstance(each, Wait)}
+            assert (reasons["w"] == WAITING_FOR_PREEMPTED) is not strict
+            assert not evicted(again)
+            w, rival = told(w, again), told(rival, again)
+        assert admitted_names(cycle(world(gone(b1), w, rival, queues=queues))) == {"rival" if strict else "w"}
 
 
 class TestFlavors:
