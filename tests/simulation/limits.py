@@ -1,10 +1,11 @@
-"""How far queues and cohorts are past their limits, counted over the whole tree at once.
+"""How far queues and cohorts are past their limits, and what would fit, counted over the whole tree at once.
 
 Written against Kueue's description of the API and not with the product's own tree, so that each holds the other.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from slicebus.slices.quantities import add, times
 from slicebus.slices.quota import (
@@ -16,41 +17,72 @@ from slicebus.slices.quota import (
     total_by_queue,
     usage_by_chain,
 )
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import FlavorName, Slice
 
-Excess = dict[tuple[str, FlavorResource], int]
-"""By the name of a queue or cohort, its flavors and resources."""
+Where = tuple[str, FlavorResource]
+"""The name of a queue or cohort, one of its flavors and a resource."""
+Excess = dict[Where, int]
 _NONE = Limits()
 
 
-def excess(queues: Collection[ClusterQueue], cohorts: Collection[Cohort], used: Mapping[str, Usage]) -> Excess:
-    """Everything that is used past a limit: of a queue what it may borrow, of a root its quota."""
-    members: dict[str, list[ClusterQueue | Cohort]] = defaultdict(list)
-    for member in (*queues, *cohorts):
-        members[member.cohort if isinstance(member, ClusterQueue) else member.parent].append(member)
-    unmade = members.keys() - {cohort.name for cohort in cohorts} - {""}
-    members[""] += [Cohort(name=name) for name in sorted(unmade)]
-    found: Excess = {}
+class _Count(NamedTuple):
+    """What is there, and what is used: of a cohort what its members lend it, and borrow from it."""
 
-    def count(node: ClusterQueue | Cohort, key: FlavorResource, *, is_root: bool) -> tuple[int, int]:
+    quota: int
+    use: int
+    most: int | None
+    """That it may use; None for no limit."""
+
+
+class _Tree:
+    """All queues and cohorts, with what is used of every queue."""
+
+    def __init__(
+        self, queues: Collection[ClusterQueue], cohorts: Collection[Cohort], used: Mapping[str, Usage]
+    ) -> None:
+        self._members: dict[str, list[ClusterQueue | Cohort]] = defaultdict(list)
+        for member in (*queues, *cohorts):
+            self._members[_parent(member)].append(member)
+        unmade = self._members.keys() - {cohort.name for cohort in cohorts} - {""}
+        self._roots = [*self._members[""], *(Cohort(name=name) for name in sorted(unmade))]
+        self._parents = {member.name: _parent(member) for member in (*queues, *cohorts)}
+        self._used = used
+        self.counts: dict[Where, _Count] = {}
+        for key in sorted({key for usage in used.values() for key in usage}):
+            for root in self._roots:
+                self._count(root, key, is_root=True)
+
+    def _count(self, node: ClusterQueue | Cohort, key: FlavorResource, *, is_root: bool) -> tuple[int, int]:
         """What a node gives its parent to lend, and what it uses of the parent's."""
         limits = node.limits.get(key, _NONE)
         quota = limits.nominal
         if isinstance(node, ClusterQueue):
-            use = used.get(node.name, {}).get(key, 0)
+            use = self._used.get(node.name, {}).get(key, 0)
         else:
-            below = [count(member, key, is_root=False) for member in members[node.name]]
+            below = [self._count(member, key, is_root=False) for member in self._members.get(node.name, ())]
             quota, use = quota + sum(lent for lent, _ in below), sum(borrowed for _, borrowed in below)
         most = quota if is_root else None if limits.borrowing is None else quota + limits.borrowing
-        if most is not None and use > most:
-            found[node.name, key] = use - most
+        self.counts[node.name, key] = _Count(quota, use, most)
         lent = quota if limits.lending is None else min(quota, limits.lending)
         return lent, max(0, use - (quota - lent))
 
-    for key in sorted({key for usage in used.values() for key in usage}):
-        for root in members[""]:
-            count(root, key, is_root=True)
-    return found
+    def level(self, queue: str, key: FlavorResource) -> int:
+        """How far up a queue borrows: 0 for not at all, else the height of the smallest part of the tree that has what
+        is used there, or of the whole tree."""
+        name = queue
+        while self.counts[name, key].use > self.counts[name, key].quota and self._parents.get(name):
+            name = self._parents[name]
+        return self._height(name)
+
+    def _height(self, name: str) -> int:
+        """The levels below a node."""
+        return max((1 + self._height(member.name) for member in self._members.get(name, ())), default=0)
+
+
+def excess(queues: Collection[ClusterQueue], cohorts: Collection[Cohort], used: Mapping[str, Usage]) -> Excess:
+    """Everything that is used past a limit: of a queue what it may borrow, of a root its quota."""
+    counts = _Tree(queues, cohorts, used).counts
+    return {where: use - most for where, (_, use, most) in counts.items() if most is not None and use > most}
 
 
 def grown(before: Excess, after: Excess) -> Excess:
@@ -67,8 +99,10 @@ def fitting(
 ) -> Fit | None:
     """How a slice that waits could be admitted now; None where it does not fit, or something is past its limits.
 
-    Pod sets are taken in their order, each on the first flavor that has room, or on the one that it has already. A
-    slice that takes a part of what it asks for fits when one pod more does.
+    Pod sets are taken in their order. Each gets the flavor that it has already, or of those with room the first; of a
+    queue that looks at the next one rather than borrow the one that is borrowed the least far up. That stands, even
+    where a later pod set finds no room then and would with another choice. A slice that takes a part of what it asks
+    for fits when one pod more does.
     """
     queue = next(one for one in queues if one.name == slice.queue)
     chain = [one for one in slices if one.job_uid == slice.job_uid and one.admission is not None and not one.finished]
@@ -80,15 +114,39 @@ def fitting(
     found: Fit = []
     for pod_set in slice.pod_sets:
         kept = set(held.admission.flavors_of(pod_set.name).values()) if held and held.admission else set()
-        for flavor in queue.resource_groups[0].flavors:
-            needs = times(pod_set.requests, counts[pod_set.name])
-            taken = add(used.get(queue.name, {}), {(flavor.name, name): value for name, value in needs.items()})
-            past = {key for _, key in excess(queues, cohorts, used | {queue.name: taken})}
-            has_room = not any(value and (flavor.name, name) in past for name, value in needs.items())
-            if has_room and (not kept or flavor.name in kept):
-                break
-        else:
+        needs = times(pod_set.requests, counts[pod_set.name])
+        levels = {
+            flavor.name: level
+            for flavor in queue.resource_groups[0].flavors
+            if not kept or flavor.name in kept
+            if (level := _level(queue, queues, cohorts, used, _of_flavor(flavor.name, needs))) is not None
+        }
+        if not levels:
             return None
-        used = used | {queue.name: taken}
-        found.append((pod_set.name, counts[pod_set.name], flavor.name))
+        next_when_borrowing = queue.fungibility.next_when_borrowing
+        best = min(levels, key=levels.__getitem__) if next_when_borrowing else next(iter(levels))
+        used = used | {queue.name: add(used.get(queue.name, {}), _of_flavor(best, needs))}
+        found.append((pod_set.name, counts[pod_set.name], best))
     return found
+
+
+def _level(
+    queue: ClusterQueue,
+    queues: Collection[ClusterQueue],
+    cohorts: Collection[Cohort],
+    used: Mapping[str, Usage],
+    needs: Usage,
+) -> int | None:
+    """How far up a queue would borrow for what is needed, at the resource where that is farthest; None for no room."""
+    tree = _Tree(queues, cohorts, used | {queue.name: add(used.get(queue.name, {}), needs)})
+    wanted = [key for key, value in needs.items() if value]
+    past = {key for (_, key), (_, use, most) in tree.counts.items() if most is not None and use > most}
+    return None if past.intersection(wanted) else max((tree.level(queue.name, key) for key in wanted), default=0)
+
+
+def _of_flavor(flavor: str, needs: Mapping[str, int]) -> Usage:
+    return {(FlavorName(flavor), resource): value for resource, value in needs.items()}
+
+
+def _parent(member: ClusterQueue | Cohort) -> str:
+    return member.cohort if isinstance(member, ClusterQueue) else member.parent
