@@ -85,10 +85,10 @@ class Trial:
     def fill_back(self, fits: Callable[[], bool]) -> None:
         """Leave out every victim that there is room without, those first that were taken last."""
         for victim in self.victims[-2::-1]:
+            before, self.victims = self.victims, [other for other in self.victims if other is not victim]
             victim.candidate.node.use_all(victim.candidate.usage)
-            if fits():
-                self.victims.remove(victim)
-            else:
+            if not fits():
+                self.victims = before
                 victim.candidate.node.use_all(victim.candidate.usage, times=-1)
 
     def restore(self) -> list[Victim]:

@@ -8,7 +8,6 @@ its parent could have, in thousandths, divided by its weight. Source: Kueue v0.1
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 
 import msgspec
 
@@ -139,12 +138,14 @@ def fair(preemptor: Preemptor, holders: Holders, strategies: Sequence[FairStrate
     node, needs, trial = preemptor.node, preemptor.needs, Trial()
     # Shares are compared with the preemptor admitted.
     node.use_all(needs)
-    refused = _first_pass(trial, preemptor, _Targets(node, found), strategies[0])
+    targets, tried = _Targets(node, found), strategies[:1]
+    refused = _first_pass(trial, preemptor, targets, strategies[0])
     if refused is not None and len(strategies) > 1:
-        refused = _second_pass(trial, preemptor, _Targets(node, refused))
+        targets, tried = _Targets(node, refused), strategies
+        refused = _second_pass(trial, preemptor, targets)
     node.use_all(needs, times=-1)
     if refused is None:
-        trial.fill_back(partial(fits, preemptor))
+        trial.fill_back(lambda: fits(preemptor) and _stays_fair(trial, preemptor, targets, tried))
     victims = trial.restore()
     return victims if refused is None else []
 
@@ -299,3 +300,22 @@ def _is_fair(targets: _Targets, queue: Node, candidate: Candidate, strategy: Fai
     after = share(theirs).order
     queue.use_all(candidate.usage)
     return share(mine).order <= after
+
+
+def _stays_fair(trial: Trial, preemptor: Preemptor, targets: _Targets, strategies: Sequence[FairStrategy]) -> bool:
+    """Whether those who lose by their share still do when some victims have been left out.
+
+    The preemptor's part of the tree was weighed without what it was to lose. Where it keeps that, it may have the
+    larger share, and they would take their quota back.
+    """
+    weighed = [victim for victim in trial.victims if victim.reason is PreemptionReason.IN_COHORT_FAIR_SHARING]
+    preemptor.node.use_all(preemptor.needs)
+    for victim in weighed:
+        victim.candidate.node.use_all(victim.candidate.usage)
+    is_fair = True
+    for victim in weighed:
+        queue, candidate = victim.candidate.node, victim.candidate
+        is_fair = is_fair and any(_is_fair(targets, queue, candidate, strategy) for strategy in strategies)
+        queue.use_all(candidate.usage, times=-1)
+    preemptor.node.use_all(preemptor.needs, times=-1)
+    return is_fair

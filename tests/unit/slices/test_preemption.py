@@ -95,8 +95,9 @@ def told(slice: Slice, decisions: Iterable[Decision]) -> Slice:
 
 
 def gone(slice: Slice) -> Slice:
-    """An evicted slice whose worker has no pod of it left."""
-    return msgspec.structs.replace(slice, admission=None)
+    """An evicted slice whose worker has no pod of it left. It waits in the queue that it had quota of."""
+    assert slice.admission is not None
+    return msgspec.structs.replace(slice, admission=None, queue=f"to-{slice.admission.cluster_queue}")
 
 
 class TestWithinTheQueue:

@@ -215,6 +215,21 @@ class TestPreemption:
         assert not evicted(decided)
         assert all(isinstance(each, Wait) for each in decided)
 
+    @pytest.mark.parametrize("fair_sharing", [FairSharing.INITIAL_SHARE, FairSharing.BOTH], ids=["initial", "both"])
+    def test_nobody_of_the_own_queue_is_spared_by_whom_a_share_was_smaller(self, fair_sharing: FairSharing) -> None:
+        # With both of its jobs `a` would have a larger share than `b`, which would take its quota back.
+        own = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
+        queues = [queue("a", "3", cohort="org", **RECLAIM, **own), queue("b", "0", cohort="org", **RECLAIM)]
+        used = [holding("low", 2, -1, queue="a"), holding("lent", 4, queue="b")]
+        more: dict[str, Any] = {"queues": [*queues, queue("spare", "6", cohort="org")], "fair_sharing": fair_sharing}
+        decided = decide(*used, waiting("w", 6, queue="a"), **more)
+        assert evicted(decided) == {"low": IN_QUEUE, "lent": FAIR}
+        back = [gone(told(slice, decided)) for slice in used]
+        w = told(waiting("w", 6, queue="a"), decided)
+        decided = decide(*back, w, **more)
+        assert admitted_names(decided) == {"w", "low"}
+        assert not evicted(decide(*(told(slice, decided) for slice in (*back, w)), **more))
+
 
 @pytest.mark.parametrize(("cores", "victims"), [(2, {"a1": FAIR}), (3, {})], ids=["more than its own", "its own"])
 def test_what_a_queue_has_within_its_quota_of_a_flavor_is_not_taken_for_what_it_borrows_of_another(
