@@ -233,8 +233,11 @@ class Store:
         metadata = pod["metadata"]
         labels, namespace = metadata.get("labels", {}), metadata["namespace"]
         if _JOB_NAME in labels:
+            job = self._caches[JOBS].get(namespace, labels[_JOB_NAME])
             yield JobKey("Job", namespace, labels[_JOB_NAME])
-            yield JobKey("RayJob", namespace, labels[_JOB_NAME])
+            if job is None or not marks.is_ours(job):
+                # The submitter of a RayJob is a Job of its name.
+                yield JobKey("RayJob", namespace, labels[_JOB_NAME])
         if kueue.RAYJOB_LABEL in labels:
             yield JobKey("RayJob", namespace, labels[kueue.RAYJOB_LABEL])
             return

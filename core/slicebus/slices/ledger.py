@@ -46,6 +46,7 @@ class Ledger:
         self._holding = _Index[str]()
         """By ClusterQueue."""
         self._waiting = _Index[LocalQueueKey]()
+        self._inactive: dict[SliceKey, None] = {}
         self._without_place = _Index[LocalQueueKey]()
         self._placed: dict[str, tuple[str, Usage]] = {}
         """By chain id: the cluster where it holds quota, and what it was granted there."""
@@ -108,6 +109,11 @@ class Ledger:
         """Every LocalQueue that a slice names, there or not."""
         return self._waiting.values()
 
+    @property
+    def inactive(self) -> Collection[SliceKey]:
+        """Those that somebody has deactivated, and that have not finished."""
+        return self._inactive
+
     def waiting_for_a_place(self) -> Iterable[LocalQueueKey]:
         """Every LocalQueue of a slice that waits for room on a cluster."""
         return self._without_place.values()
@@ -116,6 +122,8 @@ class Ledger:
         self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
         if slice.finished:
             return
+        if not slice.active:
+            self._inactive[slice.key] = None
         if slice.admission is not None:
             self._holding.add(slice.admission.cluster_queue, slice.key)
             return
@@ -131,6 +139,7 @@ class Ledger:
             del self._chains[slice.chain_id]
         if slice.finished:
             return
+        self._inactive.pop(slice.key, None)
         if slice.admission is not None:
             self._holding.remove(slice.admission.cluster_queue, slice.key)
             return
@@ -161,7 +170,7 @@ def _filed(slice: Slice) -> tuple[object, ...]:
     """Everything by which a slice is found, counted, or has its place in its chain."""
     granted = (slice.admission, slice.counts) if slice.admission is not None else _waits_for_a_place(slice)
     place = slice.uid, slice.created, slice.replaces
-    return slice.chain_id, slice.finished, granted, slice.cluster, slice.namespace, slice.queue, place
+    return slice.chain_id, slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue, place
 
 
 def _waits_for_a_place(slice: Slice) -> bool:

@@ -15,7 +15,8 @@ _OVER = ("Succeeded", "Failed")
 
 def is_gated(pod: Manifest) -> bool:
     """Whether our gate holds the pod."""
-    return any(gate["name"] == kueue.ELASTIC_GATE for gate in pod["spec"].get("schedulingGates") or ())
+    gates = pod["spec"].get("schedulingGates")
+    return bool(gates) and any(gate["name"] == kueue.ELASTIC_GATE for gate in gates)
 
 
 def runs(pod: Manifest) -> bool:

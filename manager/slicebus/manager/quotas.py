@@ -83,6 +83,14 @@ class Quotas:
         """The tree whose quota a LocalQueue gives."""
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
 
+    def is_settled(self, only: Collection[str] | None) -> bool:
+        """Whether nobody waits for quota of some trees, and nobody who has quota was stopped."""
+        if self.ledger.inactive or any(queue.drained for queue in self._local_queues.values.values()):
+            return False
+        if any(queue.drained for queue in self.cluster_queues.values()):
+            return False
+        return not any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in())
+
     def snapshot(
         self,
         only: Collection[str] | None,

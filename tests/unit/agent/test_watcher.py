@@ -498,3 +498,15 @@ async def test_its_last_pod_wakes_a_job_that_is_gone(worker: Worker, kind: str, 
     await pod_ends(worker)
     assert key in woken
     assert worker.store.view(key).running == set()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["our Job", "the submitter of a RayJob"])
+async def test_a_pod_of_a_job_wakes_the_rayjob_of_its_name_where_that_may_have_made_it(
+    worker: Worker, ours: bool
+) -> None:
+    await given_job(worker, ours=ours)
+    woken = list[JobKey]()
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await given_pods(worker, a_pod("a"))
+    assert {key.kind for key in woken} == ({"Job"} if ours else {"Job", "RayJob"})
