@@ -40,6 +40,8 @@ from slicebus.proto.errors import SlicebusError
 from slicebus.proto.topology import JOURNAL
 
 _WARM_UP_S = 4.0
+_REPLAYED = 3
+"""Of so many days one is replayed: that costs a tenth of a day."""
 _LOOK_S = 25.0
 """Agreement has to last from one look to the next."""
 _CALM_S = 300.0
@@ -58,8 +60,9 @@ async def play(fleet: Fleet) -> None:
     await fleet.calm_down()
     fleet.note("the faults end")
     await _agree(fleet)
-    count = recorded.check(fleet.memory.streams[JOURNAL].records)
-    fleet.note(f"{count} decisions are made again, and are the same")
+    if fleet.schedule.seed % _REPLAYED == 0:
+        count = recorded.check(fleet.memory.streams[JOURNAL].records)
+        fleet.note(f"{count} decisions are made again, and are the same")
 
 
 class Day:
