@@ -210,9 +210,14 @@ class _Cycle:
                 misfit = found if isinstance(found, Misfit) else found.misfit
                 return msgspec.structs.replace(then, mode=Mode.LATER, misfit=misfit)
         has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
-        return found if has_hope else self._part(slice, room, replaced) or found
+        return found if has_hope else self._without_victims(slice, room, replaced) or found
 
-    def _part(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
+    def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
+        """All of it in flavors after those that its queue would preempt for, or a part."""
+        if room.queue.fungibility.may_rather_preempt:
+            found = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
+            if isinstance(found, Nomination) and found.mode is Mode.FIT:
+                return found
         part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
         return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
 
@@ -232,7 +237,7 @@ class _Cycle:
 
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
         """Whoever is to go for a slice, and the slice waits."""
-        needs, part = usage_of(slice, found.admission), None
+        needs, spared = usage_of(slice, found.admission), None
         replaced = self.account.held.get(slice.chain_id)
         with self.account.without(slice, queue.name):
             room = self._room(slice, queue)
@@ -240,13 +245,11 @@ class _Cycle:
                 slice=slice, queue=queue, node=room.later or room.node, needs=needs, short=found.short
             )
             victims = self.search.victims(preemptor)
-            if not self._would_fit(slice, room, replaced, victims):
-                # It would have other flavors then, in which it does not fit: it would only take turns with them.
-                victims = []
-            if not victims:
-                part = self._part(slice, room, replaced)
+            if not (victims and self._would_fit(slice, room, replaced, victims)):
+                # Where it would have other flavors then, and not fit, it would only take turns with them.
+                victims, spared = [], self._without_victims(slice, room, replaced)
         if not victims:
-            return [self._give(slice, queue, part.admission) if part else _wait(slice, found.misfit)]
+            return [self._give(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
         going = [victim.candidate.slice for victim in victims]
         self.placer.leave(going)
         with self.placer.later():
@@ -313,14 +316,9 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     evictions, pending = stopped(snapshot), in_order(snapshot.slices)
-    decided: list[Decision] = [
-        *evictions,
-        *(
-            Wait(key=slice.key, reason=INADMISSIBLE, message=_DEACTIVATED)
-            for slice in snapshot.slices
-            if _sleeps(slice)
-        ),
-    ]
+    asleep = [slice.key for slice in snapshot.slices if _sleeps(slice)]
+    waits = [Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in asleep]
+    decided: list[Decision] = [*evictions, *waits]
     if not pending:
         return decided
     return [*decided, *_Cycle(snapshot, {eviction.key for eviction in evictions}).decide(pending)]

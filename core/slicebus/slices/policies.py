@@ -55,6 +55,11 @@ class Fungibility(msgspec.Struct, frozen=True, kw_only=True):
     own_quota_first: bool = False
     """Rather preempt somebody than borrow. Otherwise rather borrow."""
 
+    @property
+    def may_rather_preempt(self) -> bool:
+        """Whether a flavor that somebody would lose may go before one that has room."""
+        return self.own_quota_first or not self.next_when_preempting
+
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
         """Any value but the one that says otherwise is the default."""

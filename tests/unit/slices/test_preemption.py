@@ -464,6 +464,19 @@ class TestFlavors:
         decided = self.decide(*full, told(w, decided), flavorFungibility={"whenCanPreempt": "MayStopSearch"})
         assert not evicted(decided)
 
+    def test_the_next_flavor_where_a_pod_set_alone_could_reclaim_and_the_whole_job_may_not(self) -> None:
+        # In `x` its head would be within the quota, but the job borrows `y` for its worker, and may not reclaim then.
+        rules = {"whenCanPreempt": "MayStopSearch"}
+        quotas: dict[str, dict[str, Quota]] = {"x": {"cpu": "3"}, "y": {"cpu": "0"}}
+        queues = [
+            a_queue("cq", quotas, cohortName="org", preemption=RECLAIM, flavorFungibility=rules),
+            a_queue("lender", {"x": {"cpu": "0"}, "y": {"cpu": "5"}}, cohortName="org"),
+        ]
+        borrower = admitted(a_slice("borrower", 3, job_uid="job-b"), flavor="x", queue="lender")
+        job = waiting("w", 1, pod_sets=(a_pod_set("head", 3), a_pod_set("worker")))
+        decided = cycle(world(borrower, job, queues=queues))
+        assert (self.flavor(decided), admitted_names(decided), evicted(decided)) == ("y", {"w"}, {})
+
     def with_head(self) -> Slice:
         """A job of a pod with one core and one with four, which has room in both flavors together only."""
         pod_sets = (a_pod_set("head"), a_pod_set("workers", 4))
