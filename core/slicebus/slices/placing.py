@@ -129,12 +129,10 @@ def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]
             if resource in group.resources:
                 wanted[resource] = wanted.get(resource, 0) + need
         for quota in group.flavors:
-            flavor, used = (
-                room.flavors.get(quota.name),
-                {(quota.name, resource): wanted[resource] for resource in wanted},
-            )
-            suits = flavor and not any(unsuitable(pods, flavor, group, room.flavors) for pods in slice.pod_sets)
-            if suits and used and not used.keys() <= needs.keys():
+            used = {(quota.name, resource): amount for resource, amount in wanted.items()}
+            if used.keys() <= needs.keys() or (flavor := room.flavors.get(quota.name)) is None:
+                continue
+            if not any(unsuitable(pods, flavor, group, room.flavors) for pods in slice.pod_sets):
                 yield used
 
 
