@@ -33,7 +33,7 @@ from slicebus.process.role import Role, insist, run_role
 from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Hello, JobRef, Message, Resync
+from slicebus.proto.messages import Hello, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
 from slicebus.slices import kueue
 
@@ -64,7 +64,7 @@ class Agent(Role[AgentSettings]):
             client=self._client,
             caches=store.cache_of,
             publish=publisher.publish,
-            look_again=lambda ref, delay_s: queue.add_after(_key(ref), delay_s),
+            look_again=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
             check=self._lease.check,
         )
@@ -84,7 +84,7 @@ class Agent(Role[AgentSettings]):
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
-                watcher.report_again(map(_key, asked.jobs))
+                watcher.report_again(map(JobKey.of, asked.jobs))
             else:
                 inventories.ask()
 
@@ -144,10 +144,6 @@ class Agent(Role[AgentSettings]):
     async def _say(self, publisher: Publisher, message: Message) -> None:
         self._lease.check()
         await publisher.publish(Publish(cluster=self._settings.cluster, message=message))
-
-
-def _key(ref: JobRef) -> JobKey:
-    return JobKey(ref.kind, ref.namespace, ref.name)
 
 
 def run() -> None:

@@ -15,12 +15,11 @@ from slicebus.proto.messages import Flavor, Manifest
 from slicebus.slices.quantities import Amounts, amounts, format_amount
 from slicebus.slices.resources import pod_requests
 from slicebus.slices.suitability import forbids
-from slicebus.slices.ungate import pod_set_of
+from slicebus.slices.ungate import is_over, pod_set_of
 from slicebus.slices.workload import Admission, FlavorName
 
 Quantities = dict[str, dict[str, str]]
 """Kubernetes quantities by flavor and resource."""
-_OVER = ("Succeeded", "Failed")
 _UNCOUNTED = "hugepages-"
 _PODS = "pods"
 _WHOLE = ""
@@ -143,7 +142,7 @@ def _stays_first(pod: Manifest) -> tuple[bool, str]:
 
 def _node_of(pod: Manifest) -> str | None:
     """Where a pod takes room; None for one that is not bound, or over."""
-    if pod.get("status", {}).get("phase") in _OVER:
+    if is_over(pod):
         return None
     node: str | None = pod["spec"].get("nodeName")
     return node

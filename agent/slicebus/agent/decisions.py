@@ -67,7 +67,7 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
     message = incoming.message
     if not isinstance(message, Suspend):
         return False
-    view = store.view(JobKey(message.job.kind, message.job.namespace, message.job.name))
+    view = store.view(JobKey.of(message.job))
     present = view.job is not None and marks.is_of(view.job, message.job)
     gone = watching.gone(view, vanished=store.vanished)
     return not present and (gone is None or gone.job.uid != message.job.uid)
@@ -80,7 +80,7 @@ def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName)
     """
     job = getattr(incoming.message, "job", None)
     assert isinstance(job, JobRef)
-    taken, view = orders.steps(incoming.message, cluster)[number], store.view(JobKey(job.kind, job.namespace, job.name))
+    taken, view = orders.steps(incoming.message, cluster)[number], store.view(JobKey.of(job))
     gone = _gone(store, view) if view.job is None and isinstance(incoming.message, WorkloadSpec) else None
     return [] if gone is not None and gone.job.uid == job.uid else taken(view)
 

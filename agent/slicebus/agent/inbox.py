@@ -77,11 +77,11 @@ class Inbox:
             return
         job = getattr(message, "job", None)
         assert isinstance(job, JobRef)
-        async with self._store.turn(JobKey(job.kind, job.namespace, job.name)):
+        async with self._store.turn(JobKey.of(job)):
             await self._carry_out(incoming, job)
 
     async def _carry_out(self, incoming: Incoming, job: JobRef) -> None:
-        key, message, cluster = JobKey(job.kind, job.namespace, job.name), incoming.message, self._settings.cluster
+        key, message, cluster = JobKey.of(job), incoming.message, self._settings.cluster
         ended = isinstance(message, Delete) or self._decide(decisions.has_ended, incoming=incoming)
         self._note(message, key, job, ended=ended)
         if isinstance(message, Delete):

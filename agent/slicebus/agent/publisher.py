@@ -32,5 +32,5 @@ class Publisher:
         )
         await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         if isinstance(message, ScaleRequest):
-            key = JobKey(message.job.kind, message.job.namespace, message.job.name)
+            key = JobKey.of(message.job)
             self._store.published[key] = RequestKey(message.worker_uid, message.worker_generation)

@@ -186,7 +186,7 @@ class Store:
             if not self._ended[before]:
                 del self._ended[before]
         if isinstance(tombstone, Tombstone):
-            key = self._ended_as[uid] = JobKey(tombstone.job.kind, tombstone.job.namespace, tombstone.job.name)
+            key = self._ended_as[uid] = JobKey.of(tombstone.job)
             self._ended.setdefault(key, {})[uid] = tombstone
 
     def _note_vanished(self, change: Change) -> None:

@@ -1,6 +1,7 @@
 """What a decision about one job of the worker may look at."""
 
 from functools import cached_property
+from typing import Self
 
 import msgspec
 
@@ -15,6 +16,11 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
     kind: str
     namespace: str
     name: str
+
+    @classmethod
+    def of(cls, job: JobRef) -> Self:
+        """The worker's job of one of the manager's."""
+        return cls(job.kind, job.namespace, job.name)
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"

@@ -4,7 +4,7 @@ Level-triggered, from what is. What was asked for last is on the job itself, so 
 nor makes it twice.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection
 
 import msgspec
@@ -27,9 +27,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import could_start, is_gated, pod_set_of, runs, to_ungate
-
-_OVER = ("Succeeded", "Failed")
+from slicebus.slices.ungate import could_start, is_gated, is_over, pod_set_of, running, runs, to_ungate
 
 
 def link(view: WorkerView) -> list[Command]:
@@ -99,11 +97,7 @@ def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
 
     A smaller size is asked for when its pods are gone: the manager gives their quota away at once.
     """
-    return any(count > wanted.get(name, 0) for name, count in _running(view).items())
-
-
-def _running(view: WorkerView) -> Counter[str]:
-    return Counter(pod_set_of(pod) for pod in view.pods if runs(pod))
+    return any(count > wanted.get(name, 0) for name, count in running(view.pods).items())
 
 
 def ungate(view: WorkerView) -> list[Command]:
@@ -115,8 +109,8 @@ def ungate(view: WorkerView) -> list[Command]:
         return []
     kind, carrier, granted = KINDS[view.key.kind], view.carrier, marks.granted(view.job)
     pods = to_ungate(view.pods, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
-    running = _running(view)
-    again = [pod for pod in view.unanswered if running[pod_set_of(pod)] <= granted.get(pod_set_of(pod), 0)]
+    used = running(view.pods)
+    again = [pod for pod in view.unanswered if used[pod_set_of(pod)] <= granted.get(pod_set_of(pod), 0)]
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
 
 
@@ -143,7 +137,7 @@ def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None
     if not job["spec"].get("suspend"):
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"spec": {"suspend": True}})]
     applied = Applied(job=marks.reference(job), workload=marks.slice_of(job), spec_version=marks.spec_version(job))
-    has_pods = any(pod.get("status", {}).get("phase") not in _OVER for pod in view.pods)
+    has_pods = not all(map(is_over, view.pods))
     if has_pods or told == (applied.job.uid, applied.spec_version):
         return []
     return [Publish(cluster=cluster, message=applied)]
@@ -222,7 +216,7 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 def _pods_by_set(pods: tuple[Manifest, ...]) -> dict[str, PodSetStatus]:
     by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
-        if pod.get("status", {}).get("phase") not in _OVER:
+        if not is_over(pod):
             by_set[pod_set_of(pod)].append(pod)
     return {
         name: PodSetStatus(ready=sum(map(_is_ready, members)), gated=sum(map(is_gated, members)), total=len(members))

@@ -1,7 +1,7 @@
 """Which pods may start: at most as many of each pod set as the slice grants."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from slicebus.slices import kueue
@@ -19,9 +19,19 @@ def is_gated(pod: Manifest) -> bool:
     return bool(gates) and any(gate["name"] == kueue.ELASTIC_GATE for gate in gates)
 
 
+def is_over(pod: Manifest) -> bool:
+    """Whether a pod has succeeded or failed."""
+    return pod.get("status", {}).get("phase") in _OVER
+
+
 def runs(pod: Manifest) -> bool:
     """Whether a pod uses what was granted: it has no gate, and has not ended. A terminating one does."""
-    return not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
+    return not is_gated(pod) and not is_over(pod)
+
+
+def running(pods: Iterable[Manifest]) -> Counter[str]:
+    """How many pods of each pod set run."""
+    return Counter(pod_set_of(pod) for pod in pods if runs(pod))
 
 
 def pod_set_of(pod: Manifest) -> str:
@@ -49,13 +59,13 @@ def to_ungate(
         return []
     by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
     for pod in pods:
-        if pod.get("status", {}).get("phase") not in _OVER:
+        if not is_over(pod):
             by_set[pod_set_of(pod)].append(pod)
     chosen: list[Manifest] = []
     for name, members in sorted(by_set.items()):
-        running = sum(not is_gated(pod) for pod in members)
+        used = sum(not is_gated(pod) for pod in members)
         waiting = [pod for pod in members if is_gated(pod) and not _is_terminating(pod)]
-        room = granted.get(name, 0) - running
+        room = granted.get(name, 0) - used
         for replica in _replicas(waiting, members, size=replica_size(name)):
             if len(replica) <= room:
                 room -= len(replica)
@@ -63,11 +73,10 @@ def to_ungate(
     return chosen
 
 
-def could_start(pods: Iterable[Manifest], granted: Mapping[str, int]) -> list[Manifest]:
+def could_start(pods: Sequence[Manifest], granted: Mapping[str, int]) -> list[Manifest]:
     """The gated pods of pod sets that have room: any of them may be the one that somebody else has just picked."""
-    pods = [pod for pod in pods if pod.get("status", {}).get("phase") not in _OVER]
-    running = Counter(pod_set_of(pod) for pod in pods if not is_gated(pod))
-    return [pod for pod in pods if is_gated(pod) and running[pod_set_of(pod)] < granted.get(pod_set_of(pod), 0)]
+    gated, used = [pod for pod in pods if is_gated(pod) and not is_over(pod)], running(pods)
+    return [pod for pod in gated if used[pod_set_of(pod)] < granted.get(pod_set_of(pod), 0)]
 
 
 def _is_terminating(pod: Manifest) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.manifests import annotation_patch, findings_patch, merge_difference
+from slicebus.manager.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.records import Requested, annotation, applied_version
 from slicebus.manager.views import JobView, Outbox
 from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
@@ -204,14 +204,11 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
     wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
     unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
-    difference, resource = merge_difference(job.get("status", {}), wanted), JOB_RESOURCES[job["kind"]]
-    commands: list[Command] = []
-    if annotation(job, kueue.UNSHOWN_ANNOTATION) != note:
-        body = {"metadata": {"annotations": {kueue.UNSHOWN_ANNOTATION: note}}}
-        commands.append(Patch(resource=resource, target=job, body=body))
-    if difference:
-        commands.append(Patch(resource=resource, target=job, body={"status": difference}, subresource="status"))
-    return commands
+    commands = write_status(job, wanted)
+    if annotation(job, kueue.UNSHOWN_ANNOTATION) == note:
+        return commands
+    body = {"metadata": {"annotations": {kueue.UNSHOWN_ANNOTATION: note}}}
+    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
 
 
 def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:

@@ -7,10 +7,9 @@ one, and while it is suspended it says so.
 
 import msgspec
 
-from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.manifests import merge_difference
+from slicebus.manager.manifests import write_status
 from slicebus.manager.views import JobView
-from slicebus.process.commands import Command, Patch
+from slicebus.process.commands import Command
 from slicebus.proto.messages import JobPhase, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -79,9 +78,4 @@ def _newest(shown: Manifest, reported: Status | None) -> Manifest:
 
 
 def _write(job: Manifest, wanted: Manifest) -> list[Command]:
-    wanted = KINDS[job["kind"]].mirrored_status(job, wanted)
-    difference = merge_difference(job.get("status", {}), wanted)
-    if not difference:
-        return []
-    body = {"status": difference}
-    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, subresource="status")]
+    return write_status(job, KINDS[job["kind"]].mirrored_status(job, wanted))

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, with_findings
@@ -101,6 +103,15 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
         elif old != value:
             difference[name] = value
     return difference
+
+
+def write_status(job: Manifest, wanted: Manifest) -> list[Command]:
+    """The command that makes the status of a job the wanted one; none when it is."""
+    difference = merge_difference(job.get("status", {}), wanted)
+    if not difference:
+        return []
+    resource = JOB_RESOURCES[job["kind"]]
+    return [Patch(resource=resource, target=job, body={"status": difference}, subresource="status")]
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:

@@ -85,11 +85,11 @@ class Quotas:
 
     def is_settled(self, only: Collection[str] | None) -> bool:
         """Whether nobody waits for quota of some trees, and nobody who has quota was stopped."""
-        if self.ledger.inactive or any(queue.drained for queue in self._local_queues.values.values()):
+        if self.ledger.inactive or any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in()):
             return False
-        if any(queue.drained for queue in self.cluster_queues.values()):
+        if any(queue.drained for queue in self._cluster_queues.values.values()):
             return False
-        return not any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in())
+        return not any(queue.drained for queue in self._local_queues.values.values())
 
     def snapshot(
         self,

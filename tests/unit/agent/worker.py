@@ -118,7 +118,7 @@ class Worker:
             self.store.published[KEY] = RequestKey(request.worker_uid, request.worker_generation)
 
     def _look_again(self, job: JobRef, delay_s: float) -> None:
-        self.queue.add_after(JobKey(job.kind, job.namespace, job.name), delay_s)
+        self.queue.add_after(JobKey.of(job), delay_s)
 
 
 @pytest.fixture
