@@ -4,7 +4,8 @@ Nothing else decides. Each is made through a `Decider`, which records it, and `s
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from slicebus.agent import marks, orders, watching
 from slicebus.agent.store import Store
@@ -88,6 +89,60 @@ def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName)
 # --- a look at a job ------------------------------------------------------------------------------------------------
 
 
+class Stage(StrEnum):
+    """What a look at a job sees to, in this order."""
+
+    BURY = "bury"
+    ENDS = "ends"
+    LINK = "link"
+    REST = "rest"
+    REQUEST = "request"
+    UNGATE = "ungate"
+    REPORT = "report"
+
+    @property
+    def and_later(self) -> list["Stage"]:
+        """This stage and those that come after it."""
+        return _STAGES[_STAGES.index(self) :]
+
+
+_STAGES = list(Stage)
+
+
+class Step(NamedTuple):
+    """What comes next in a look at a job."""
+
+    stage: Stage
+    commands: Sequence[Command]
+
+
+def look(
+    store: Store, *, key: JobKey, since: Stage, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
+) -> Step | None:
+    """The first stage from `since` on that has something to do; None when none has. What a stage decides depends on
+    what those before it have changed. `fenced`: the cluster may have been given up. Times are the process' own."""
+
+    def commands(stage: Stage) -> Sequence[Command]:
+        match stage:
+            case Stage.BURY:
+                return bury(store, key=key)
+            case Stage.ENDS:
+                return ends(store, key=key, cluster=cluster)
+            case Stage.LINK:
+                return link(store, key=key)
+            case Stage.REST:
+                return rest(store, key=key, cluster=cluster)
+            case Stage.REQUEST:
+                return request(store, key=key, cluster=cluster)
+            case Stage.UNGATE:
+                return ungate(store, key=key, fenced=fenced)
+            case Stage.REPORT:
+                return report(store, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
+
+    steps = (Step(stage, commands(stage)) for stage in since.and_later)
+    return next((step for step in steps if step.commands), None)
+
+
 def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
     """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
     view = store.view(key)
@@ -100,9 +155,10 @@ def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
 
 
 def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
-    """The answers to deletes of jobs that had the name and are really gone, where another one has it now. The pods of a
-    job go after it."""
-    return _ends(store, key, cluster, present=store.view(key).job)
+    """The answers to deletes of jobs that had the name and are really gone, where another one of ours has it now. The
+    pods of a job go after it."""
+    job = store.view(key).job
+    return _ends(store, key, cluster, present=job) if job is not None and marks.is_ours(job) else []
 
 
 def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
@@ -157,13 +213,15 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     has_ended,
     is_unknown,
     step,
+    look,
+    absent,
+    claim,
+    # The stages of a look: recordings of versions that looked at one after the other are replayed too.
     bury,
     ends,
-    absent,
     link,
     rest,
     request,
-    claim,
     ungate,
     report,
 )

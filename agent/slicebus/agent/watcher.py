@@ -7,6 +7,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.agent import decisions, marks, watching
+from slicebus.agent.decisions import Stage, Step
 from slicebus.agent.fence import Fence
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
@@ -78,25 +79,48 @@ class Watcher:
             await self._look(key)
 
     async def _look(self, key: JobKey) -> None:
-        decide, cluster = self._decide, self._settings.cluster
-        if removes := decide(decisions.bury, key=key):
-            await self._executor.run(removes)
-            return
+        since = Stage.BURY
+        while (step := self._next_step(key, since)) is not None:
+            await self._carry_out(key, step)
+            match step.stage:
+                case Stage.BURY | Stage.REPORT:
+                    return
+                case Stage.REQUEST:
+                    since = Stage.REQUEST
+                case stage:
+                    since = stage.and_later[1]
         job = self._store.view(key).job
         if job is None or not marks.is_ours(job):
             await self._look_at_nothing(key, job)
-            return
-        await self._tell(decide(decisions.ends, key=key, cluster=cluster))
-        await self._executor.run(decide(decisions.link, key=key))
-        await self._rest(key)
-        while steps := decide(decisions.request, key=key, cluster=cluster):
-            self._requests.inc(sum(isinstance(command, Publish) for command in steps))
-            await self._executor.run(steps)
-        await self._ungate(key)
-        await self._report(key)
 
-    async def _rest(self, key: JobKey) -> None:
-        commands = self._decide(decisions.rest, key=key, cluster=self._settings.cluster)
+    def _next_step(self, key: JobKey, since: Stage) -> Step | None:
+        return self._decide(
+            decisions.look,
+            key=key,
+            since=since,
+            cluster=self._settings.cluster,
+            fenced=self._fence.closed,
+            now_s=asyncio.get_running_loop().time(),
+            interval_s=self._settings.status_interval_s,
+        )
+
+    async def _carry_out(self, key: JobKey, step: Step) -> None:
+        match step:
+            case Stage.ENDS, commands:
+                await self._tell(commands)
+            case Stage.REST, commands:
+                await self._rest(key, commands)
+            case Stage.REQUEST, commands:
+                self._requests.inc(sum(isinstance(command, Publish) for command in commands))
+                await self._executor.run(commands)
+            case Stage.UNGATE, commands:
+                await self._ungate(commands)
+            case Stage.REPORT, commands:
+                await self._report(key, commands)
+            case _, commands:
+                await self._executor.run(commands)
+
+    async def _rest(self, key: JobKey, commands: Sequence[Command]) -> None:
         await self._executor.run(commands)
         for command in commands:
             match command:
@@ -104,8 +128,7 @@ class Watcher:
                     self._store.rested[key] = job.uid, version
                     _log.info("job.rests", job=str(key))
 
-    async def _ungate(self, key: JobKey) -> None:
-        commands = self._decide(decisions.ungate, key=key, fenced=self._fence.closed)
+    async def _ungate(self, commands: Sequence[Command]) -> None:
         await self._write(
             commands,
             unless=lambda: self._fence.closed,
@@ -153,10 +176,8 @@ class Watcher:
         if errors:
             raise errors[0]
 
-    async def _report(self, key: JobKey) -> None:
-        now_s, interval_s = asyncio.get_running_loop().time(), self._settings.status_interval_s
-        cluster = self._settings.cluster
-        commands = self._decide(decisions.report, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
+    async def _report(self, key: JobKey, commands: Sequence[Command]) -> None:
+        now_s = asyncio.get_running_loop().time()
         reports = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, Status)]
         # Noted before: the manager may ask for it again before the broker has confirmed it.
         for report in reports:

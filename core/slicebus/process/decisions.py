@@ -188,9 +188,13 @@ def encode_outcome(outcome: object) -> bytes:
     """What a decision has returned. Commands name their targets; everything else is written in full."""
     if outcome == []:
         return _NOTHING  # What most decisions come to.
+    return encode(_written(outcome))
+
+
+def _written(outcome: object) -> object:
     if isinstance(outcome, (list, tuple)):
-        return encode([_command(entry) if type(entry) in _COMMANDS else entry for entry in outcome])
-    return encode(outcome)
+        return [_written(entry) for entry in outcome]
+    return _command(outcome) if type(outcome) in _COMMANDS else outcome  # type: ignore[arg-type]
 
 
 def failure_of(error: Exception) -> Failure:

@@ -88,7 +88,7 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
         tombstones.owe(ref)
 
     def owed(key: JobKey) -> list[str]:
-        answers = decisions.ends(tombstones.store, key=key, cluster=EAST)
+        answers = decisions.absent(tombstones.store, key=key, found=None, cluster=EAST)
         return sorted(answer.message.job.uid for answer in answers)
 
     assert owed(KEY) == ["u1", "u2"]
