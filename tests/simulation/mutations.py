@@ -8,22 +8,23 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
-from slicebus.agent import app, decisions, inventories, marks, store, watching
+from slicebus.agent import app, decisions, inventories, marks, watching
 from slicebus.agent.fence import Fence
+from slicebus.agent.views import WorkerView
 from slicebus.manager import fleet
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
 from slicebus.slices.account import Account
 from slicebus.slices.placement import Fleet
-from slicebus.slices.ungate import to_ungate
+from slicebus.slices.ungate import PodSets, to_ungate
 
 Manifest = dict[str, Any]
 
 _POD_SETS = ("main", "head", "small-group", "submitter")
 
 
-def _everything_may_start(pods: Any, granted: Mapping[str, int], **how: Any) -> list[Manifest]:
-    return to_ungate(pods, dict.fromkeys(_POD_SETS, 1000), **how)
+def _everything_may_start(pod_sets: PodSets, granted: Mapping[str, int], **how: Any) -> list[Manifest]:
+    return to_ungate(pod_sets, dict.fromkeys(_POD_SETS, 1000), **how)
 
 
 def has_ended(_store: Any, *, incoming: Any) -> bool:
@@ -55,7 +56,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "fence": lambda: patch.object(Fence, "closed", False),
     "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
     "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
-    "last pod": lambda: patch.object(store, "runs", lambda _: False),
+    "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }

@@ -237,7 +237,6 @@ def _gone(store: Store, view: WorkerView) -> Status | None:
 
 
 def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest | None) -> list[Command]:
-    running = store.view(key).running
     return [
         Publish(
             cluster=cluster,
@@ -245,6 +244,6 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest 
         )
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.owed
-        and tombstone.job.uid not in running
+        and tombstone.job.uid not in store.view(key).running
         and not (present and marks.is_of(present, tombstone.job))
     ]

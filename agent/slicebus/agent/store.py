@@ -13,7 +13,7 @@ from slicebus.process.table import Table
 from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import opened, runs
+from slicebus.slices.ungate import opened
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
 _RAY_CLUSTER = "ray.io/cluster"
@@ -111,23 +111,22 @@ class Store:
 
     def _view(self, key: JobKey) -> WorkerView:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
-        copies, found = self._copies(key), tuple(self._pods(key, job))
-        unanswered = tuple(pod for pod in found if self.unanswered.get(pod["metadata"]["uid"]) == _version(pod))
-        pods = tuple(opened(pod) if pod in unanswered else pod for pod in found) if unanswered else found
-        running = frozenset(filter(None, map(_manager_uid, filter(runs, pods))))
         if job is None:
             self.published.pop(key, None)
-            return WorkerView(key=key, job=None, copies=tuple(copies), running=running)
+        found = self._pods(key, job)
+        unanswered = tuple(filter(self._is_unanswered, found)) if self.unanswered else ()
         return WorkerView(
             key=key,
             job=job,
-            carrier=self._carrier(job),
-            copies=tuple(copies),
-            pods=pods,
-            running=running,
+            carrier=self._carrier(job) if job is not None else None,
+            copies=tuple(self._copies(key)),
+            pods=tuple(opened(pod) if pod in unanswered else pod for pod in found),
             unanswered=unanswered,
             published=self.published.get(key),
         )
+
+    def _is_unanswered(self, pod: Manifest) -> bool:
+        return self.unanswered.get(pod["metadata"]["uid"]) == _version(pod)
 
     def _copies(self, key: JobKey) -> list[Manifest]:
         return list(self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}"))
@@ -218,16 +217,14 @@ class Store:
         child = KINDS[job["kind"]].child(job)
         return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
 
-    def _pods(self, key: JobKey, job: Manifest | None) -> Iterator[Manifest]:
-        """Of a job that is gone those that its name tells of."""
+    def _pods(self, key: JobKey, job: Manifest | None) -> Iterable[Manifest]:
         named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
-        found = {
+        return {
             pod["metadata"]["name"]: pod
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
             for pod in self._caches[PODS].by(_BY_OWNER, f"{key.namespace}/{label}={value}")
-        }
-        yield from found.values()
+        }.values()
 
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
         metadata = pod["metadata"]
@@ -265,11 +262,6 @@ def _owner_labels(pod: Manifest) -> Iterator[str]:
 def _version(manifest: Manifest) -> str:
     version: str = manifest["metadata"]["resourceVersion"]
     return version
-
-
-def _manager_uid(pod: Manifest) -> str | None:
-    uid: str | None = pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL)
-    return uid
 
 
 def _key(job: Manifest) -> JobKey:

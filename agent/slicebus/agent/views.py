@@ -7,7 +7,9 @@ import msgspec
 
 from slicebus.agent import marks
 from slicebus.proto.messages import JobPhase, JobRef, Manifest, RequestKey
+from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.ungate import PodSets, by_pod_set
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -46,12 +48,22 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent made for the job."""
     pods: tuple[Manifest, ...] = ()
-    running: frozenset[str] = frozenset()
-    """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
+    """Of a job that is gone those that its name tells of."""
     unanswered: tuple[Manifest, ...] = ()
     """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
+
+    @cached_property
+    def pod_sets(self) -> PodSets:
+        """The pods that have not ended."""
+        return by_pod_set(self.pods)
+
+    @property
+    def running(self) -> set[str]:
+        """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
+        pods = (pod for members in self.pod_sets.values() for pod in members.running)
+        return {uid for pod in pods if (uid := pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL))}
 
     @cached_property
     def runs(self) -> bool:

@@ -4,7 +4,6 @@ Level-triggered, from what is. What was asked for last is on the job itself, so 
 nor makes it twice.
 """
 
-from collections import defaultdict
 from collections.abc import Collection
 
 import msgspec
@@ -27,7 +26,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import could_start, is_gated, is_over, pod_set_of, running, runs, to_ungate
+from slicebus.slices.ungate import Members, could_start, pod_set_of, to_ungate
 
 
 def link(view: WorkerView) -> list[Command]:
@@ -39,7 +38,7 @@ def link(view: WorkerView) -> list[Command]:
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
-        if marks.is_of(copy, marks.reference(view.job)) and marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid
+        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and marks.is_of(copy, marks.reference(view.job))
     ]
 
 
@@ -97,7 +96,7 @@ def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
 
     A smaller size is asked for when its pods are gone: the manager gives their quota away at once.
     """
-    return any(count > wanted.get(name, 0) for name, count in running(view.pods).items())
+    return any(len(members.running) > wanted.get(name, 0) for name, members in view.pod_sets.items())
 
 
 def ungate(view: WorkerView) -> list[Command]:
@@ -108,10 +107,13 @@ def ungate(view: WorkerView) -> list[Command]:
     if view.job is None or view.carrier is None or not view.runs:
         return []
     kind, carrier, granted = KINDS[view.key.kind], view.carrier, marks.granted(view.job)
-    pods = to_ungate(view.pods, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
-    used = running(view.pods)
-    again = [pod for pod in view.unanswered if used[pod_set_of(pod)] <= granted.get(pod_set_of(pod), 0)]
+    pods = to_ungate(view.pod_sets, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
+    again = [pod for pod in view.unanswered if _runs_within(granted, view, pod_set_of(pod))]
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
+
+
+def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
+    return len(view.pod_sets.get(pod_set, Members()).running) <= granted.get(pod_set, 0)
 
 
 def claim(view: WorkerView, *, epoch: int) -> list[Command]:
@@ -121,7 +123,7 @@ def claim(view: WorkerView, *, epoch: int) -> list[Command]:
     body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
     return [
         Patch(resource=PODS, target=pod, body=body)
-        for pod in could_start(view.pods, marks.granted(view.job))
+        for pod in could_start(view.pod_sets, marks.granted(view.job))
         if marks.annotation(pod, kueue.EPOCH_ANNOTATION) != str(epoch)
     ]
 
@@ -137,8 +139,7 @@ def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None
     if not job["spec"].get("suspend"):
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"spec": {"suspend": True}})]
     applied = Applied(job=marks.reference(job), workload=marks.slice_of(job), spec_version=marks.spec_version(job))
-    has_pods = not all(map(is_over, view.pods))
-    if has_pods or told == (applied.job.uid, applied.spec_version):
+    if view.pod_sets or told == (applied.job.uid, applied.spec_version):
         return []
     return [Publish(cluster=cluster, message=applied)]
 
@@ -152,7 +153,7 @@ def status(view: WorkerView) -> Status | None:
     if view.job is None or not marks.is_ours(view.job) or "deletionTimestamp" in view.job["metadata"]:
         return None
     outcome = KINDS[view.key.kind].outcome(view.job)
-    if outcome.phase is not JobPhase.RUNNING and any(map(runs, view.pods)):
+    if outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
         return None
     return Status(
         job=marks.reference(view.job),
@@ -161,7 +162,7 @@ def status(view: WorkerView) -> Status | None:
         phase=outcome.phase,
         message=outcome.message,
         job_status=view.job.get("status", {}),
-        pods=_pods_by_set(view.pods),
+        pods={name: _status_of(members) for name, members in sorted(view.pod_sets.items())},
     )
 
 
@@ -213,15 +214,9 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
     ]
 
 
-def _pods_by_set(pods: tuple[Manifest, ...]) -> dict[str, PodSetStatus]:
-    by_set: defaultdict[str, list[Manifest]] = defaultdict(list)
-    for pod in pods:
-        if not is_over(pod):
-            by_set[pod_set_of(pod)].append(pod)
-    return {
-        name: PodSetStatus(ready=sum(map(_is_ready, members)), gated=sum(map(is_gated, members)), total=len(members))
-        for name, members in sorted(by_set.items())
-    }
+def _status_of(members: Members) -> PodSetStatus:
+    gated, running = len(members.gated), len(members.running)
+    return PodSetStatus(ready=sum(map(_is_ready, members.running)), gated=gated, total=gated + running)
 
 
 def _is_ready(pod: Manifest) -> bool:

@@ -95,9 +95,16 @@ def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str 
 
 
 def a_pod(
-    name: str, *, gated: bool = False, ready: bool = False, phase: str = "Running", pod_set: str = "main"
+    name: str,
+    *,
+    gated: bool = False,
+    ready: bool = False,
+    phase: str = "Running",
+    pod_set: str = "main",
+    of: JobRef | None = None,
 ) -> Manifest:
     """A pod of the job."""
+    owner = {kueue.MANAGER_UID_LABEL: of.uid} if of else {}
     gates = [{"name": "example.com/other"}, {"name": kueue.ELASTIC_GATE}] if gated else []
     return {
         "apiVersion": "v1",
@@ -107,7 +114,7 @@ def a_pod(
             "namespace": "team",
             "uid": f"uid-{name}",
             "resourceVersion": "30",
-            "labels": {kueue.POD_SET_LABEL: pod_set, "batch.kubernetes.io/job-name": "train"},
+            "labels": {kueue.POD_SET_LABEL: pod_set, "batch.kubernetes.io/job-name": "train"} | owner,
         },
         "spec": POD | {"schedulingGates": gates},
         "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},

@@ -13,7 +13,7 @@ from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
 from slicebus.slices import kueue
-from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_spec, a_view, encoded, short, shorts
+from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_pod, a_spec, a_view, encoded, short, shorts
 
 Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
@@ -345,10 +345,10 @@ def test_a_report_says_where_the_job_stands_whatever_was_ordered() -> None:
 
 
 def test_a_job_is_not_made_beside_pods_of_its_own_that_still_run() -> None:
-    view = msgspec.structs.replace(a_view(None), running=frozenset({REF.uid}))
+    view = a_view(None, pods=(a_pod("a", of=REF),))
     with pytest.raises(ConflictError, match="still run"):
         [list(step(view)) for step in orders.workload_spec(a_spec(1), EAST)]
-    others = msgspec.structs.replace(a_view(None), running=frozenset({OTHER.uid}))
+    others = a_view(None, pods=(a_pod("a", of=OTHER), a_pod("b", of=REF, phase="Failed")))
     assert CREATED in [shorts(step(others)) for step in orders.workload_spec(a_spec(1), EAST)]
 
 

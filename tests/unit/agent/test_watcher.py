@@ -432,10 +432,8 @@ async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
 # --- pods that outlive their job ------------------------------------------------------------------------------------
 
 
-async def given_pod_of(worker: Worker, job: JobRef, **labels: str) -> None:
-    pod = a_pod("outlives")
-    pod["metadata"]["labels"] |= {kueue.MANAGER_UID_LABEL: job.uid, **labels}
-    await given_pods(worker, pod)
+async def given_pod_of(worker: Worker, job: JobRef) -> None:
+    await given_pods(worker, a_pod("outlives", of=job))
 
 
 async def pod_ends(worker: Worker) -> None:
@@ -455,9 +453,7 @@ async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, 
 
 
 async def test_a_pod_that_never_started_or_has_ended_holds_up_no_answer(worker: Worker) -> None:
-    for pod in (a_pod("a", gated=True), a_pod("b", phase="Succeeded")):
-        pod["metadata"]["labels"][kueue.MANAGER_UID_LABEL] = REF.uid
-        await given_pods(worker, pod)
+    await given_pods(worker, a_pod("a", gated=True, of=REF), a_pod("b", phase="Succeeded", of=REF))
     await worker.tombstones.bury(REF, 2)
     assert await worker.look() == [deleted(2)]
 

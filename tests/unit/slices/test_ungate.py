@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.ungate import could_start, is_gated, pod_set_of, to_ungate
+from slicebus.slices.ungate import by_pod_set, could_start, is_gated, pod_set_of, to_ungate
 
 GATE = "kueue.x-k8s.io/elastic-job"
 POD_SET = "kueue.x-k8s.io/podset"
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int], list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), CASES.values(), ids=CASES.keys())
 def test_to_ungate(pods: list[dict[str, Any]], granted: dict[str, int], expected: list[str]) -> None:
-    assert names(to_ungate(pods, granted)) == expected
+    assert names(to_ungate(by_pod_set(pods), granted)) == expected
 
 
 MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
@@ -123,7 +123,7 @@ MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), MULTI_HOST.values(), ids=MULTI_HOST.keys())
 def test_hosts_of_a_replica_start_together(pods: list[dict[str, Any]], granted: int, expected: list[str]) -> None:
-    assert names(to_ungate(pods, {"main": granted}, replica_size=lambda _: 2)) == expected
+    assert names(to_ungate(by_pod_set(pods), {"main": granted}, replica_size=lambda _: 2)) == expected
 
 
 pods = st.lists(
@@ -153,7 +153,7 @@ def started(members: list[dict[str, Any]], pod_set: str) -> int:
 def test_ungating_never_passes_the_granted_counts(
     members: list[dict[str, Any]], granted: dict[str, int], size: int
 ) -> None:
-    chosen = to_ungate(members, granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
+    chosen = to_ungate(by_pod_set(members), granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
     assert all(is_gated(pod) for pod in chosen)
     for pod_set in ("head", "small", "large", ""):
         before = started(members, pod_set)
@@ -163,14 +163,14 @@ def test_ungating_never_passes_the_granted_counts(
 
 @given(members=pods, granted=granted_counts)
 def test_ungating_again_after_it_was_done_finds_nothing(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
-    chosen = set(names(to_ungate(members, granted)))
+    chosen = set(names(to_ungate(by_pod_set(members), granted)))
     after = [pod | {"spec": {}} if pod["metadata"]["name"] in chosen else pod for pod in members]
-    assert to_ungate(after, granted) == []
+    assert to_ungate(by_pod_set(after), granted) == []
 
 
 @given(members=pods, granted=granted_counts)
 def test_no_pod_waits_while_its_pod_set_has_room(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
-    chosen = set(names(to_ungate(members, granted)))
+    chosen = set(names(to_ungate(by_pod_set(members), granted)))
     for pod in members:
         waits = is_gated(pod) and pod["metadata"]["name"] not in chosen
         startable = pod["status"]["phase"] not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
@@ -198,7 +198,7 @@ COULD_START: dict[str, tuple[tuple[dict[str, Any], ...], list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "expected"), COULD_START.values(), ids=COULD_START.keys())
 def test_while_there_is_room_any_pod_may_be_the_next(pods: tuple[dict[str, Any], ...], expected: list[str]) -> None:
-    assert names(could_start(pods, {"main": 2, "other": 1})) == expected
+    assert names(could_start(by_pod_set(pods), {"main": 2, "other": 1})) == expected
 
 
 @given(
@@ -210,11 +210,11 @@ def test_whatever_was_picked_before_could_still_start_when_the_rest_has_started(
     made: list[tuple[str, bool]], granted: dict[str, int], data: st.DataObject
 ) -> None:
     pods = [a_pod(f"p{number}", pod_set=pod_set, gated=gated) for number, (pod_set, gated) in enumerate(made)]
-    picked = names(to_ungate(pods, granted))
+    picked = names(to_ungate(by_pod_set(pods), granted))
     started = data.draw(st.sets(st.sampled_from(picked))) if picked else set()
     now = [
         running(pod["metadata"]["name"], pod_set=pod_set_of(pod)) if name in started else pod
         for pod in pods
         for name in [pod["metadata"]["name"]]
     ]
-    assert set(picked) - started <= set(names(could_start(now, granted)))
+    assert set(picked) - started <= set(names(could_start(by_pod_set(now), granted)))
