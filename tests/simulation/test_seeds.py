@@ -19,7 +19,7 @@ SHOWN_BY = {
     "identity": 1,
     "fence": 39,
     "unanswered requests": 1,
-    "claims": 33,
+    "claims": 23,
     "last pod": 1,
     "room": 0,
     "ungate cap": 0,
