@@ -14,8 +14,8 @@ import msgspec
 import orjson
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from slicebus.kube.clock import randomness
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
@@ -283,15 +283,14 @@ class KubeClient:
     async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._timeouts.retry_s
-        pause_most_s = _PAUSE_FIRST_S
-        while True:
-            try:
-                return await self._answer("GET", path, query=query)
-            except TransientError:
-                if loop.time() >= ends_at:
-                    raise
-            await asyncio.sleep(randomness().uniform(0, pause_most_s))
-            pause_most_s = min(pause_most_s * 2, _PAUSE_MOST_S)
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(multiplier=_PAUSE_FIRST_S, max=_PAUSE_MOST_S),
+            # By the loop's time, as everything here.
+            stop=lambda _: loop.time() >= ends_at,
+            reraise=True,
+        )
+        return await attempts(self._answer, "GET", path, query=query)
 
     async def _write(
         self,
