@@ -106,11 +106,13 @@ class Cache:
     def _store(self, key: Key, new: Manifest | None, old: Manifest | None) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            for value in indexer(old) if old else ():
-                index[value].pop(key, None)
-                if not index[value]:
-                    del index[value]
-            for value in indexer(new) if new else ():
+            before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
+            for value in before:
+                if value not in after:
+                    index[value].pop(key, None)
+                    if not index[value]:
+                        del index[value]
+            for value in after:
                 index[value][key] = new  # type: ignore[assignment]
         if new is None:
             del self._objects[key]

@@ -73,17 +73,20 @@ class Ledger:
     def put(self, slice: Slice) -> None:
         """Take a slice in, in place of what it was."""
         old = self._slices.get(slice.key)
-        if old is not None and _filed(old) == _filed(slice):
-            self._slices[slice.key] = slice
+        self._slices[slice.key] = slice
+        if old is not None and _place_in_chain(old) == _place_in_chain(slice):
             chain = self._chains[slice.chain_id]
             self._chains[slice.chain_id] = tuple(slice if each is old else each for each in chain)
-            return
+            if _filed(old) == _filed(slice):
+                return
+        else:
+            if old is not None:
+                self._leave_chain(old)
+            self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
         if old is not None:
             self._unfile(old)
-        self._slices[slice.key] = slice
         self._file(slice)
-        for chain_id in dict.fromkeys(each.chain_id for each in (slice, old) if each is not None):
-            self._settle(chain_id)
+        self._settle(*(each for each in (slice, old) if each is not None))
 
     def remove(self, key: SliceKey) -> None:
         """Forget a slice, if it is there."""
@@ -91,8 +94,9 @@ class Ledger:
         if slice is None:
             return
         self._unfile(slice)
+        self._leave_chain(slice)
         del self._slices[key]
-        self._settle(slice.chain_id)
+        self._settle(slice)
 
     def chain(self, chain_id: str) -> tuple[Slice, ...]:
         """The slices of one job, oldest first."""
@@ -118,8 +122,14 @@ class Ledger:
         """Every LocalQueue of a slice that waits for room on a cluster."""
         return self._without_place.values()
 
+    def _leave_chain(self, slice: Slice) -> None:
+        left = tuple(oldest_first(each for each in self.chain(slice.chain_id) if each is not slice))
+        if left:
+            self._chains[slice.chain_id] = left
+        else:
+            del self._chains[slice.chain_id]
+
     def _file(self, slice: Slice) -> None:
-        self._chains[slice.chain_id] = tuple(oldest_first([*self.chain(slice.chain_id), slice]))
         if slice.finished:
             return
         if not slice.active:
@@ -132,11 +142,6 @@ class Ledger:
             self._without_place.add((slice.namespace, slice.queue), slice.key)
 
     def _unfile(self, slice: Slice) -> None:
-        left = tuple(oldest_first(each for each in self.chain(slice.chain_id) if each is not slice))
-        if left:
-            self._chains[slice.chain_id] = left
-        else:
-            del self._chains[slice.chain_id]
         if slice.finished:
             return
         self._inactive.pop(slice.key, None)
@@ -147,7 +152,12 @@ class Ledger:
         if _waits_for_a_place(slice):
             self._without_place.remove((slice.namespace, slice.queue), slice.key)
 
-    def _settle(self, chain_id: str) -> None:
+    def _settle(self, *changed: Slice) -> None:
+        """Count the chains of slices that hold quota, or did, where they hold it now."""
+        for chain_id in dict.fromkeys(slice.chain_id for slice in changed if slice.admission is not None):
+            self._settle_chain(chain_id)
+
+    def _settle_chain(self, chain_id: str) -> None:
         """Count a chain where it holds quota now, and no longer where it did."""
         chain = self.chain(chain_id)
         holder = holders(chain).get(chain_id)
@@ -166,11 +176,15 @@ class Ledger:
             self._granted.setdefault(now[0], Counter()).update(now[1])
 
 
+def _place_in_chain(slice: Slice) -> tuple[object, ...]:
+    """Everything by which a slice has its place in its chain."""
+    return slice.chain_id, slice.created, slice.replaces, slice.uid
+
+
 def _filed(slice: Slice) -> tuple[object, ...]:
-    """Everything by which a slice is found, counted, or has its place in its chain."""
+    """Everything else by which a slice is found or counted."""
     granted = (slice.admission, slice.counts) if slice.admission is not None else _waits_for_a_place(slice)
-    place = slice.uid, slice.created, slice.replaces
-    return slice.chain_id, slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue, place
+    return slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue
 
 
 def _waits_for_a_place(slice: Slice) -> bool:

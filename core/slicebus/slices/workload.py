@@ -166,10 +166,12 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.conditions.get(type, {}).get("status") == "True"
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest, *, pod_sets: tuple[PodSet, ...] | None = None) -> Self:
+    def from_manifest(
+        cls, manifest: Manifest, *, pod_sets: tuple[PodSet, ...] = (), admission: Admission | None = None
+    ) -> Self:
         """The slice of a Workload. Raises ValueError for a pod request that is not a quantity.
 
-        `pod_sets`, where somebody has read those of this very spec already.
+        `pod_sets` and `admission`, where somebody has read those of this very manifest already.
         """
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
@@ -184,10 +186,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=tuple(map(PodSet.from_manifest, spec.get("podSets", ()))) if pod_sets is None else pod_sets,
+            pod_sets=pod_sets or tuple(map(PodSet.from_manifest, spec.get("podSets", ()))),
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
-            admission=Admission.from_manifest(status["admission"]) if status.get("admission") else None,
+            admission=admission or (Admission.from_manifest(status["admission"]) if status.get("admission") else None),
             admitted=Condition.QUOTA_RESERVED in true and true.isdisjoint(_OVER),
             evicted=Condition.EVICTED in true,
             finished=Condition.FINISHED in true,

@@ -167,9 +167,16 @@ class Quotas:
 
 
 def _slice_again(new: Manifest, old: Manifest, slice: Slice) -> Slice:
-    """Most changes are of the status: the pod sets, with a quantity for each resource, are what takes time to read."""
-    is_same = new.get("spec", {}).get("podSets") == old.get("spec", {}).get("podSets")
-    return Slice.from_manifest(new, pod_sets=slice.pod_sets if is_same else None)
+    """Most changes are of the conditions: what has a quantity for each resource is what takes time to read."""
+
+    def is_same(part: str, name: str) -> bool:
+        return bool(new.get(part, {}).get(name) == old.get(part, {}).get(name))
+
+    return Slice.from_manifest(
+        new,
+        pod_sets=slice.pod_sets if is_same("spec", "podSets") else (),
+        admission=slice.admission if is_same("status", "admission") else None,
+    )
 
 
 def _assumed(slice: Slice, admit: Admit | None) -> Slice:
