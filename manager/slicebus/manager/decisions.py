@@ -63,8 +63,7 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
 
 def authorize(store: Store, *, incoming: Incoming) -> None:
     """Whether the sender may speak for its cluster. Raises ProtocolError."""
-    cluster = store.clusters.get(None, incoming.envelope.cluster)
-    intake.authorize(incoming.envelope, fleet.sender(cluster) if cluster is not None else None)
+    intake.authorize(incoming.envelope, store.sender(incoming.envelope.cluster))
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
@@ -200,7 +199,7 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing = FairSha
         store.quotas.cohorts,
         store.cluster_queues.all(),
         store.local_queues.all(),
-        list(store.slices.values()),
+        [slice for slice in store.slices.values() if not slice.finished],
         now=now,
         fair_sharing=fair_sharing,
         cohort_objects=store.cohorts.all(),

@@ -124,7 +124,7 @@ def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
 
 
 def sender(cluster: Manifest) -> Sender:
-    """Who may speak for a cluster. Asked for every message, so nothing else is read."""
+    """Who may speak for a cluster."""
     spec, status = cluster.get("spec", {}), cluster.get("status", {})
     return Sender(
         accepted=spec.get("accepted", False),

@@ -100,7 +100,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     if taken_over := pods.take_over(view, job):
         return taken_over
     wish = _kept(view.wish, view)
-    edited = _other_pods(view, job)
+    edited = _other_pods(view)
     planned = [*edited, *plan(view.slices, wish.counts)]
     commands: list[Command] = []
     for command in planned:
@@ -120,10 +120,10 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     return commands + _release(ended, view)
 
 
-def _other_pods(view: JobView, job: Manifest) -> list[ChainCommand]:
+def _other_pods(view: JobView) -> list[ChainCommand]:
     """Other pods are no resize, and are told of beside whatever else there is to do."""
     held = view.holder
-    message = pods.refused(held, view, job) if held else ""
+    message = pods.refused(held, view) if held else ""
     return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 

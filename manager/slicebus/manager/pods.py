@@ -13,7 +13,6 @@ from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.resources import pod_requests
 from slicebus.slices.workload import Slice
 
 
@@ -24,13 +23,13 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
         for slice in view.slices
-        if not slice.finished and slice.admission is None and any(_changed(slice, view, job))
+        if not slice.finished and slice.admission is None and any(_changed(slice, view))
     ]
 
 
-def refused(slice: Slice, view: JobView, job: Manifest) -> str:
+def refused(slice: Slice, view: JobView) -> str:
     """Why a job does not get the pods that it asks for now; empty where they request what those of the slice do."""
-    names = " and ".join(sorted(_changed(slice, view, job)))
+    names = " and ".join(sorted(_changed(slice, view)))
     return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew" if names else ""
 
 
@@ -44,21 +43,12 @@ def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
     ]
 
 
-def _changed(slice: Slice, view: JobView, job: Manifest) -> Iterator[str]:
+def _changed(slice: Slice, view: JobView) -> Iterator[str]:
     """The pod sets of a slice that request something else in the job."""
-    requests = {pod_set.name: pod_set.requests for pod_set in slice.pod_sets}
-    for pod_set in KINDS[view.ref.kind].pod_sets(job):
-        name = pod_set["name"]
-        if name in requests and _requests(pod_set) != requests[name]:
-            yield name
-
-
-def _requests(pod_set: Manifest) -> dict[str, int] | None:
-    """Of one pod; None for what cannot be read."""
-    try:
-        return pod_requests(pod_set["template"].get("spec", {}))
-    except ValueError:
-        return None
+    requests = view.reading.requests if view.reading else {}
+    for pod_set in slice.pod_sets:
+        if pod_set.name in requests and requests[pod_set.name] != pod_set.requests:
+            yield pod_set.name
 
 
 def _pods_patch(workload: Manifest, view: JobView, job: Manifest) -> Manifest:

@@ -1,5 +1,6 @@
 """The manager's caches, and the views of them that decisions are made from."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,15 +21,15 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager import dispatch
-from slicebus.manager.fleet import WorkerCluster
-from slicebus.manager.intake import is_mirrored
+from slicebus.manager.fleet import WorkerCluster, sender
+from slicebus.manager.intake import Sender, is_mirrored
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.quotas import Quotas
 from slicebus.manager.readings import Readings
-from slicebus.manager.records import Dispatch, job_ref
+from slicebus.manager.records import job_ref
 from slicebus.manager.settings import Admission
-from slicebus.manager.views import JobView, Outbox, cluster_of
+from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.process.table import Table
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
@@ -36,18 +37,12 @@ from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
-_BY_LEFT = "left"
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
     metadata = workload["metadata"]
     uid = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL)
     return [chain_id(metadata["namespace"], uid)] if uid else []
-
-
-def _left(workload: Manifest) -> Iterable[str]:
-    record = Dispatch.from_manifest(workload)
-    return record.behind if record is not None else ()
 
 
 class Uncertain(msgspec.Struct, frozen=True):
@@ -62,7 +57,7 @@ class Store:
 
     def __init__(self) -> None:
         self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
-        self.workloads = Cache(indexes={_BY_CHAIN: _chains, _BY_LEFT: _left})
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
         self.cluster_queues = Cache()
         self.cohorts = Cache()
         self.namespaces = Cache()
@@ -96,7 +91,11 @@ class Store:
             namespaces=self.namespaces,
             clusters=self.clusters,
         )
-        self._dispatches = Readings(self.workloads, Dispatch.from_manifest)
+        self._senders = Readings(self.clusters, sender)
+        self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
+        self._left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
+        """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
+        self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
         self._read_common()
@@ -148,25 +147,30 @@ class Store:
         """The cache of a resource; None for one that is not cached."""
         return next((cache for cached, cache in self.decides_by() if cached == resource), None)
 
+    def sender(self, cluster: ClusterName) -> Sender | None:
+        """Who may speak for a cluster; None where there is no such WorkerCluster."""
+        return self._senders.values.get(("", cluster))
+
     def view(self, ref: JobRef, *, deletes_held: bool = False) -> JobView:
         """Everything that belongs to one job. `deletes_held` is what the breaker of its cluster says."""
-        found = self.jobs[ref.kind].get(ref.namespace, ref.name)
-        job = found if found is not None and found["metadata"]["uid"] == ref.uid else None
+        found = self._jobs[ref.kind].values.get((ref.namespace, ref.name))
+        reading = found if found is not None and found.manifest["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
         workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)}
-        dispatched = self._dispatches.values
-        records = [(dispatched.get((ref.namespace, name)), workload) for name, workload in workloads.items()]
-        outbox = Outbox.newest([(Dispatch.from_manifest(job), job), *records] if job else records)
+        outboxes = [self._outboxes.values.get((ref.namespace, name)) for name in workloads]
+        outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
         cluster = cluster_of(chain, outbox)
         left = outbox.record.behind.items() if outbox else ()
         behind = {ClusterName(name): version for name, version in left if self.clusters.get(None, name) is not None}
         return JobView(
             ref=ref,
-            job=job,
+            job=reading.manifest if reading else None,
+            reading=reading,
             workloads=workloads,
             slices=chain,
             outbox=outbox,
+            cluster=cluster,
             flavors=self._flavors_by_name,
             priority_classes=self._priorities,
             in_fleet=cluster is not None and self.clusters.get(None, cluster) is not None,
@@ -186,9 +190,17 @@ class Store:
         self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
         self._checks = frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check))
 
+    def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
+        if old is not None:
+            for cluster in old.record.behind:
+                del self._left[cluster][old.carrier["metadata"]["uid"]]
+        if new is not None:
+            for cluster in new.record.behind:
+                self._left[cluster][new.carrier["metadata"]["uid"]] = new.carrier
+
     def left_behind(self, cluster: ClusterName) -> list[JobRef]:
         """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""
-        owners = dict.fromkeys(map(owner_ref, self.workloads.by(_BY_LEFT, cluster)))
+        owners = dict.fromkeys(map(owner_ref, self._left.get(cluster, {}).values()))
         return [ref for ref in owners if ref is not None and cluster in self.view(ref).behind]
 
     def is_being_left(self, cluster: ClusterName) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Self
 
 import msgspec
@@ -10,6 +11,7 @@ from slicebus.manager.records import Dispatch, Wish, applied_version, wish_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.resources import pod_requests
 from slicebus.slices.workload import Slice
 
 
@@ -22,14 +24,37 @@ class Outbox(msgspec.Struct, frozen=True):
     """Whether the worker has reported it."""
 
     @classmethod
-    def newest(cls, records: Iterable[tuple[Dispatch | None, Manifest]]) -> Self | None:
-        """The newest dispatch of a job, from what everything says that may have one; None where nothing was ever
-        dispatched."""
-        newest: tuple[Dispatch, Manifest] | None = None
-        for record, carrier in records:
-            if record is not None and (newest is None or record.version > newest[0].version):
-                newest = record, carrier
-        return cls(*newest, is_applied=applied_version(newest[1]) >= newest[0].version) if newest else None
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """What a Workload or a job says; None where it has no dispatch."""
+        record = Dispatch.from_manifest(manifest)
+        return None if record is None else cls(record, manifest, is_applied=applied_version(manifest) >= record.version)
+
+    @classmethod
+    def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
+        """The newest of a job; None where nothing was ever dispatched."""
+        return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
+
+
+class JobReading(msgspec.Struct, frozen=True, dict=True):
+    """What a job says in one version of its manifest. Each part is read when somebody asks for it first."""
+
+    manifest: Manifest
+
+    @cached_property
+    def outbox(self) -> Outbox | None:
+        """The newest dispatch, after the last Workload."""
+        return Outbox.from_manifest(self.manifest)
+
+    @cached_property
+    def wish(self) -> Wish:
+        """The size that the job shall have."""
+        return wish_of(self.manifest, KINDS[self.manifest["kind"]])
+
+    @cached_property
+    def requests(self) -> dict[str, dict[str, int] | None]:
+        """What one pod requests, by pod set; None for what cannot be read."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(self.manifest)
+        return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -38,12 +63,16 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ref: JobRef
     job: Manifest | None
     """None when the job is gone, or another one has its name."""
+    reading: JobReading | None
+    """What `job` says, read once for each version of it."""
     workloads: dict[str, Manifest]
     """Every Workload of the job by name."""
     slices: tuple[Slice, ...]
     """The same Workloads, oldest first."""
     outbox: Outbox | None = None
     """The newest dispatch of the job."""
+    cluster: ClusterName | None
+    """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
     flavors: dict[str, Manifest] = {}
     """ResourceFlavors by name."""
     priority_classes: dict[str, int] = {}
@@ -67,11 +96,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     told: str = ""
     """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
 
-    @cached_property
+    @property
     def wish(self) -> Wish:
         """The size that the job shall have. Only of a job that is there."""
-        assert self.job is not None
-        return wish_of(self.job, KINDS[self.ref.kind])
+        assert self.reading is not None
+        return self.reading.wish
 
     @cached_property
     def holder(self) -> Slice | None:
@@ -89,11 +118,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Where the chain was admitted to."""
         return place_of(self.slices)
 
-    @cached_property
-    def cluster(self) -> ClusterName | None:
-        """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
-        return cluster_of(self.slices, self.outbox)
-
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""
         return self.workloads[slice.name]
@@ -110,3 +134,10 @@ def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | 
     if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
         return place_of(slices)
     return ClusterName(outbox.record.cluster)
+
+
+def _requests(template: Manifest) -> dict[str, int] | None:
+    try:
+        return pod_requests(template.get("spec", {}))
+    except ValueError:
+        return None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slicebus.manager.records import NO_REQUEST, Dispatch, Requested, job_ref
-from slicebus.manager.views import JobView, Outbox
+from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
@@ -146,12 +146,16 @@ def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how:
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
+    slices = tuple(oldest_first(map(Slice.from_manifest, workloads)))
+    outbox = Outbox.newest(Outbox.from_manifest(each) for each in (job, *workloads) if each)
     return JobView(
         ref=job_ref(job) if job else REF,
         job=job,
+        reading=JobReading(job) if job else None,
         workloads={workload["metadata"]["name"]: workload for workload in workloads},
-        slices=tuple(oldest_first(map(Slice.from_manifest, workloads))),
-        outbox=Outbox.newest((Dispatch.from_manifest(each), each) for each in (job, *workloads) if each),
+        slices=slices,
+        outbox=outbox,
+        cluster=cluster_of(slices, outbox),
         **changes,
     )
 

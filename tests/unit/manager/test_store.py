@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from slicebus.kube.resources import JOBS
+from slicebus.manager.records import Dispatch
 from slicebus.manager.settings import Admission
 from slicebus.manager.store import Store
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
-from unit.manager.objects import REF, a_job, a_workload, condition
+from unit.manager.objects import REF, WEST, a_job, a_workload, condition
 
 
 def put(store: Store, manifest: dict[str, Any], **metadata: Any) -> None:
@@ -106,6 +107,48 @@ def test_nobody_looks_at_a_job_for_what_is_mirrored_from_its_worker(edit: Edit) 
 @pytest.mark.parametrize("edit", NEWS.values(), ids=NEWS.keys())
 def test_a_job_is_looked_at_for_everything_else(edit: Edit) -> None:
     assert looks_after(edit, store=Store()) == 1
+
+
+CHANGES: dict[str, Edit] = {
+    "other requests": lambda job, workload: job["spec"]["template"].update(spec={"containers": [{"resources": TWO}]}),
+    "quota in another queue": lambda job, workload: workload["status"]["admission"].update(clusterQueue="other"),
+    "other pods": lambda job, workload: workload["spec"]["podSets"][0].update(
+        template={"spec": {"containers": [{"resources": TWO}]}}
+    ),
+    "a dispatch": lambda job, workload: workload["metadata"]["annotations"].update(
+        {kueue.DISPATCHED_ANNOTATION: Dispatch(3, "hash", behind={"west": 3}).to_annotation()}
+    ),
+}
+TWO = {"requests": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize("edit", [*NEWS.values(), *CHANGES.values()], ids=[*NEWS, *CHANGES])
+def test_after_a_change_nothing_is_believed_of_what_was_before(edit: Edit) -> None:
+    before = a_job(annotations={"a": "b"}), a_workload(admitted=1, dispatched=2, applied=1)
+    after = copy.deepcopy(before)
+    edit(*after)
+    store, fresh = Store(), Store()
+    for each in (store, fresh):
+        each.clusters.put({"metadata": {"name": WEST, "uid": "uid-west", "resourceVersion": "1"}})
+    for manifest in before:
+        put(store, manifest)
+    assert said(store)["left"] == []
+    for manifest in after:
+        put(store, manifest, resourceVersion="30")
+        put(fresh, manifest, resourceVersion="30")
+    assert said(store) == said(fresh)
+
+
+def said(store: Store) -> dict[str, Any]:
+    """Everything that a store says of the job."""
+    view = store.view(REF)
+    assert view.reading is not None
+    return {
+        "view": view,
+        "wish": view.wish,
+        "requests": view.reading.requests,
+        "left": store.left_behind(WEST),
+    }
 
 
 def test_the_jobs_on_a_cluster_are_those_whose_copy_it_has_or_shall_have() -> None:
