@@ -15,6 +15,7 @@ its beginning. Snapshots are so at most half of what is recorded, or `_SNAPSHOT_
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -78,15 +79,20 @@ class Recorder:
     def begin(self, first: Record, content: Content) -> None:
         """Record the beginning and the whole state, and from now on what `add` is given."""
         self._content = content
-        self.add(first)
+        self.add(lambda: first)
         self._begin_snapshot()
 
-    def add(self, record: Record) -> None:
-        """Record it. Never blocks, and nothing that happens to it later comes back here."""
+    def add(self, make: Callable[[], Record]) -> None:
+        """Record what is made. Never blocks, and nothing that happens to it comes back here: what cannot be written
+        down must not end the work, and an object may be nested as deep as its owner likes."""
         if self._dropped:
             self._drop(1)
             return
-        encoded = encode_record(record)
+        try:
+            encoded = encode_record(make())
+        except UNWRITABLE as error:
+            _log.warning("recording.unwritable", source=str(self._source), error=str(error))
+            return
         self._since_snapshot += len(encoded)
         self._keep(encoded)
         if self._bytes > _MOST_BYTES:
@@ -118,7 +124,7 @@ class Recorder:
             await self._insist()
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                self.add(Gap(dropped=dropped))
+                self.add(partial(Gap, dropped=dropped))
                 self._begin_snapshot()
             elif self._snapshot is None and self._snapshot_is_due():
                 self._begin_snapshot()

@@ -12,12 +12,10 @@ from importlib.metadata import version
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
 
 import msgspec
-import structlog
 from msgspec import Raw
 
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
-    UNWRITABLE,
     Began,
     Decided,
     Failure,
@@ -38,8 +36,6 @@ from slicebus.proto import codec
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Manifest, Message
-
-_log = structlog.get_logger()
 
 
 class State(Protocol):
@@ -137,14 +133,9 @@ class Decider(Generic[S]):
         else:
             self._record(lambda: Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value))))
 
-    def _record(self, record: Callable[[], Record]) -> None:
-        """Whatever cannot be written down must not end the work: an object may be nested as deep as its owner likes."""
-        if self._recorder is None or not self._begun:
-            return
-        try:
-            self._recorder.add(record())
-        except UNWRITABLE as error:
-            _log.warning("recording.unwritable", error=str(error))
+    def _record(self, make: Callable[[], Record]) -> None:
+        if self._recorder is not None and self._begun:
+            self._recorder.add(make)
 
 
 def resource_name(resource: Resource) -> str:

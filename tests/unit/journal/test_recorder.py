@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ class Recording:
 
     def add(self, number: int, size: int = 0) -> None:
         self.state.append(note(number, size))
-        self.recorder.add(self.state[-1])
+        self.recorder.add(lambda: note(number, size))
 
     @property
     def dropped(self) -> float:
@@ -236,7 +237,7 @@ async def test_changes_that_outgrow_the_state_have_it_shown_again(
     monkeypatch.setattr(module, "_SNAPSHOT_LEAST_BYTES", 50_000)
     async with recording.going():
         for number in range(20):
-            recording.recorder.add(note(number, size=10_000))
+            recording.recorder.add(partial(note, number, size=10_000))
             await asyncio.sleep(1)
     shown = [index for index, record in enumerate(recording.bus.records) if isinstance(record, Snapshot)]
     assert shown == [1, 7, 13, 19, 25]
@@ -248,7 +249,7 @@ async def test_the_state_is_shown_now_and_then(recording: Recording, size: int, 
     async with recording.going():
         for number in range(120):
             await asyncio.sleep(60)
-            recording.recorder.add(note(number))
+            recording.recorder.add(partial(note, number))
         await asyncio.sleep(1)
     assert sum(isinstance(record, Snapshot) and record.last for record in recording.bus.records) == expected
 
