@@ -53,7 +53,11 @@ class Cache:
 
     def by(self, index: str, value: str) -> list[Manifest]:
         """Objects that the index has under a value."""
-        return list(self._indexes[index].get(value, {}).values())
+        return list(self.keyed_by(index, value).values())
+
+    def keyed_by(self, index: str, value: str) -> Mapping[Key, Manifest]:
+        """The same by namespace and name, as they are until the next change."""
+        return self._indexes[index].get(value, {})
 
     def __len__(self) -> int:
         return len(self._objects)

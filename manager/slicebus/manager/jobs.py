@@ -65,7 +65,7 @@ def is_ending(view: JobView) -> bool:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return True
     ended = KINDS[view.ref.kind].outcome(view.job).phase in _FINISHED
-    return not ended and any(slice.deleting and not slice.finished for slice in view.slices)
+    return not ended and any(slice.deleting for slice in view.unfinished)
 
 
 def decide(view: JobView, now: str) -> list[Command]:
@@ -82,10 +82,9 @@ def _decide(view: JobView, now: str) -> list[Command]:
     outcome = kind.outcome(view.job)
     if outcome.phase in _FINISHED:
         reason = _FINISHED[outcome.phase]
-        finished = [slice for slice in view.slices if not slice.finished]
-        commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in finished]
-        return commands + _end(view, reason="JobFinished", ended=view.slices if not finished else ())
-    deleting = [slice for slice in view.slices if slice.deleting and not slice.finished]
+        commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
+        return commands + _end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())
+    deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return _end(view, reason="WorkloadDeleted", ended=deleting)
     if not view.slices and (problems := [*kind.problems(view.job), *_own_problems(view.job, view)]):
@@ -202,7 +201,7 @@ def _set_selector(view: JobView, job: Manifest) -> list[Command]:
     body = {"metadata": {"annotations": {kueue.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
-        for workload in (view.workload(slice) for slice in view.slices if not slice.finished)
+        for workload in map(view.workload, view.unfinished)
         if annotation(workload, kueue.CLUSTER_SELECTOR_ANNOTATION) != wanted
     ]
 
@@ -218,7 +217,7 @@ def _set_priority(view: JobView, job: Manifest) -> list[Command]:
     wanted = _priority(job, view)
     return [
         Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
-        for workload in (view.workload(slice) for slice in view.slices if not slice.finished)
+        for workload in map(view.workload, view.unfinished)
         if wanted and _priority_now(workload) != wanted
     ]
 
@@ -253,8 +252,8 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
             body=findings_patch(view.workload(slice), cleared, now=now),
             subresource="status",
         )
-        for slice in view.slices
-        if not slice.finished and slice.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False"
+        for slice in view.unfinished
+        if slice.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False"
     ]
 
 

@@ -82,7 +82,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _reject(view, NOT_MANAGED, now)
     if KINDS[view.ref.kind].outcome(job).phase in _TERMINAL:
         return _end(view, reason="JobFinished")
-    if any(slice.deleting and not slice.finished for slice in view.slices):
+    if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
     holder = view.holder
     if holder is None:

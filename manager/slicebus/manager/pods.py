@@ -22,8 +22,8 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
         return []
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
-        for slice in view.slices
-        if not slice.finished and slice.admission is None and any(_changed(slice, view))
+        for slice in view.unfinished
+        if slice.admission is None and any(_changed(slice, view))
     ]
 
 
@@ -35,7 +35,7 @@ def refused(slice: Slice, view: JobView) -> str:
 
 def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
     """The pod sets of a job's next slice."""
-    newest = next((view.workload(slice) for slice in reversed(view.slices) if not slice.finished), None)
+    newest = next(map(view.workload, reversed(view.unfinished)), None)
     kept = {pod_set["name"]: pod_set for pod_set in newest["spec"]["podSets"]} if newest else {}
     return [
         kept.get(pod_set["name"], pod_set) | {"count": counts[pod_set["name"]]}

@@ -157,8 +157,8 @@ class Store:
         reading = found if found is not None and found.manifest["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
-        workloads = {workload["metadata"]["name"]: workload for workload in self.workloads.by(_BY_CHAIN, id)}
-        outboxes = [self._outboxes.values.get((ref.namespace, name)) for name in workloads]
+        workloads = self.workloads.keyed_by(_BY_CHAIN, id)
+        outboxes = [self._outboxes.values.get(key) for key in workloads]
         outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
         cluster = cluster_of(chain, outbox)
         left = outbox.record.behind.items() if outbox else ()
@@ -167,7 +167,7 @@ class Store:
             ref=ref,
             job=reading.manifest if reading else None,
             reading=reading,
-            workloads=workloads,
+            workloads={name: workload for (_, name), workload in workloads.items()},
             slices=chain,
             outbox=outbox,
             cluster=cluster,

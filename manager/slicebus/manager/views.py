@@ -103,6 +103,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.reading.wish
 
     @cached_property
+    def unfinished(self) -> list[Slice]:
+        """The slices that have not finished."""
+        return [slice for slice in self.slices if not slice.finished]
+
+    @cached_property
     def holder(self) -> Slice | None:
         """The newest admitted slice: the one that the worker's pods may run on. None while it is evicted."""
         standing = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
@@ -111,7 +116,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def evicted(self) -> Slice | None:
         """The slice that has lost its quota, or is about to, until it has some again."""
-        return next((slice for slice in reversed(self.slices) if slice.evicted and not slice.finished), None)
+        return next((slice for slice in reversed(self.unfinished) if slice.evicted), None)
 
     @cached_property
     def place(self) -> ClusterName | None:
