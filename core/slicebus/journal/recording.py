@@ -231,24 +231,3 @@ def decode_batch(message: WireMessage) -> Batch:
         return _decoder.decode(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidError(f"no batch of {FORMAT}: {error}") from error
-
-
-def change_of(of: str, old: Manifest | None, new: Manifest) -> Put:
-    """An object as it is now, told by what has changed since."""
-    metadata = {name: value for name, value in new["metadata"].items() if name != "managedFields"}
-    if old is None or old["metadata"]["uid"] != metadata["uid"]:
-        return Put(of=of, object=new | {"metadata": metadata})
-    same = tuple(name for name, value in new.items() if name in old and name != "metadata" and old[name] == value)
-    changed = {name: value for name, value in new.items() if name not in same}
-    return Put(of=of, object=changed | {"metadata": metadata}, same=same)
-
-
-def changed_object(change: Put, old: Manifest | None) -> Manifest:
-    """The object after a change. Raises InvalidError when the version before is not there."""
-    if not change.same:
-        return change.object
-    if old is None:
-        raise InvalidError(f"a change of {change.of} {change.object['metadata']['name']}, which is not there")
-    parts = {name: old[name] for name in change.same} | change.object
-    # In the order of the version before, as a server writes them.
-    return {name: parts[name] for name in old if name in parts} | parts

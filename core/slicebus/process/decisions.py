@@ -14,18 +14,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_
 import msgspec
 from msgspec import Raw
 
+from slicebus.journal.changes import Told, whole
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
     Began,
     Decided,
     Failure,
     Forgot,
-    Gone,
     Noted,
     Put,
     Received,
     Record,
-    change_of,
 )
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.clock import now
@@ -89,7 +88,7 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            cache.subscribe(partial(self._changed, resource_name(resource)))
+            cache.subscribe(partial(self._changed, Told(resource_name(resource))))
         for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
         self._begun = True
@@ -119,13 +118,12 @@ class Decider(Generic[S]):
         self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), outcome=Raw(encode_outcome(outcome))))
         return outcome
 
-    def _changed(self, of: str, change: Change) -> None:
+    def _changed(self, told: Told, change: Change) -> None:
         old, new = change.old, change.new
         if new is not None:
-            self._record(lambda: change_of(of, old, new))
+            self._record(lambda: told.put(new))
         elif old is not None:
-            metadata = old["metadata"]
-            self._record(lambda: Gone(of=of, namespace=metadata.get("namespace", ""), name=metadata["name"]))
+            self._record(lambda: told.gone(old))
 
     def _noted(self, table: str, key: object, value: object) -> None:
         if value is FORGOTTEN:
@@ -155,7 +153,7 @@ def _content(
 ) -> Iterator[Put | Noted]:
     for of, manifests in objects:
         for manifest in manifests:
-            yield change_of(of, None, manifest)
+            yield whole(of, manifest)
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value)))

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
+from slicebus.journal.changes import changed_object
 from slicebus.journal.recording import (
     Batch,
     Began,
@@ -28,7 +29,6 @@ from slicebus.journal.recording import (
     RoleName,
     Snapshot,
     Source,
-    changed_object,
     decode_batch,
 )
 from slicebus.journal.redaction import MARK, redacted

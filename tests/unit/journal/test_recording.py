@@ -1,4 +1,4 @@
-"""Records of decisions: what is written is what is read, and an object is told by what has changed of it."""
+"""Records of decisions: what is written is what is read."""
 
 from typing import Any
 
@@ -22,8 +22,6 @@ from slicebus.journal.recording import (
     Record,
     Snapshot,
     Source,
-    change_of,
-    changed_object,
     decode_batch,
     encode_batch,
     encode_record,
@@ -92,49 +90,3 @@ def test_any_message_comes_back(body: bytes, headers: dict[str, str], user: str 
     wire = WireMessage(routing_key="k", body=body, headers=headers, user_id=user, message_id="m", type="status")
     received = Received.of(wire, number=1, at=0.0)
     assert msgspec.json.decode(encode_record(received), type=Received).wire == wire
-
-
-# --- objects --------------------------------------------------------------------------------------------------------
-
-
-def pod(version: int, *, uid: str = "u", **parts: Any) -> Manifest:
-    metadata = {"name": "p", "uid": uid, "resourceVersion": str(version), "managedFields": [{"manager": "m"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata} | parts
-
-
-def without_managed_fields(manifest: Manifest) -> Manifest:
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-    return manifest | {"metadata": metadata}
-
-
-CHANGES: dict[str, tuple[Manifest | None, Manifest, set[str]]] = {
-    "a new one": (None, pod(1, spec={"a": 1}), {"apiVersion", "kind", "metadata", "spec"}),
-    "a status": (pod(1, spec={"a": 1}), pod(2, spec={"a": 1}, status={"b": 1}), {"metadata", "status"}),
-    "a part that went": (pod(1, spec={}, status={"b": 1}), pod(2, spec={}), {"metadata"}),
-    "a part that became nothing": (pod(1, status={"b": 1}), pod(2, status=None), {"metadata", "status"}),
-    "another object of the name": (
-        pod(1, spec={"a": 1}),
-        pod(2, uid="v", spec={"a": 1}),
-        {"apiVersion", "kind", "metadata", "spec"},
-    ),
-}
-
-
-@pytest.mark.parametrize(("old", "new", "told"), CHANGES.values(), ids=CHANGES.keys())
-def test_an_object_is_told_by_what_has_changed(old: Manifest | None, new: Manifest, told: set[str]) -> None:
-    change = change_of("pods", old, new)
-    assert set(change.object) == told
-    read = changed_object(change, without_managed_fields(old) if old else None)
-    assert read == without_managed_fields(new)
-
-
-def test_an_object_keeps_the_order_of_its_parts() -> None:
-    old = pod(1, spec={"a": 1}, status={})
-    new = pod(2, spec={"a": 1}, status={"b": 1})
-    assert list(changed_object(change_of("pods", old, new), old)) == list(new)
-
-
-def test_a_change_of_what_is_not_there_is_told() -> None:
-    change = change_of("pods", pod(1, spec={}), pod(2, spec={}))
-    with pytest.raises(InvalidError, match="a change of pods p, which is not there"):
-        changed_object(change, None)

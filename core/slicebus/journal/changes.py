@@ -1,0 +1,68 @@
+"""Tells objects in a recording by what has changed of them, and makes them whole again.
+
+What was told of an object is remembered as hashes: comparing it with the version before would read all of that again,
+which has long left the processor's caches.
+"""
+
+from typing import Any
+
+import orjson
+from msgspec import Raw
+
+from slicebus.journal.recording import Gone, Put
+from slicebus.proto.errors import InvalidError
+
+Manifest = dict[str, Any]
+Key = tuple[str, str]
+
+
+class Told:
+    """What a recording tells of the objects of one resource."""
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+        self._hashes: dict[Key, tuple[str, dict[str, int]]] = {}
+        """By namespace and name: the UID, and the hash of each part, such as `spec`."""
+
+    def put(self, manifest: Manifest) -> Put:
+        """An object as it is now. Raises what is in `UNWRITABLE`; the object is told in full when it comes again."""
+        key, uid = _key(manifest), manifest["metadata"]["uid"]
+        known, before = self._hashes.pop(key, (uid, {}))
+        parts = {name: orjson.dumps(value) for name, value in without_managed_fields(manifest).items()}
+        hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
+        same = tuple(name for name in hashes if hashes[name] == before.get(name)) if known == uid else ()
+        self._hashes[key] = uid, hashes
+        return Put(of=self._of, object={name: Raw(parts[name]) for name in parts if name not in same}, same=same)
+
+    def gone(self, manifest: Manifest) -> Gone:
+        """An object that is no longer there."""
+        namespace, name = key = _key(manifest)
+        self._hashes.pop(key, None)
+        return Gone(of=self._of, namespace=namespace, name=name)
+
+
+def whole(of: str, manifest: Manifest) -> Put:
+    """All of an object."""
+    return Put(of=of, object=without_managed_fields(manifest))
+
+
+def without_managed_fields(manifest: Manifest) -> Manifest:
+    """An object as it is recorded: nothing is decided by who owns its fields."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+    return manifest | {"metadata": metadata}
+
+
+def changed_object(change: Put, old: Manifest | None) -> Manifest:
+    """The object after a change. Raises InvalidError when the version before is not there."""
+    if not change.same:
+        return change.object
+    if old is None:
+        raise InvalidError(f"a change of {change.of} {change.object['metadata']['name']}, which is not there")
+    parts = {name: old[name] for name in change.same} | change.object
+    # In the order of the version before, as a server writes them.
+    return {name: parts[name] for name in old if name in parts} | parts
+
+
+def _key(manifest: Manifest) -> Key:
+    metadata = manifest["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
