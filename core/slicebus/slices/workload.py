@@ -11,6 +11,7 @@ from typing import Any, NewType, Self
 import msgspec
 
 from slicebus.slices import kueue
+from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
 from slicebus.slices.quantities import amounts
 from slicebus.slices.resources import pod_requests
@@ -62,7 +63,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
         return PodSetAssignment(name=self.name, flavors=self.flavors, usage=usage, count=count)
 
 
-class Admission(msgspec.Struct, frozen=True):
+class Admission(msgspec.Struct, frozen=True, dict=True):
     """Quota that a slice holds."""
 
     cluster_queue: str
@@ -72,6 +73,11 @@ class Admission(msgspec.Struct, frozen=True):
     def counts(self) -> Counts:
         """Pods by pod set, as admitted."""
         return {assignment.name: assignment.count for assignment in self.pod_sets}
+
+    @cached_property
+    def flavors_hash(self) -> str:
+        """The same for the same flavors by pod set and resource."""
+        return content_hash({assignment.name: assignment.flavors for assignment in self.pod_sets})
 
     def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
         """The flavors of one pod set by resource; empty for one that was not admitted."""

@@ -31,7 +31,7 @@ from slicebus.proto.messages import (
     WorkloadSpec,
 )
 from slicebus.slices import kueue
-from slicebus.slices.fingerprints import content_hash, spec_hash
+from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
@@ -226,9 +226,7 @@ def _has_to_go(view: JobView, slice: Slice) -> bool:
 
 def _flavors_hash(slice: Slice) -> str:
     """Of the flavors by pod set and resource."""
-    return (
-        content_hash({pod_set.name: pod_set.flavors for pod_set in slice.admission.pod_sets}) if slice.admission else ""
-    )
+    return slice.admission.flavors_hash if slice.admission else ""
 
 
 def _next(
