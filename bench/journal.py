@@ -1,6 +1,6 @@
 """Measures the journal: how fast recorded decisions are made again beside decoding them, and what recording costs.
 
-    python bench/journal.py [--jobs 20] [--resizes 40] [--blocks 32] [--rounds 9] [--no-rabbitmq]
+    python bench/journal.py [--jobs 20] [--resizes 40] [--blocks 24] [--rounds 9] [--no-rabbitmq]
 
 Replay: a fleet in this process lives through resizes, and its journal is exported, compressed as tests/replays keeps
 it. In each round the file is decoded, every record of its recordings to what its reader gets (messages, the changes of
@@ -383,7 +383,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--resizes", type=int, default=40, help="in a block, of all jobs")
-    parser.add_argument("--blocks", type=int, default=32, help="a multiple of 4")
+    parser.add_argument("--blocks", type=int, default=24, help="a multiple of 4")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--no-rabbitmq", action="store_true")
     given = parser.parse_args()
