@@ -100,14 +100,6 @@ class Stage(StrEnum):
     UNGATE = "ungate"
     REPORT = "report"
 
-    @property
-    def and_later(self) -> list["Stage"]:
-        """This stage and those that come after it."""
-        return _STAGES[_STAGES.index(self) :]
-
-
-_STAGES = list(Stage)
-
 
 class Step(NamedTuple):
     """What comes next in a look at a job."""
@@ -117,10 +109,12 @@ class Step(NamedTuple):
 
 
 def look(
-    store: Store, *, key: JobKey, since: Stage, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
+    store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
 ) -> Step | None:
-    """The first stage from `since` on that has something to do; None when none has. What a stage decides depends on
-    what those before it have changed. `fenced`: the cluster may have been given up. Times are the process' own."""
+    """The first stage that has something to do; None when none has. What it changes counts for those after it.
+
+    `fenced`: the cluster may have been given up. Times are the process' own.
+    """
 
     def commands(stage: Stage) -> Sequence[Command]:
         match stage:
@@ -139,7 +133,7 @@ def look(
             case Stage.REPORT:
                 return report(store, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
 
-    steps = (Step(stage, commands(stage)) for stage in since.and_later)
+    steps = (Step(stage, commands(stage)) for stage in Stage)
     return next((step for step in steps if step.commands), None)
 
 

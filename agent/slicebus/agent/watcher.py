@@ -79,46 +79,45 @@ class Watcher:
             await self._look(key)
 
     async def _look(self, key: JobKey) -> None:
-        since = Stage.BURY
-        while (step := self._next_step(key, since)) is not None:
-            await self._carry_out(key, step)
-            match step.stage:
-                case Stage.BURY | Stage.REPORT:
-                    return
-                case Stage.REQUEST:
-                    since = Stage.REQUEST
-                case stage:
-                    since = stage.and_later[1]
+        while (step := self._next_step(key)) is not None:
+            if not await self._carry_out(key, step):
+                return
         job = self._store.view(key).job
         if job is None or not marks.is_ours(job):
             await self._look_at_nothing(key, job)
 
-    def _next_step(self, key: JobKey, since: Stage) -> Step | None:
+    def _next_step(self, key: JobKey) -> Step | None:
+        self._queue.seen(key)
         return self._decide(
             decisions.look,
             key=key,
-            since=since,
             cluster=self._settings.cluster,
             fenced=self._fence.closed,
             now_s=asyncio.get_running_loop().time(),
             interval_s=self._settings.status_interval_s,
         )
 
-    async def _carry_out(self, key: JobKey, step: Step) -> None:
+    async def _carry_out(self, key: JobKey, step: Step) -> bool:
+        """Whether there may be another step."""
         match step:
+            case Stage.BURY, commands:
+                await self._executor.run(commands)
+                return False
             case Stage.ENDS, commands:
                 await self._tell(commands)
+            case Stage.LINK, commands:
+                await self._executor.run(commands)
             case Stage.REST, commands:
                 await self._rest(key, commands)
             case Stage.REQUEST, commands:
                 self._requests.inc(sum(isinstance(command, Publish) for command in commands))
                 await self._executor.run(commands)
             case Stage.UNGATE, commands:
-                await self._ungate(commands)
+                return await self._ungate(commands)
             case Stage.REPORT, commands:
                 await self._report(key, commands)
-            case _, commands:
-                await self._executor.run(commands)
+                return False
+        return True
 
     async def _rest(self, key: JobKey, commands: Sequence[Command]) -> None:
         await self._executor.run(commands)
@@ -128,8 +127,8 @@ class Watcher:
                     self._store.rested[key] = job.uid, version
                     _log.info("job.rests", job=str(key))
 
-    async def _ungate(self, commands: Sequence[Command]) -> None:
-        await self._write(
+    async def _ungate(self, commands: Sequence[Command]) -> bool:
+        return await self._write(
             commands,
             unless=lambda: self._fence.closed,
             done=self._ungated.inc,
@@ -148,10 +147,12 @@ class Watcher:
         unless: Callable[[], bool] = lambda: False,
         done: Callable[[], None] = lambda: None,
         unanswered: Callable[[Command], None] = lambda _: None,
-    ) -> None:
-        """Write to pods beside each other. What fails is decided again at the next look; the first error is raised."""
+    ) -> bool:
+        """Write to pods beside each other; whether none has changed or gone meanwhile. The event of one that has brings
+        its job back here. What fails is decided again at the next look; the first error is raised."""
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
         errors: list[SlicebusError] = []
+        conflicts: list[ConflictError] = []
 
         async def one(command: Command) -> None:
             async with free:
@@ -160,8 +161,8 @@ class Watcher:
                 try:
                     await self._executor.run([command])
                 except ConflictError as error:
-                    # The pod changed or went; its own event brings the job back here.
                     _log.info("pod.conflict", error=str(error))
+                    conflicts.append(error)
                 except TransientError as error:
                     unanswered(command)
                     errors.append(error)
@@ -175,6 +176,7 @@ class Watcher:
                 group.create_task(one(command), name="write:pod")
         if errors:
             raise errors[0]
+        return not conflicts
 
     async def _report(self, key: JobKey, commands: Sequence[Command]) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -7,9 +7,9 @@ Error handling: a batch that cannot be published is tried again with a growing p
 buffer is full meanwhile, all of it is dropped and counted, and nothing is kept until a publish succeeds: what follows a
 gap is of no use before the next snapshot. Then a `Gap` and a snapshot are recorded.
 
-A snapshot is also taken at the start, when the changes since the last one have outgrown it, and now and then, of a
-small state more often: so a recording can be used from somewhere in its middle on, as the stream's retention cuts off
-its beginning. Snapshots are so at most half of what is recorded, or `_SNAPSHOT_BYTES_S`.
+A snapshot is also taken at the start, when the changes since the last one are several times as large, and now and then,
+of a small state more often: so a recording can be used from somewhere in its middle on, as the stream's retention cuts
+off its beginning. Snapshots are so at most a fifth of what is recorded, or `_SNAPSHOT_BYTES_S`.
 """
 
 import asyncio
@@ -44,7 +44,8 @@ _MOST_BYTES = 8 * 1024 * 1024
 _PAUSE_FIRST_S = 0.5
 _PAUSE_MOST_S = 30.0
 _LAST_WORDS_S = 2.0
-_SNAPSHOT_LEAST_BYTES = 4 * 1024 * 1024
+_SNAPSHOT_LEAST_BYTES = 16 * 1024 * 1024
+_SNAPSHOT_RATIO = 4
 _SNAPSHOT_FIRST_S = 600.0
 _SNAPSHOT_MOST_S = 3600.0
 _SNAPSHOT_BYTES_S = 2000.0
@@ -85,13 +86,14 @@ class Recorder:
     def add(self, make: Callable[[], Record]) -> None:
         """Record what is made. Never blocks, and nothing that happens to it comes back here: what cannot be written
         down must not end the work, and an object may be nested as deep as its owner likes."""
-        if self._dropped:
-            self._drop(1)
-            return
         try:
             encoded = encode_record(make())
         except UNWRITABLE as error:
             _log.warning("recording.unwritable", source=str(self._source), error=str(error))
+            return
+        if self._dropped:
+            # Made all the same: the changes that come after the gap are told by what was there before them.
+            self._drop(1)
             return
         self._since_snapshot += len(encoded)
         self._keep(encoded)
@@ -179,7 +181,7 @@ class Recorder:
         self._lost.inc(count)
 
     def _snapshot_is_due(self) -> bool:
-        if self._since_snapshot > max(_SNAPSHOT_LEAST_BYTES, self._snapshot_bytes):
+        if self._since_snapshot > max(_SNAPSHOT_LEAST_BYTES, _SNAPSHOT_RATIO * self._snapshot_bytes):
             return True
         pause_s = min(max(_SNAPSHOT_FIRST_S, self._snapshot_bytes / _SNAPSHOT_BYTES_S), _SNAPSHOT_MOST_S)
         return asyncio.get_running_loop().time() > self._snapshot_at + pause_s

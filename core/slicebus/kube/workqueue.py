@@ -60,6 +60,10 @@ class WorkQueue(Generic[Key]):
             timer.cancel()
         self._timers[key] = loop.call_later(delay_s, self._due, key)
 
+    def seen(self, key: Key) -> None:
+        """Whoever handles a key has just looked at it again: it is not handled again for what was added before."""
+        self._again.discard(key)
+
     @property
     def idle(self) -> bool:
         """Whether nothing waits, is being handled, or is due later."""

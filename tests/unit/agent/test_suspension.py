@@ -79,7 +79,7 @@ async def test_nobody_on_the_worker_lets_it_go_on(worker: Worker, manager: Manag
     await manager.order(SUSPEND)
     await worker.sync()
     await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"spec": {"suspend": False, "parallelism": 3}}))
-    assert await reported(worker) == []
+    assert await reported(worker) == [RESTS]
     assert await standing(worker) == ("w1", 2, {}, True)
 
 

@@ -1,5 +1,6 @@
 """A look at a job, on an API server of this process: what is said, what is written, and what is left alone."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -92,6 +93,26 @@ async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) ->
         await worker.look()
     worker.refuses = None
     assert types(await worker.look()) == ["scale-request", "status"]
+
+
+async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: Worker) -> None:
+    await given_job(worker, parallelism=5, granted=3, requested=None)
+    await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
+    looked: list[JobKey] = []
+
+    async def look(key: JobKey) -> None:
+        looked.append(key)
+        await worker.watcher.look(key)
+
+    worker.store.on_change(worker.queue.add)
+    running = asyncio.create_task(worker.queue.run(look, workers=1))
+    while not worker.queue.idle:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert types(worker.said) == ["scale-request", "status"]
+    assert await gated(worker) == ["p3", "p4"]
+    assert looked == [KEY]
 
 
 # --- gates ----------------------------------------------------------------------------------------------------------

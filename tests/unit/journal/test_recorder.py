@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.journal import recorder as module
+from slicebus.journal.changes import Told, whole
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
 from slicebus.proto.envelope import WireMessage
@@ -199,6 +200,31 @@ async def test_a_full_buffer_is_a_gap_and_a_snapshot(recording: Recording, monke
     assert gap.dropped == recording.dropped == 50 - len(before)
     numbers = [batch.number for batch in recording.bus.batches]
     assert numbers == list(range(len(numbers)))
+
+
+async def test_after_a_gap_an_object_is_told_by_what_was_there_before_it_and_not_by_what_was_told(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_BYTES", 100_000)
+    told = Told("pods")
+
+    def change(version: int, spec: str) -> None:
+        metadata = {"name": "p", "uid": "u", "resourceVersion": str(version)}
+        manifest = {"metadata": metadata, "spec": spec}
+        recording.state = [whole("pods", manifest)]
+        recording.recorder.add(lambda: told.put(manifest))
+
+    async with recording.going():
+        change(1, "a")
+        await asyncio.sleep(1)
+        for number in range(50):
+            recording.add(number, size=10_000)
+        change(2, "b")
+        await asyncio.sleep(60)
+        change(3, "a")
+    last = recording.bus.records[-1]
+    assert isinstance(last, Put)
+    assert (last.object["spec"], last.same) == ("a", ())
 
 
 async def test_a_burst_that_is_larger_than_the_buffer_is_a_gap(

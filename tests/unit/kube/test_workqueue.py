@@ -92,6 +92,23 @@ async def test_a_burst_while_a_key_is_handled_costs_one_more_look(loop_time: Loo
         assert handler.most_active == 1
 
 
+async def test_what_its_handler_has_seen_since_costs_no_further_look(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    gate = handler.hold("a")
+    async with working(queue, handler):
+        for key in ("a", "a", "b"):
+            queue.add(key)
+            await settle()
+        queue.seen("a")
+        gate.set()
+        await settle()
+        assert handler.calls == ["a", "b"]
+        queue.seen("a")
+        queue.add("a")
+        await settle()
+        assert handler.calls == ["a", "b", "a"]
+
+
 async def test_keys_are_handled_beside_each_other_up_to_the_number_of_workers(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     gates = [handler.hold(key) for key in "abcde"]
