@@ -106,7 +106,7 @@ async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: W
 
     worker.store.on_change(worker.queue.add)
     running = asyncio.create_task(worker.queue.run(look, workers=1))
-    while not worker.queue.idle:
+    while not worker.queue.idle:  # noqa: ASYNC110 the queue has no need for an event that only tests would wait for
         await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
