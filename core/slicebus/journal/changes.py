@@ -28,7 +28,7 @@ class Told:
         """An object as it is now. Raises what is in `UNWRITABLE`; the object is told in full when it comes again."""
         key, uid = _key(manifest), manifest["metadata"]["uid"]
         known, before = self._hashes.pop(key, (uid, {}))
-        parts = {name: orjson.dumps(value) for name, value in without_managed_fields(manifest).items()}
+        parts = {name: orjson.dumps(value) for name, value in manifest.items()}
         hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
         same = tuple(name for name in hashes if hashes[name] == before.get(name)) if known == uid else ()
         self._hashes[key] = uid, hashes
@@ -39,17 +39,6 @@ class Told:
         namespace, name = key = _key(manifest)
         self._hashes.pop(key, None)
         return Gone(of=self._of, namespace=namespace, name=name)
-
-
-def whole(of: str, manifest: Manifest) -> Put:
-    """All of an object."""
-    return Put(of=of, object=without_managed_fields(manifest))
-
-
-def without_managed_fields(manifest: Manifest) -> Manifest:
-    """An object as it is recorded: nothing is decided by who owns its fields."""
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-    return manifest | {"metadata": metadata}
 
 
 def changed_object(change: Put, old: Manifest | None) -> Manifest:

@@ -64,7 +64,7 @@ class Put(_Record, frozen=True, kw_only=True):
     of: str
     """The resource: `pods`, `jobs.batch`."""
     object: Manifest
-    """Without `metadata.managedFields`, and without the parts in `same`."""
+    """Without the parts in `same`."""
     same: tuple[str, ...] = ()
     """Parts of the object, such as `spec`, that are as they were in the version before."""
 

@@ -4,7 +4,8 @@ A write's answer is put into the cache at once, so that the next decision sees i
 again, and older ones before it: those are told by their resourceVersion and dropped. (Comparing resourceVersions as
 numbers is allowed since Kubernetes 1.35, KEP-5504, and was always true on etcd.)
 
-Whatever comes out of a cache is shared: read it, never change it.
+Whatever comes out of a cache is shared: read it, never change it. It has no `managedFields`: nobody decides by them,
+and they are often a third of an object.
 """
 
 import asyncio
@@ -80,6 +81,8 @@ class Cache:
                     return
             elif _version(old) > _version(manifest):
                 return
+        if "managedFields" in metadata:
+            manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
         self._store(key, manifest, old)
 
     def remove(self, manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_
 import msgspec
 from msgspec import Raw
 
-from slicebus.journal.changes import Told, whole
+from slicebus.journal.changes import Told
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
     Began,
@@ -153,7 +153,7 @@ def _content(
 ) -> Iterator[Put | Noted]:
     for of, manifests in objects:
         for manifest in manifests:
-            yield whole(of, manifest)
+            yield Put(of=of, object=manifest)
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value)))

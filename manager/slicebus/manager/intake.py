@@ -189,7 +189,7 @@ def status(
 
 def _beside_mirrored(manifest: Manifest) -> tuple[object, ...]:
     """What is not mirrored of a job or a Workload: of a job's status only its conditions and whether it has ended."""
-    metadata = without(manifest["metadata"], ("resourceVersion", "managedFields"))
+    metadata = without(manifest["metadata"], ("resourceVersion",))
     status, kind = manifest.get("status", {}), KINDS.get(manifest["kind"])
     conditions = [entry for entry in status.get("conditions") or () if entry.get("type") != Condition.PODS_READY]
     said = kind.outcome(manifest) if kind else without(status, ("conditions",))

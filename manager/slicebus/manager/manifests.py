@@ -7,6 +7,7 @@ from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.jobs.copies import without
 from slicebus.slices.workload import Slice
 
 
@@ -88,8 +89,7 @@ def has_finalizer(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FIN
 
 def without_server_fields(manifest: Manifest) -> Manifest:
     """An object as it travels: what only its own API server understands is left out."""
-    dropped = ("managedFields", "resourceVersion")
-    return manifest | {"metadata": {k: v for k, v in manifest["metadata"].items() if k not in dropped}}
+    return manifest | {"metadata": without(manifest["metadata"], ("resourceVersion",))}
 
 
 def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:

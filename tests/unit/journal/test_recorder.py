@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.journal import recorder as module
-from slicebus.journal.changes import Told, whole
+from slicebus.journal.changes import Told
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
 from slicebus.proto.envelope import WireMessage
@@ -211,7 +211,7 @@ async def test_after_a_gap_an_object_is_told_by_what_was_there_before_it_and_not
     def change(version: int, spec: str) -> None:
         metadata = {"name": "p", "uid": "u", "resourceVersion": str(version)}
         manifest = {"metadata": metadata, "spec": spec}
-        recording.state = [whole("pods", manifest)]
+        recording.state = [Put(of="pods", object=manifest)]
         recording.recorder.add(lambda: told.put(manifest))
 
     async with recording.going():

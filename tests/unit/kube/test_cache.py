@@ -141,6 +141,14 @@ async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
     ]
 
 
+async def test_who_owns_which_field_is_not_kept() -> None:
+    cache, came = Cache(), an_object(1)
+    came["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    cache.put(came)
+    assert cache.all() == [an_object(1)]
+    assert "managedFields" in came["metadata"], "whoever has it may need it"
+
+
 async def test_cluster_scoped_objects_have_no_namespace() -> None:
     cache = Cache()
     cache.put({"metadata": {"name": "east", "uid": "u", "resourceVersion": "1"}})
