@@ -282,7 +282,9 @@ class _Cycle:
         self.account.reserve(slice, found.admission)
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
-            return Wait(key=slice.key, reason=PENDING, message=message, would_admit="the end of evicted workloads")
+            # Its own victims may be gone before the others: what they left is still kept for it.
+            reason = WAITING_FOR_PREEMPTED if waits_for_preempted(slice) else PENDING
+            return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
         keys = sorted({each.key for each in own})
         message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
         return Wait(
