@@ -59,7 +59,7 @@ async def play(fleet: Fleet) -> None:
         await resize_nodes(fleet.client(name), MANY_CORES)
     await fleet.calm_down()
     fleet.note("the faults end")
-    await _agree(fleet)
+    await _agree(fleet, day.users)
     if fleet.schedule.seed % _REPLAYED == 0:
         count = recorded.check(fleet.memory.streams[JOURNAL].records)
         fleet.note(f"{count} decisions are made again, and are the same")
@@ -127,7 +127,7 @@ class Day:
                 await self._fleet.servers[item.api].restart(item.down_s)
 
 
-async def _agree(fleet: Fleet) -> None:
+async def _agree(fleet: Fleet, users: Users) -> None:
     """Wait until everything agrees at two looks in a row. Raises Violation when it does not, or not for long."""
     agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
     ends_at, agreed = clock() + _CALM_S, False
@@ -136,9 +136,13 @@ async def _agree(fleet: Fleet) -> None:
         try:
             await agreement.check()
         except Violation as violation:
-            if agreed:
+            if not agreed and clock() < ends_at:
+                continue
+            if await users.end_turns(within_s=_CALM_S):
+                ends_at, agreed = clock() + _CALM_S, False
+            elif agreed:
                 raise Violation(f"agreement did not last: {violation}") from violation
-            if clock() >= ends_at:
+            else:
                 raise
         else:
             if agreed:

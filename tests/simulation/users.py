@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.clock import now
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     JOB_RESOURCES,
@@ -45,10 +47,12 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.manager.store import owner_ref
 from slicebus.proto.errors import AlreadyExistsError, TransientError
-from slicebus.proto.messages import MESSAGES, Direction
+from slicebus.proto.messages import MESSAGES, Direction, JobRef
 from slicebus.proto.topology import JOURNAL, exchange_of
 from slicebus.slices import kueue
+from slicebus.slices.kueue import PreemptionReason
 
 Manifest = dict[str, Any]
 
@@ -146,6 +150,23 @@ class Users:
             await self._insist(client, _again(item.kind, name))
         elif item.again and item.kind == "Job":
             await self._squat(client, name, for_s=_OWN_S)
+
+    async def end_turns(self, *, within_s: float) -> bool:
+        """Delete a job where jobs take turns by fair sharing (docs/decisions/0016). Whether there was one."""
+        manager, turns = self._clients[MANAGER], dict[JobRef, datetime]()
+        for workload in (await manager.list(WORKLOADS)).items:
+            owner = owner_ref(workload)
+            for condition in workload.get("status", {}).get("conditions", ()):
+                if owner is not None and condition["reason"] == PreemptionReason.IN_COHORT_FAIR_SHARING:
+                    turns[owner] = datetime.fromisoformat(condition["lastTransitionTime"])
+        ref = max(turns, key=lambda ref: (turns[ref], ref.name), default=None)
+        if ref is None or now() - turns[ref] > timedelta(seconds=within_s):
+            return False
+        self._fleet.note(f"jobs take turns: delete {ref.key}")
+        resource = JOB_RESOURCES[ref.kind]
+        self._fleet.rules.user_deletes(await manager.get(resource, ref.name, ref.namespace))
+        await manager.delete(resource, ref.name, ref.namespace)
+        return True
 
     async def squat(self, item: Squat) -> None:
         """A user's own Job takes a name for a while."""
