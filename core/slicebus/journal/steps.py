@@ -31,6 +31,8 @@ _TOLD = {
     ("slicebus.dev/Dispatched", "False"): "refused by the worker",
 }
 """The conditions of a slice that are told, and how."""
+_COMMANDS = (b'[{"do":', b'["')
+"""How an outcome begins that may be commands: alone, or with the stage of a look that they are of."""
 _OTHERWISE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 """What reading raises of a record that is in the right form and makes no sense: anybody may have published it."""
 
@@ -141,7 +143,7 @@ class _Reader:
 
     def _decide(self, record: Decided) -> Iterator[Step]:
         outcome = bytes(record.outcome)
-        if record.failed is None and not outcome.startswith(b'[{"do":'):
+        if record.failed is None and not outcome.startswith(_COMMANDS):
             return
         given = orjson.loads(bytes(record.given))
         taken = self._taken.get(given.get("incoming", -1))
@@ -152,8 +154,7 @@ class _Reader:
             return
         job = self._job(given, taken)
         chain = _correlation(taken) if taken else ""
-        commands = orjson.loads(outcome)
-        for step in self._steps(commands, job, given.get("now", "")):
+        for step in self._steps(_commands(orjson.loads(outcome)), job, given.get("now", "")):
             if step.job:
                 yield msgspec.structs.replace(step, at=at, correlation_id=step.correlation_id or chain)
 
@@ -274,6 +275,14 @@ class _Reader:
 
     def _step(self, job: str, text: str, **more: Any) -> Step:
         return Step(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)
+
+
+def _commands(outcome: list[Any]) -> list[Command]:
+    match outcome:
+        case [str(), [*commands]]:
+            return commands
+        case _:
+            return outcome
 
 
 def _owner(metadata: Manifest) -> str:

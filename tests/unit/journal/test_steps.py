@@ -163,6 +163,12 @@ def test_a_write_is_told(source: Source, command: dict[str, Any], text: str) -> 
     assert (step.text, step.job, step.at) == (text, JOB.key, BEGAN + timedelta(seconds=1.5))
 
 
+def test_a_write_is_told_also_where_it_is_a_stage_of_a_look() -> None:
+    look = msgspec.structs.replace(decided(key=KEY), outcome=Raw(orjson.dumps(["ungate", [UNGATE, UNGATE]])))
+    [step] = steps_of(batch(EAST, look))
+    assert (step.text, step.job) == ("ungates 2 pods", JOB.key)
+
+
 @pytest.mark.parametrize(("source", "command"), QUIET.values(), ids=QUIET.keys())
 def test_what_only_keeps_books_is_not(source: Source, command: dict[str, Any]) -> None:
     assert steps_of(batch(source, decided(command, key=KEY, now=NOW))) == []
