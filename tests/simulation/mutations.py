@@ -11,7 +11,7 @@ from simulation.faults import FaultyBus
 from slicebus.agent import app, decisions, inventories, marks, watching
 from slicebus.agent.fence import Fence
 from slicebus.agent.views import WorkerView
-from slicebus.manager import fleet
+from slicebus.manager import store
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
 from slicebus.slices.account import Account
@@ -48,7 +48,7 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
-    "epoch fence": lambda: patch.object(fleet, "sender", _sender_without_epoch),
+    "epoch fence": lambda: patch.object(store, "sender", _sender_without_epoch),
     "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
