@@ -16,11 +16,12 @@ async def test_why_a_resize_waits(world: World, kubeconfig: Path) -> None:
     await story.submit()
     await story.expect_pods(running=1)
     await story.scale(6)
-    await story.expect_event("Pending", on=world.workers["east"])
+    await story.expect_event("Pending", on=await story.worker())
 
     told = await asyncio.to_thread(run_cli, "explain", "team-a/wide", env=env)
     assert told.returncode == 0, told.stderr
-    assert "Job/team-a/wide on cluster east, queue main, of ClusterQueue batch" in told.stdout
+    where = f"on cluster {await story.cluster()}"
+    assert f"Job/team-a/wide {where}, queue main, of ClusterQueue batch" in told.stdout
     assert "wants main=6 (asked for by its worker" in told.stdout
     assert "request > maximum capacity (6 > 4)" in told.stdout
     assert "1 of 1 that wait in ClusterQueue batch" in told.stdout
