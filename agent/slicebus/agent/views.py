@@ -59,7 +59,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pods that have not ended."""
         return by_pod_set(self.pods)
 
-    @property
+    @cached_property
     def running(self) -> set[str]:
         """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)

@@ -4,16 +4,12 @@ What was told of an object is remembered as hashes: comparing it with the versio
 which has long left the processor's caches.
 """
 
-from typing import Any
-
 import orjson
 from msgspec import Raw
 
 from slicebus.journal.recording import Gone, Put
+from slicebus.kube.cache import Key, Manifest, key_of
 from slicebus.proto.errors import InvalidError
-
-Manifest = dict[str, Any]
-Key = tuple[str, str]
 
 
 class Told:
@@ -26,7 +22,7 @@ class Told:
 
     def put(self, manifest: Manifest) -> Put:
         """An object as it is now. Raises what is in `UNWRITABLE`; the object is told in full when it comes again."""
-        key, uid = _key(manifest), manifest["metadata"]["uid"]
+        key, uid = key_of(manifest), manifest["metadata"]["uid"]
         known, before = self._hashes.pop(key, (uid, {}))
         parts = {name: orjson.dumps(value) for name, value in manifest.items()}
         hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
@@ -36,7 +32,7 @@ class Told:
 
     def gone(self, manifest: Manifest) -> Gone:
         """An object that is no longer there."""
-        namespace, name = key = _key(manifest)
+        namespace, name = key = key_of(manifest)
         self._hashes.pop(key, None)
         return Gone(of=self._of, namespace=namespace, name=name)
 
@@ -50,8 +46,3 @@ def changed_object(change: Put, old: Manifest | None) -> Manifest:
     parts = {name: old[name] for name in change.same} | change.object
     # In the order of the version before, as a server writes them.
     return {name: parts[name] for name in old if name in parts} | parts
-
-
-def _key(manifest: Manifest) -> Key:
-    metadata = manifest["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]

@@ -71,7 +71,7 @@ class Cache:
 
     def put(self, manifest: Manifest) -> None:
         """Take an object in, unless a newer state of it is known."""
-        key, metadata = _key(manifest), manifest["metadata"]
+        key, metadata = key_of(manifest), manifest["metadata"]
         old = self._objects.get(key)
         if _version(manifest) <= self._gone.get(metadata["uid"], -1):
             return
@@ -100,7 +100,7 @@ class Cache:
         self.synced.set()
 
     def _remove(self, manifest: Manifest, version: int) -> None:
-        key, uid = _key(manifest), manifest["metadata"]["uid"]
+        key, uid = key_of(manifest), manifest["metadata"]["uid"]
         found = self._objects.get(key)
         old = found if found is not None and found["metadata"]["uid"] == uid else None
         # Who was told that it is gone may know it by an older version than it had in the end.
@@ -130,7 +130,8 @@ class Cache:
             callback(change)
 
 
-def _key(manifest: Manifest) -> Key:
+def key_of(manifest: Manifest) -> Key:
+    """Namespace, empty for what is in none, and name."""
     metadata = manifest["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 

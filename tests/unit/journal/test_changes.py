@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.journal.changes import Manifest, Told, changed_object
+from slicebus.journal.changes import Told, changed_object
 from slicebus.journal.recording import UNWRITABLE, Gone, Put, Source, decode_batch, encode_batch, encode_record
+from slicebus.kube.cache import Manifest
 from slicebus.proto.errors import InvalidError
 from unit.journal.records import BEGAN
 
