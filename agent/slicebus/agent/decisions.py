@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from slicebus.agent import marks, orders, watching
+from slicebus.agent.orders import NextStep
 from slicebus.agent.store import Store
 from slicebus.agent.views import JobKey, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES
@@ -74,16 +75,22 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
     return not present and (gone is None or gone.job.uid != message.job.uid)
 
 
-def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
-    """One step of an order. Raises ConflictError and RefusedOrder.
+def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
+    """How an order goes on from a step on. Raises ConflictError and RefusedOrder.
 
     What somebody else has deleted here is not made again by an order that did not know: the report is on its way.
     """
-    job = getattr(incoming.message, "job", None)
-    assert isinstance(job, JobRef)
-    taken, view = orders.steps(incoming.message, cluster)[number], store.view(JobKey.of(job))
-    gone = _gone(store, view) if view.job is None and isinstance(incoming.message, WorkloadSpec) else None
-    return [] if gone is not None and gone.job.uid == job.uid else taken(view)
+    view = store.view(_key_of(incoming))
+    if _has_deleted(store, view, incoming):
+        return NextStep(None, [])
+    return orders.next_step(orders.steps(incoming.message, cluster), number, view)
+
+
+def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
+    """One step of an order, which may have nothing to do: recordings of versions that took each by itself are replayed
+    too. Raises ConflictError and RefusedOrder."""
+    view = store.view(_key_of(incoming))
+    return [] if _has_deleted(store, view, incoming) else orders.steps(incoming.message, cluster)[number](view)
 
 
 # --- a look at a job ------------------------------------------------------------------------------------------------
@@ -206,6 +213,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     accept,
     has_ended,
     is_unknown,
+    proceed,
     step,
     look,
     absent,
@@ -221,6 +229,20 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
 )
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
+
+
+def _key_of(order: Incoming) -> JobKey:
+    job = getattr(order.message, "job", None)
+    assert isinstance(job, JobRef)
+    return JobKey.of(job)
+
+
+def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
+    """Whether the order is to hold a job that somebody else has deleted here."""
+    if view.job is not None or not isinstance(order.message, WorkloadSpec):
+        return False
+    gone = _gone(store, view)
+    return gone is not None and gone.job.uid == order.message.job.uid
 
 
 def _gone(store: Store, view: WorkerView) -> Status | None:

@@ -98,8 +98,9 @@ class Inbox:
                 return
         await self._refresh_foreign(key)
         try:
-            for number in range(len(orders.steps(message, cluster))):
-                commands = self._decide(decisions.step, incoming=incoming, number=number, cluster=cluster)
+            number: int | None = 0
+            while number is not None:
+                number, commands = self._decide(decisions.proceed, incoming=incoming, number=number, cluster=cluster)
                 await self._executor.run(commands, caused_by=incoming.envelope)
         except PermanentError as error:
             if not isinstance(message, WorkloadSpec):

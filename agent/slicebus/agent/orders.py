@@ -6,6 +6,7 @@ ConflictError when the order has to wait for something that is still going.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
@@ -35,6 +36,14 @@ from slicebus.slices.resources import container_resources
 Step = Callable[[WorkerView], Sequence[Command]]
 
 
+class NextStep(NamedTuple):
+    """What comes next of an order."""
+
+    then: int | None
+    """The number of the step to go on with when this is done; None when none is left."""
+    commands: Sequence[Command]
+
+
 class RefusedOrder(PermanentError):
     """An order that this cluster will not carry out without a change; the manager is told."""
 
@@ -57,6 +66,14 @@ def steps(message: Message, cluster: ClusterName) -> list[Step]:
         case Pending():
             return pending(message)
     raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+
+
+def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
+    """The first step with something to do, from this number on. Raises what that one raises, or one before it."""
+    for then, step in enumerate(steps[number:], start=number + 1):
+        if commands := step(view):
+            return NextStep(then if then < len(steps) else None, commands)
+    return NextStep(None, [])
 
 
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:

@@ -4,6 +4,7 @@ A step is a write that a role decided on, at the time of that decision; the writ
 only keep books, and those that repeat what was told before, are left out.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -31,8 +32,9 @@ _TOLD = {
     ("slicebus.dev/Dispatched", "False"): "refused by the worker",
 }
 """The conditions of a slice that are told, and how."""
-_COMMANDS = (b'[{"do":', b'["')
-"""How an outcome begins that may be commands: alone, or with the stage of a look that they are of."""
+_COMMANDS = re.compile(rb'\[(("\w+"|\d+|null),\[)?\{"do":')
+"""How an outcome of commands begins: alone, or with the stage of a look that they are of, or the next step of an order.
+"""
 _OTHERWISE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 """What reading raises of a record that is in the right form and makes no sense: anybody may have published it."""
 
@@ -143,7 +145,7 @@ class _Reader:
 
     def _decide(self, record: Decided) -> Iterator[Step]:
         outcome = bytes(record.outcome)
-        if record.failed is None and not outcome.startswith(_COMMANDS):
+        if record.failed is None and not _COMMANDS.match(outcome):
             return
         given = orjson.loads(bytes(record.given))
         taken = self._taken.get(given.get("incoming", -1))
@@ -279,7 +281,7 @@ class _Reader:
 
 def _commands(outcome: list[Any]) -> list[Command]:
     match outcome:
-        case [str(), [*commands]]:
+        case [_, [*commands]]:
             return commands
         case _:
             return outcome

@@ -143,6 +143,27 @@ def test_every_order_in_every_state(order: str, view: str) -> None:
     assert done == EXPECTED[order][view]
 
 
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_goes_from_one_step_with_something_to_do_to_the_next(order: str, view: str) -> None:
+    done: list[Any] = []
+    then: int | None = 0
+    while then is not None:
+        try:
+            then, commands = orders.next_step(ORDERS[order], then, VIEWS[view])
+        except (ConflictError, RefusedOrder) as error:
+            done.append(WAIT if isinstance(error, ConflictError) else REFUSE)
+            break
+        assert commands or then is None
+        done += [shorts(commands)] if commands else []
+    assert done == [each for each in EXPECTED[order][view] if each]
+
+
+def test_nothing_is_left_after_the_last_step() -> None:
+    assert orders.next_step(ORDERS["relabel"], 0, VIEWS["older"]).then == 1
+    assert orders.next_step(ORDERS["relabel"], 1, VIEWS["older"]).then is None
+
+
 def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -> None:
     """Somebody may delete it at once, and a job that no copy knew is not missed."""
     view = a_view(a_job(version=2), a_copy(version=2))

@@ -163,9 +163,10 @@ def test_a_write_is_told(source: Source, command: dict[str, Any], text: str) -> 
     assert (step.text, step.job, step.at) == (text, JOB.key, BEGAN + timedelta(seconds=1.5))
 
 
-def test_a_write_is_told_also_where_it_is_a_stage_of_a_look() -> None:
-    look = msgspec.structs.replace(decided(key=KEY), outcome=Raw(orjson.dumps(["ungate", [UNGATE, UNGATE]])))
-    [step] = steps_of(batch(EAST, look))
+@pytest.mark.parametrize("place", ["ungate", 3, None], ids=["a stage of a look", "a step of an order", "the last one"])
+def test_a_write_is_told_also_where_it_is(place: str | int | None) -> None:
+    decision = msgspec.structs.replace(decided(key=KEY), outcome=Raw(orjson.dumps([place, [UNGATE, UNGATE]])))
+    [step] = steps_of(batch(EAST, decision))
     assert (step.text, step.job) == ("ungates 2 pods", JOB.key)
 
 
