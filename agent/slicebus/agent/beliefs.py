@@ -1,6 +1,6 @@
 """What an agent believes of each job."""
 
-from slicebus.agent import marks, watching
+from slicebus.agent import watching
 from slicebus.agent.store import Store
 from slicebus.process.beliefs import Belief, Beliefs
 from slicebus.slices.jobs import KINDS
@@ -12,15 +12,16 @@ def beliefs(store: Store, *, cluster: str) -> Beliefs:
     for key in sorted(set(store.our_jobs())):
         view = store.view(key)
         status = watching.status(view)
-        assert view.job is not None
+        job = view.reading
+        assert job is not None
         pods = status.pods.values() if status else ()
         ready, gated = sum(each.ready for each in pods), sum(each.gated for each in pods)
         found[str(key)] = Belief(
             cluster=cluster,
-            slice=marks.slice_of(view.job),
-            version=marks.spec_version(view.job),
-            granted=marks.granted(view.job),
-            wanted=KINDS[key.kind].counts(view.job, view.carrier) if view.carrier else {},
+            slice=job.slice,
+            version=job.version,
+            granted=job.granted,
+            wanted=KINDS[key.kind].counts(job.manifest, view.carrier) if view.carrier else {},
             note=f"{ready} pods ready, {gated} gated" if status else "it is going",
         )
     return found

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from slicebus.agent import marks
 from slicebus.agent.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
@@ -88,13 +87,14 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
 
     What runs beyond that (a pod that is still going) is in nobody's account, and counts as somebody else's.
     """
-    if view.job is None or not marks.is_ours(view.job):
+    job = view.reading
+    if job is None:
         return
-    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == marks.slice_of(view.job)), {})
+    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == job.slice), {})
     admission = copy.get("status", {}).get("admission")
     if admission is None:
         return
-    given, left = Admission.from_manifest(admission), dict(marks.granted(view.job))
+    given, left = Admission.from_manifest(admission), dict(job.granted)
     for pod in sorted(filter(_node_of, view.pods), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:

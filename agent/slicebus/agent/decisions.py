@@ -3,14 +3,14 @@
 Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from slicebus.agent import marks, orders, watching
 from slicebus.agent.orders import NextStep
 from slicebus.agent.store import Store
-from slicebus.agent.views import JobKey, WorkerView
+from slicebus.agent.views import JobKey, JobReading, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.commands import Command, Publish
 from slicebus.process.decisions import Incoming
@@ -70,7 +70,7 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
     if not isinstance(message, Suspend):
         return False
     view = store.view(JobKey.of(message.job))
-    present = view.job is not None and marks.is_of(view.job, message.job)
+    present = view.reading is not None and view.reading.ref.uid == message.job.uid
     gone = watching.gone(view, vanished=store.vanished)
     return not present and (gone is None or gone.job.uid != message.job.uid)
 
@@ -108,7 +108,7 @@ class Stage(StrEnum):
     REPORT = "report"
 
 
-class Step(NamedTuple):
+class NextStage(NamedTuple):
     """What comes next in a look at a job."""
 
     stage: Stage
@@ -117,31 +117,25 @@ class Step(NamedTuple):
 
 def look(
     store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
-) -> Step | None:
+) -> NextStage | None:
     """The first stage that has something to do; None when none has. What it changes counts for those after it.
 
     `fenced`: the cluster may have been given up. Times are the process' own.
     """
 
-    def commands(stage: Stage) -> Sequence[Command]:
-        match stage:
-            case Stage.BURY:
-                return bury(store, key=key)
-            case Stage.ENDS:
-                return ends(store, key=key, cluster=cluster)
-            case Stage.LINK:
-                return link(store, key=key)
-            case Stage.REST:
-                return rest(store, key=key, cluster=cluster)
-            case Stage.REQUEST:
-                return request(store, key=key, cluster=cluster)
-            case Stage.UNGATE:
-                return ungate(store, key=key, fenced=fenced)
-            case Stage.REPORT:
-                return report(store, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
+    def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
+        yield Stage.BURY, bury(store, key=key)
+        yield Stage.ENDS, ends(store, key=key, cluster=cluster)
+        yield Stage.LINK, link(store, key=key)
+        yield Stage.REST, rest(store, key=key, cluster=cluster)
+        yield Stage.REQUEST, request(store, key=key, cluster=cluster)
+        yield Stage.UNGATE, ungate(store, key=key, fenced=fenced)
+        yield Stage.REPORT, report(store, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
 
-    steps = (Step(stage, commands(stage)) for stage in Stage)
-    return next((step for step in steps if step.commands), None)
+    for stage, commands in stages():
+        if commands:
+            return NextStage(stage, commands)
+    return None
 
 
 def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
@@ -158,8 +152,8 @@ def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
 def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
     """The answers to deletes of jobs that had the name and are really gone, where another one of ours has it now. The
     pods of a job go after it."""
-    job = store.view(key).job
-    return _ends(store, key, cluster, present=job) if job is not None and marks.is_ours(job) else []
+    job = store.view(key).reading
+    return _ends(store, key, cluster, present=job) if job is not None else []
 
 
 def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
@@ -252,7 +246,7 @@ def _gone(store: Store, view: WorkerView) -> Status | None:
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
-def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest | None) -> list[Command]:
+def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
     return [
         Publish(
             cluster=cluster,
@@ -261,5 +255,5 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: Manifest 
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.owed
         and tombstone.job.uid not in store.view(key).running
-        and not (present and marks.is_of(present, tombstone.job))
+        and not (present is not None and present.ref.uid == tombstone.job.uid)
     ]

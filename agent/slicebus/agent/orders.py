@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from slicebus.agent import marks
-from slicebus.agent.views import WorkerView
+from slicebus.agent.views import JobReading, WorkerView
 from slicebus.agent.watching import link
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
@@ -131,15 +131,12 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
     A spec for the next slice changes the job only with the relabel, and that is reported then. Nor is a job reported
     here that was suspended: it may have pods left.
     """
-    present = view.job is not None and marks.is_of(view.job, job)
-    if present and view.job and marks.is_suspended(view.job):
+    present = view.reading if view.reading is not None and view.reading.ref.uid == job.uid else None
+    if present is not None and present.is_suspended:
         return []
-    applied = Applied(
-        job=job,
-        workload=marks.slice_of(view.job) if present and view.job else "",
-        spec_version=marks.spec_version(view.job) if present and view.job else 0,
-    )
-    return [Publish(cluster=cluster, message=applied)] if applied.spec_version >= since else []
+    workload, version = (present.slice, present.version) if present is not None else ("", 0)
+    applied = Applied(job=job, workload=workload, spec_version=version)
+    return [Publish(cluster=cluster, message=applied)] if version >= since else []
 
 
 def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
@@ -154,15 +151,15 @@ def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) ->
     return [Publish(cluster=cluster, message=refused)]
 
 
-def _own_job(view: WorkerView, job: JobRef) -> Manifest | None:
+def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
     """The job's copy, or None where there is none. What is not ours is refused, what is still going is waited for."""
     if view.job is None:
         return None
-    if not marks.is_ours(view.job):
+    if view.reading is None:
         raise RefusedOrder("JobExists", f"{view.key} is there already and was not made by slicebus: it is left alone")
-    if not marks.is_of(view.job, job) or "deletionTimestamp" in view.job["metadata"]:
+    if view.reading.ref.uid != job.uid or view.reading.is_going:
         raise ConflictError(f"an earlier {view.key} is still there")
-    return view.job
+    return view.reading
 
 
 def _copy(view: WorkerView, name: str) -> Manifest | None:
@@ -232,10 +229,10 @@ def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job is None or _is_stale(view, order):
         return []
     # A RayJob that is suspended has no cluster: its own spec says how large the next one will be.
-    carrier = job if job["spec"].get("suspend") else view.carrier
+    carrier = job.manifest if job.manifest["spec"].get("suspend") else view.carrier
     kind = KINDS[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
-    if carrier is None or marks.baseline(job) == counts:
+    if carrier is None or marks.baseline(job.manifest) == counts:
         return []
     patch = kind.resize(carrier, counts)
     return [Patch(resource=JOB_RESOURCES[carrier["kind"]], target=carrier, body=patch)] if patch else []
@@ -255,16 +252,16 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
             raise ConflictError(f"pods of an earlier {view.key} still run")
         copy = kind.worker_copy(order.manifest, _places(order))
         return [Create(resource=resource, manifest=_with_metadata(copy, at))]
-    if marks.slice_of(job) == name and marks.spec_version(job) < order.spec_version:
-        return [Patch(resource=resource, target=job, body=_resumed(job, {"metadata": at}))]
-    if marks.baseline(job) != counts:
-        return [Patch(resource=resource, target=job, body={"metadata": {"annotations": baseline}})]
+    if job.slice == name and job.version < order.spec_version:
+        return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
+    if marks.baseline(job.manifest) != counts:
+        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": baseline}})]
     return []
 
 
-def _marks(order: WorkloadSpec | Relabel, job: Manifest | None, *, workload: str) -> Manifest:
+def _marks(order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str) -> Manifest:
     """The metadata of a job after an order. Of what is granted it gets what no later wish has given up."""
-    requested = marks.Requested.from_job(job) if job else None
+    requested = job.requested if job is not None else None
     left = requested.answered(order.answers) if requested else None
     granted = left.allows(order.granted) if left else order.granted
     at = marks.job_marks(order.job, workload=workload, version=order.spec_version, grant=granted)
@@ -273,9 +270,9 @@ def _marks(order: WorkloadSpec | Relabel, job: Manifest | None, *, workload: str
     return at
 
 
-def _resumed(job: Manifest, body: Manifest) -> Manifest:
+def _resumed(job: JobReading, body: Manifest) -> Manifest:
     """A job that was suspended runs again with what it is granted."""
-    return body | {"spec": {"suspend": False}} if job["spec"].get("suspend") else body
+    return body | {"spec": {"suspend": False}} if job.manifest["spec"].get("suspend") else body
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
@@ -301,10 +298,10 @@ def _places(order: WorkloadSpec) -> dict[str, Placement]:
 def _move(view: WorkerView, order: Relabel) -> list[Command]:
     """Needs no copy of the new slice: spec and relabel may come in either order."""
     job = _own_job(view, order.job)
-    if job is None or marks.spec_version(job) >= order.spec_version:
+    if job is None or job.version >= order.spec_version:
         return []
     at = _marks(order, job, workload=order.to_workload)
-    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body=_resumed(job, {"metadata": at}))]
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=_resumed(job, {"metadata": at}))]
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
@@ -314,23 +311,22 @@ def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
     return [
         Remove(resource=WORKLOADS, target=copy)
         for copy in view.copies
-        if copy["metadata"]["name"] != marks.slice_of(current)
-        and marks.spec_version(copy) < marks.spec_version(current)
+        if copy["metadata"]["name"] != current.slice and marks.spec_version(copy) < current.version
     ]
 
 
 def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     job = _own_job(view, order.job)
-    if job is None or marks.spec_version(job) >= order.spec_version:
+    if job is None or job.version >= order.spec_version:
         return []
-    slice = order.workload if isinstance(order.workload, str) else marks.slice_of(job)
+    slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
     at = marks.job_marks(order.job, workload=slice, version=order.spec_version, grant=nothing)
     at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
     body = {"metadata": at, "spec": {"suspend": True}}
     resource = JOB_RESOURCES[view.key.kind]
-    told = Emit(regarding=job, reason=order.reason or "Suspended", note=order.message, warning=True)
-    return [Patch(resource=resource, target=job, body=body), told]
+    told = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
+    return [Patch(resource=resource, target=job.manifest, body=body), told]
 
 
 def _tell(view: WorkerView, notice: Pending) -> list[Command]:

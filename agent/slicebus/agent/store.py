@@ -6,8 +6,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from slicebus.agent import marks
-from slicebus.agent.views import JobKey, Tombstone, WorkerView
+from slicebus.agent.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
+from slicebus.kube.readings import Readings
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
 from slicebus.process.table import Table
 from slicebus.proto.messages import Manifest, RequestKey, Status
@@ -63,6 +64,9 @@ class Store:
         request may come late, until the pod has another version."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
+        self._jobs = {
+            kind: Readings(self._caches[resource], JobReading.from_manifest) for kind, resource in JOB_RESOURCES.items()
+        }
         self._seen: WorkerView | None = None
         for cache in self._caches.values():
             cache.subscribe(self._forget_seen)
@@ -118,6 +122,7 @@ class Store:
         return WorkerView(
             key=key,
             job=job,
+            reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
             carrier=self._carrier(job) if job is not None else None,
             copies=tuple(self._copies(key)),
             pods=tuple(opened(pod) if pod in unanswered else pod for pod in found),

@@ -6,9 +6,10 @@ from typing import Self
 import msgspec
 
 from slicebus.agent import marks
-from slicebus.proto.messages import JobPhase, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.ungate import PodSets, by_pod_set
 
 
@@ -37,12 +38,55 @@ class Tombstone(msgspec.Struct, frozen=True):
     """Unix time."""
 
 
+class JobReading(msgspec.Struct, frozen=True):
+    """What a job that the agent has made says in one version of its manifest."""
+
+    manifest: Manifest
+    ref: JobRef
+    """The manager's job that it is the copy of."""
+    slice: str
+    """The slice that it names."""
+    version: int
+    """Of the spec that it stands at."""
+    granted: Counts
+    requested: marks.Requested | None
+    is_suspended: bool
+    """Whether the manager has ordered that it has no pods."""
+    is_going: bool
+    outcome: Outcome
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """None for what no agent has made."""
+        if not marks.is_ours(manifest):
+            return None
+        return cls(
+            manifest,
+            ref=marks.reference(manifest),
+            slice=marks.slice_of(manifest),
+            version=marks.spec_version(manifest),
+            granted=marks.granted(manifest),
+            requested=marks.Requested.from_job(manifest),
+            is_suspended=marks.is_suspended(manifest),
+            is_going="deletionTimestamp" in manifest["metadata"],
+            outcome=KINDS[manifest["kind"]].outcome(manifest),
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is neither going, suspended nor over."""
+        is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
+        return not is_halted and self.outcome.phase is JobPhase.RUNNING
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with everything that belongs to it. Manifests are read-only."""
 
     key: JobKey
     job: Manifest | None
     """Whatever has the name, ours or not."""
+    reading: JobReading | None = None
+    """What `job` says, read once for each version of it; None where it is not ours."""
     carrier: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
     copies: tuple[Manifest, ...] = ()
@@ -64,16 +108,3 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
         return {uid for pod in pods if (uid := pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL))}
-
-    @cached_property
-    def runs(self) -> bool:
-        """Whether the job is ours, and neither going, suspended nor over."""
-        job = self.job
-        return (
-            job is not None
-            and marks.is_ours(job)
-            and "deletionTimestamp" not in job["metadata"]
-            and not job["spec"].get("suspend")
-            and not marks.is_suspended(job)
-            and KINDS[self.key.kind].outcome(job).phase is JobPhase.RUNNING
-        )

@@ -7,7 +7,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.agent import decisions, marks, watching
-from slicebus.agent.decisions import Stage, Step
+from slicebus.agent.decisions import NextStage, Stage
 from slicebus.agent.fence import Fence
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
@@ -79,14 +79,14 @@ class Watcher:
             await self._look(key)
 
     async def _look(self, key: JobKey) -> None:
-        while (step := self._next_step(key)) is not None:
-            if not await self._carry_out(key, step):
+        while (found := self._next_stage(key)) is not None:
+            if not await self._carry_out(key, found):
                 return
         job = self._store.view(key).job
         if job is None or not marks.is_ours(job):
             await self._look_at_nothing(key, job)
 
-    def _next_step(self, key: JobKey) -> Step | None:
+    def _next_stage(self, key: JobKey) -> NextStage | None:
         self._queue.seen(key)
         return self._decide(
             decisions.look,
@@ -97,9 +97,9 @@ class Watcher:
             interval_s=self._settings.status_interval_s,
         )
 
-    async def _carry_out(self, key: JobKey, step: Step) -> bool:
-        """Whether there may be another step."""
-        match step:
+    async def _carry_out(self, key: JobKey, found: NextStage) -> bool:
+        """Whether there may be another stage."""
+        match found:
             case Stage.BURY, commands:
                 await self._executor.run(commands)
                 return False

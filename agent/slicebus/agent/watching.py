@@ -9,7 +9,7 @@ from collections.abc import Collection
 import msgspec
 
 from slicebus.agent import marks
-from slicebus.agent.views import WorkerView
+from slicebus.agent.views import JobReading, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, LookAgain, Patch, Publish
 from slicebus.proto.messages import (
@@ -31,14 +31,15 @@ from slicebus.slices.ungate import Members, could_start, pod_set_of, to_ungate
 
 def link(view: WorkerView) -> list[Command]:
     """Workload copies learn the UID of their job. From then on a job that is missing is known to be gone."""
-    if view.job is None or not marks.is_ours(view.job):
+    job = view.reading
+    if job is None:
         return []
-    uid = view.job["metadata"]["uid"]
+    uid = job.manifest["metadata"]["uid"]
     body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: uid}}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
-        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and marks.is_of(copy, marks.reference(view.job))
+        if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and marks.is_of(copy, job.ref)
     ]
 
 
@@ -52,12 +53,11 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     What an agent before this one has published and no order has answered is published once more: when its epoch ended,
     its messages may still have been on their way, and are refused.
     """
-    job, carrier = view.job, view.carrier
-    if job is None or carrier is None or not view.runs:
+    job, carrier = view.reading, view.carrier
+    if job is None or carrier is None or not job.runs:
         return []
     kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
-    wanted, granted = kind.counts(job, carrier), marks.granted(job)
-    last = marks.Requested.from_job(job)
+    wanted, granted, last = kind.counts(job.manifest, carrier), job.granted, job.requested
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
     if wanted != (last.wanted if last else granted) or is_lost:
         if _has_still_to_go(view, wanted):
@@ -68,12 +68,12 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
             kueue.REQUESTED_ANNOTATION: wish.to_annotation(),
             kueue.GRANTED_ANNOTATION: marks.encode_counts(marks.lowered(granted, wanted)),
         }
-        return [_note(view, job, note)]
+        return [_note(job, note)]
     if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
         return []
     message = ScaleRequest(
-        job=marks.reference(job),
-        workload=marks.slice_of(job),
+        job=job.ref,
+        workload=job.slice,
         worker_uid=last.worker_uid,
         worker_generation=last.worker_generation,
         granted=last.instead_of,
@@ -83,12 +83,13 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
     publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
-    told = [] if last.confirmed else [_note(view, job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    told = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
     return [*publish, *told]
 
 
-def _note(view: WorkerView, job: Manifest, annotations: dict[str, str]) -> Command:
-    return Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"metadata": {"annotations": annotations}})
+def _note(job: JobReading, annotations: dict[str, str]) -> Command:
+    body = {"metadata": {"annotations": annotations}}
+    return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
 def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
@@ -104,11 +105,12 @@ def ungate(view: WorkerView) -> list[Command]:
 
     What was not answered counts as done, and is asked for again.
     """
-    if view.job is None or view.carrier is None or not view.runs:
+    job, carrier = view.reading, view.carrier
+    if job is None or carrier is None or not job.runs:
         return []
-    kind, carrier, granted = KINDS[view.key.kind], view.carrier, marks.granted(view.job)
-    pods = to_ungate(view.pod_sets, granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
-    again = [pod for pod in view.unanswered if _runs_within(granted, view, pod_set_of(pod))]
+    kind = KINDS[view.key.kind]
+    pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
+    again = [pod for pod in view.unanswered if _runs_within(job.granted, view, pod_set_of(pod))]
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
 
 
@@ -118,12 +120,12 @@ def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
 
 def claim(view: WorkerView, *, epoch: int) -> list[Command]:
     """One write to each pod that an agent before this one may be about to let start: its request conflicts then."""
-    if view.job is None or not marks.is_ours(view.job):
+    if view.reading is None:
         return []
     body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
     return [
         Patch(resource=PODS, target=pod, body=body)
-        for pod in could_start(view.pod_sets, marks.granted(view.job))
+        for pod in could_start(view.pod_sets, view.reading.granted)
         if marks.annotation(pod, kueue.EPOCH_ANNOTATION) != str(epoch)
     ]
 
@@ -133,12 +135,12 @@ def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None
 
     `told` says what was reported last: of which job of the manager, and version. Pods that have ended may stay.
     """
-    job = view.job
-    if job is None or not marks.is_ours(job) or "deletionTimestamp" in job["metadata"] or not marks.is_suspended(job):
+    job = view.reading
+    if job is None or job.is_going or not job.is_suspended:
         return []
-    if not job["spec"].get("suspend"):
-        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job, body={"spec": {"suspend": True}})]
-    applied = Applied(job=marks.reference(job), workload=marks.slice_of(job), spec_version=marks.spec_version(job))
+    if not job.manifest["spec"].get("suspend"):
+        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
+    applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
     if view.pod_sets or told == (applied.job.uid, applied.spec_version):
         return []
     return [Publish(cluster=cluster, message=applied)]
@@ -150,18 +152,18 @@ def status(view: WorkerView) -> Status | None:
     None also for what has ended as long as pods of it run: the manager gives their quota away with the end. KubeRay
     ends a RayJob before its cluster, and Kubernetes before 1.31 a Job before its pods.
     """
-    if view.job is None or not marks.is_ours(view.job) or "deletionTimestamp" in view.job["metadata"]:
+    job = view.reading
+    if job is None or job.is_going:
         return None
-    outcome = KINDS[view.key.kind].outcome(view.job)
-    if outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
+    if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
         return None
     return Status(
-        job=marks.reference(view.job),
-        workload=marks.slice_of(view.job),
-        spec_version=marks.spec_version(view.job),
-        phase=outcome.phase,
-        message=outcome.message,
-        job_status=view.job.get("status", {}),
+        job=job.ref,
+        workload=job.slice,
+        spec_version=job.version,
+        phase=job.outcome.phase,
+        message=job.outcome.message,
+        job_status=job.manifest.get("status", {}),
         pods={name: _status_of(members) for name, members in sorted(view.pod_sets.items())},
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from slicebus.kube.cache import Cache
+from slicebus.kube.readings import Readings
 from slicebus.manager.fleet import WorkerCluster
-from slicebus.manager.readings import Readings
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Snapshot
 from slicebus.slices.cohorts import queue_node, trees

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from slicebus.kube.cache import Cache, Change
+from slicebus.kube.readings import Readings
 from slicebus.kube.resources import (
     ADMISSIONCHECKS,
     CLUSTERQUEUES,
@@ -26,7 +27,6 @@ from slicebus.manager.intake import Sender, is_mirrored
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.quotas import Quotas
-from slicebus.manager.readings import Readings
 from slicebus.manager.records import job_ref
 from slicebus.manager.settings import Admission
 from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from slicebus.agent import marks
-from slicebus.agent.views import JobKey, WorkerView
+from slicebus.agent.views import JobKey, JobReading, WorkerView
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices import kueue
@@ -152,7 +152,8 @@ def a_spec(
 def a_view(
     job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), carrier: Manifest | None = None
 ) -> WorkerView:
-    return WorkerView(key=KEY, job=job, carrier=carrier or job, copies=copies, pods=pods)
+    reading = JobReading.from_manifest(job) if job is not None else None
+    return WorkerView(key=KEY, job=job, reading=reading, carrier=carrier or job, copies=copies, pods=pods)
 
 
 def counts(job: Manifest) -> Counts:

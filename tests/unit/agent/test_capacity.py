@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.agent.capacity import Granted, Room, Use, room, slim, within_grant
-from slicebus.agent.views import WorkerView
 from slicebus.kube.cache import Cache
 from slicebus.proto.messages import Flavor
 from slicebus.slices.workload import FlavorName
-from unit.agent.objects import KEY, NOW, a_copy, a_job, a_pod
+from unit.agent.objects import NOW, a_copy, a_job, a_pod, a_view
 
 Manifest = dict[str, Any]
 TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
@@ -100,7 +99,7 @@ GRANTS: dict[str, tuple[Manifest | None, list[Manifest], list[str]]] = {
 @pytest.mark.parametrize(("job", "pods", "expected"), GRANTS.values(), ids=GRANTS.keys())
 def test_which_pods_are_within_a_grant(job: Manifest | None, pods: list[Manifest], expected: list[str]) -> None:
     copy = a_copy(status={"admission": ADMISSION})
-    view = WorkerView(key=KEY, job=job, carrier=job, copies=(copy,), pods=tuple(pods))
+    view = a_view(job, copy, pods=tuple(pods))
     within = list(within_grant(view))
     assert [each.pod["metadata"]["name"] for each in within] == expected
     assert all(each.flavors == {"cpu": CPU} for each in within)

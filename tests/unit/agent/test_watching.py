@@ -7,11 +7,11 @@ from msgspec import structs
 
 from slicebus.agent import marks, watching
 from slicebus.agent.marks import Requested
-from slicebus.agent.views import WorkerView
+from slicebus.agent.views import JobReading, WorkerView
 from slicebus.process.commands import Command, Patch, Publish
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
 from slicebus.slices import kueue
-from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view, shorts
+from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_view, shorts
 
 Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
@@ -45,7 +45,7 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "succeeded": (a_view(a_job(5, over="Complete")), None),
     "failed": (a_view(a_job(5, over="Failed")), None),
     "not ours": (a_view(a_job(5, ours=False)), None),
-    "its cluster is not there yet": (WorkerView(key=KEY, job=a_job(5), carrier=None), None),
+    "its cluster is not there yet": (structs.replace(a_view(a_job(5)), carrier=None), None),
 }
 
 
@@ -77,7 +77,7 @@ def noted(view: WorkerView, command: Command) -> WorkerView:
     job = view.job | {
         "metadata": metadata | {"annotations": metadata["annotations"] | command.body["metadata"]["annotations"]}
     }
-    return structs.replace(view, job=job, carrier=job)
+    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), carrier=job)
 
 
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
