@@ -75,7 +75,9 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
 
 
 def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None = None) -> Sequence[Command]:
-    """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError."""
+    """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError, for one
+    whose sender may not speak for its cluster with a reason of `intake.UNAUTHORIZED`."""
+    authorize(store, incoming=incoming)
     envelope, message = incoming.envelope, incoming.message
     match message:
         case Hello() | Heartbeat():
@@ -217,7 +219,7 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
     look,
-    authorize,
+    authorize,  # Recordings of versions that asked before they received are replayed too.
     refuse_cluster,
     receive,
     compare,
@@ -256,7 +258,8 @@ def _receive_of_cluster(
     if cluster is None:
         return []
     assert isinstance(message, Hello | Heartbeat)
-    is_back = envelope.cluster not in store.given_up and not store.left_behind(envelope.cluster)
+    is_leaving = envelope.cluster in store.given_up and store.is_being_left(envelope.cluster)
+    is_back = not is_leaving and not store.left_behind(envelope.cluster)
     answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
     if isinstance(message, Hello):
         return [*fleet.hello(cluster, message, envelope, now=now), *answer]

@@ -1,4 +1,4 @@
-"""Receives what the agents publish: decode, authorize, decide, carry out; then the delivery is acknowledged.
+"""Receives what the agents publish: decode, decide, carry out; then the delivery is acknowledged.
 
 A dead letter that comes back was published by the manager's own user, and names its first sender. What an agent said
 whose epoch has ended is refused, and is no dead letter: its successor has told everything anew (docs/decisions/0012).
@@ -16,7 +16,7 @@ from slicebus.bus.dead import as_sent
 from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
-from slicebus.manager import decisions
+from slicebus.manager import decisions, intake
 from slicebus.manager.records import job_ref
 from slicebus.manager.resizes import ResizeTimes
 from slicebus.manager.resyncer import Resyncer
@@ -83,7 +83,7 @@ class Inbox:
         )
 
     def on_heard(self, callback: Callable[[ClusterName], None]) -> None:
-        """Call back when a cluster speaks, before it is answered."""
+        """Call back when a cluster has spoken, before it is answered."""
         self._heard.append(callback)
 
     async def run(self, lane: Lane, *, prefetch: int) -> None:
@@ -95,24 +95,14 @@ class Inbox:
         incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
         envelope, message = incoming.envelope, incoming.message
         try:
-            self._decide(decisions.authorize, incoming=incoming)
+            commands = self._decide(decisions.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
         except ProtocolError as error:
-            if isinstance(message, Heartbeat) and error.reason is DeadReason.UNKNOWN_CLUSTER:
-                _log.info("heartbeat.ignored", cluster=envelope.cluster, detail=error.detail)
+            if error.reason in intake.UNAUTHORIZED:
+                await self._turn_away(incoming, error)
                 return
-            if error.reason is DeadReason.WRONG_CLUSTER:
-                await self._refuse_cluster(incoming, error)
-                return
-            if error.reason is DeadReason.FENCED_EPOCH:
-                self._fenced.labels(envelope.cluster, envelope.type).inc()
-                _log.warning("message.fenced", cluster=envelope.cluster, type=envelope.type, detail=error.detail)
-                return
+            self._hear(envelope)
             raise
-        self._received.labels(envelope.cluster, envelope.type).inc()
-        self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
-        for callback in self._heard:
-            callback(envelope.cluster)
-        commands = self._decide(decisions.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
+        self._hear(envelope)
         self._resizes.note(envelope, message)
         if isinstance(message, Status):
             self._note(envelope, message)
@@ -123,11 +113,27 @@ class Inbox:
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
 
-    async def _refuse_cluster(self, incoming: Incoming, error: ProtocolError) -> None:
+    def _hear(self, envelope: Envelope) -> None:
+        self._received.labels(envelope.cluster, envelope.type).inc()
+        self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
+        for callback in self._heard:
+            callback(envelope.cluster)
+
+    async def _turn_away(self, incoming: Incoming, error: ProtocolError) -> None:
+        """A message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
         envelope = incoming.envelope
-        await self._executor.run(self._decide(decisions.refuse_cluster, incoming=incoming, now=now_text()))
-        self._of_others.labels(envelope.cluster, envelope.type).inc()
-        _log.warning("message.of_another_cluster", cluster=envelope.cluster, type=envelope.type, detail=error.detail)
+        told = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}
+        if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
+            _log.info("heartbeat.ignored", **told)
+        elif error.reason is DeadReason.WRONG_CLUSTER:
+            await self._executor.run(self._decide(decisions.refuse_cluster, incoming=incoming, now=now_text()))
+            self._of_others.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.of_another_cluster", **told)
+        elif error.reason is DeadReason.FENCED_EPOCH:
+            self._fenced.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.fenced", **told)
+        else:
+            raise error
 
     def _note(self, envelope: Envelope, message: Status) -> None:
         key, at = (envelope.speaker, message.job), (envelope.epoch, envelope.sequence)

@@ -40,6 +40,10 @@ _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
 """A count above this is no wish but a mistake; Kubernetes clusters are tested up to 150,000 pods."""
 _TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+UNAUTHORIZED = frozenset(
+    {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
+)
+"""Why a message is not of the cluster that its envelope names."""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def authorize(envelope: Envelope, sender: Sender | None) -> None:
-    """Whether a message may be of the cluster that its envelope names. Raises ProtocolError.
+    """Whether a message may be of the cluster that its envelope names. Raises ProtocolError, for one of `UNAUTHORIZED`.
 
     `sender` is what is known of that cluster; None where there is no WorkerCluster of the name.
     """
