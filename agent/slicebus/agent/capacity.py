@@ -95,7 +95,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     if admission is None:
         return
     given, left = Admission.from_manifest(admission), dict(job.granted)
-    for pod in sorted(filter(_node_of, view.pods), key=_stays_first):
+    for pod in sorted(filter(_node_of, (pod.manifest for pod in view.pods)), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
             left[pod_set] -= 1

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from slicebus.agent import marks
 from slicebus.agent.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
@@ -14,7 +16,7 @@ from slicebus.process.table import Table
 from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import opened
+from slicebus.slices.ungate import Pod
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
 _RAY_CLUSTER = "ray.io/cluster"
@@ -67,6 +69,7 @@ class Store:
         self._jobs = {
             kind: Readings(self._caches[resource], JobReading.from_manifest) for kind, resource in JOB_RESOURCES.items()
         }
+        self._pods = Readings(self._caches[PODS], Pod.from_manifest)
         self._seen: WorkerView | None = None
         for cache in self._caches.values():
             cache.subscribe(self._forget_seen)
@@ -117,21 +120,23 @@ class Store:
         job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
         if job is None:
             self.published.pop(key, None)
-        found = self._pods(key, job)
-        unanswered = tuple(filter(self._is_unanswered, found)) if self.unanswered else ()
+        pods = self._pods_of(key, job)
+        unanswered = tuple(filter(self._is_unanswered, pods)) if self.unanswered else ()
+        if unanswered:
+            pods = tuple(replace(pod, is_gated=False) if pod in unanswered else pod for pod in pods)
         return WorkerView(
             key=key,
             job=job,
             reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
             carrier=self._carrier(job) if job is not None else None,
             copies=tuple(self._copies(key)),
-            pods=tuple(opened(pod) if pod in unanswered else pod for pod in found),
+            pods=pods,
             unanswered=unanswered,
             published=self.published.get(key),
         )
 
-    def _is_unanswered(self, pod: Manifest) -> bool:
-        return self.unanswered.get(pod["metadata"]["uid"]) == _version(pod)
+    def _is_unanswered(self, pod: Pod) -> bool:
+        return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
 
     def _copies(self, key: JobKey) -> list[Manifest]:
         return list(self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}"))
@@ -167,10 +172,12 @@ class Store:
     def on_change(self, callback: Callable[[JobKey], None]) -> None:
         """Call back with every job that a change may concern."""
 
-        def changed(keys: Callable[[Manifest], Iterable[JobKey]]) -> Callable[[Change], None]:
+        def changed(
+            keys: Callable[[Manifest], Iterable[JobKey]], *, unless: Callable[[Change], bool] = lambda _: False
+        ) -> Callable[[Change], None]:
             def forward(change: Change) -> None:
                 manifest = change.new or change.old
-                for key in keys(manifest) if manifest else ():
+                for key in keys(manifest) if manifest and not unless(change) else ():
                     callback(key)
 
             return forward
@@ -178,7 +185,7 @@ class Store:
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(changed(_keys_of_job))
         self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
-        self._caches[PODS].subscribe(changed(self._keys_of_pod))
+        self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
 
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
@@ -222,14 +229,15 @@ class Store:
         child = KINDS[job["kind"]].child(job)
         return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
 
-    def _pods(self, key: JobKey, job: Manifest | None) -> Iterable[Manifest]:
+    def _pods_of(self, key: JobKey, job: Manifest | None) -> tuple[Pod, ...]:
         named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
-        return {
-            pod["metadata"]["name"]: pod
+        found = {
+            pod: self._pods.values[pod]
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
-            for pod in self._caches[PODS].by(_BY_OWNER, f"{key.namespace}/{label}={value}")
-        }.values()
+            for pod in self._caches[PODS].keyed_by(_BY_OWNER, f"{key.namespace}/{label}={value}")
+        }
+        return tuple(found.values())
 
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
         metadata = pod["metadata"]
@@ -255,6 +263,17 @@ def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]
     if resource == WORKLOADS:
         return {_BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
     return {}
+
+
+def _pod_stands(change: Change) -> bool:
+    """Whether nothing is decided otherwise by this version of a pod than by the one before: a kubelet writes many.
+
+    A pod that still waits is not among them: what could not be written to it is to be decided again.
+    """
+    if change.old is None or change.new is None:
+        return False
+    pod = Pod.from_manifest(change.new)
+    return not pod.is_gated and pod.stands_as(Pod.from_manifest(change.old))
 
 
 def _owner_labels(pod: Manifest) -> Iterator[str]:

@@ -10,7 +10,7 @@ from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestK
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
-from slicebus.slices.ungate import PodSets, by_pod_set
+from slicebus.slices.ungate import Pod, PodSets, by_pod_set
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -91,9 +91,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent made for the job."""
-    pods: tuple[Manifest, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Of a job that is gone those that its name tells of."""
-    unanswered: tuple[Manifest, ...] = ()
+    unanswered: tuple[Pod, ...] = ()
     """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
@@ -107,4 +107,4 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def running(self) -> set[str]:
         """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
-        return {uid for pod in pods if (uid := pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL))}
+        return {uid for pod in pods if (uid := pod.labels.get(kueue.MANAGER_UID_LABEL))}

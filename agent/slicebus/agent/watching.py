@@ -26,7 +26,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import Members, could_start, pod_set_of, to_ungate
+from slicebus.slices.ungate import Members, could_start, to_ungate
 
 
 def link(view: WorkerView) -> list[Command]:
@@ -110,7 +110,7 @@ def ungate(view: WorkerView) -> list[Command]:
         return []
     kind = KINDS[view.key.kind]
     pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
-    again = [pod for pod in view.unanswered if _runs_within(job.granted, view, pod_set_of(pod))]
+    again = [pod.manifest for pod in view.unanswered if _runs_within(job.granted, view, pod.pod_set)]
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
 
 
@@ -218,9 +218,4 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 
 def _status_of(members: Members) -> PodSetStatus:
     gated, running = len(members.gated), len(members.running)
-    return PodSetStatus(ready=sum(map(_is_ready, members.running)), gated=gated, total=gated + running)
-
-
-def _is_ready(pod: Manifest) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+    return PodSetStatus(ready=sum(pod.is_ready for pod in members.running), gated=gated, total=gated + running)

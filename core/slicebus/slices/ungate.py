@@ -2,8 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from itertools import filterfalse
-from typing import Any
+from operator import attrgetter
+from typing import Any, Self
 
 import msgspec
 
@@ -16,11 +16,54 @@ _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 _OVER = ("Succeeded", "Failed")
 
 
+class Pod(msgspec.Struct, frozen=True):
+    """What a pod says in one version of its manifest."""
+
+    manifest: Manifest
+    pod_set: str
+    labels: dict[str, str]
+    is_gated: bool
+    """Whether our gate holds it."""
+    is_over: bool
+    """Whether it has succeeded or failed."""
+    is_going: bool
+    is_ready: bool
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """Reads a manifest."""
+        metadata = manifest["metadata"]
+        return cls(
+            manifest,
+            pod_set=pod_set_of(manifest),
+            labels=metadata.get("labels", {}),
+            is_gated=is_gated(manifest),
+            is_over=is_over(manifest),
+            is_going="deletionTimestamp" in metadata,
+            is_ready=_is_ready(manifest),
+        )
+
+    @property
+    def name(self) -> str:
+        """Within its namespace."""
+        name: str = self.manifest["metadata"]["name"]
+        return name
+
+    @property
+    def replica(self) -> str:
+        """The replica that it starts with; empty for none."""
+        return self.labels.get(_REPLICA_LABEL, "")
+
+    def stands_as(self, before: Self) -> bool:
+        """Whether it says the same as a version before."""
+        return msgspec.structs.replace(before, manifest=self.manifest) == self
+
+
 class Members(msgspec.Struct):
     """The pods of a pod set that have not ended."""
 
-    gated: list[Manifest] = []
-    running: list[Manifest] = []
+    gated: list[Pod] = []
+    running: list[Pod] = []
     """They use what was granted: they have no gate. A terminating one does too."""
 
 
@@ -39,13 +82,13 @@ def is_over(pod: Manifest) -> bool:
     return pod.get("status", {}).get("phase") in _OVER
 
 
-def by_pod_set(pods: Iterable[Manifest]) -> PodSets:
+def by_pod_set(pods: Iterable[Pod]) -> PodSets:
     """The pods that have not ended, by the pod set that they are in."""
     sets: defaultdict[str, Members] = defaultdict(Members)
     for pod in pods:
-        if not is_over(pod):
-            members = sets[pod_set_of(pod)]
-            (members.gated if is_gated(pod) else members.running).append(pod)
+        if not pod.is_over:
+            members = sets[pod.pod_set]
+            (members.gated if pod.is_gated else members.running).append(pod)
     return dict(sets)
 
 
@@ -53,12 +96,6 @@ def pod_set_of(pod: Manifest) -> str:
     """The pod set of a pod, from the label that the template gave it."""
     name: str = pod["metadata"].get("labels", {}).get(kueue.POD_SET_LABEL, "")
     return name
-
-
-def opened(pod: Manifest) -> Manifest:
-    """The pod without our gate."""
-    gates = [gate for gate in pod["spec"].get("schedulingGates") or () if gate["name"] != kueue.ELASTIC_GATE]
-    return pod | {"spec": pod["spec"] | {"schedulingGates": gates}}
 
 
 def to_ungate(
@@ -74,36 +111,32 @@ def to_ungate(
         for replica in _replicas(members, size=replica_size(name)) if members.gated else ():
             if len(replica) <= room:
                 room -= len(replica)
-                chosen += replica
+                chosen += (pod.manifest for pod in replica)
     return chosen
 
 
 def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]:
     """The gated pods of pod sets that have room: any of them may be the one that somebody else has just picked."""
     return [
-        pod
+        pod.manifest
         for name, members in pod_sets.items()
         if len(members.running) < granted.get(name, 0)
         for pod in members.gated
     ]
 
 
-def _is_terminating(pod: Manifest) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def _replicas(members: Members, *, size: int) -> list[list[Manifest]]:
+def _replicas(members: Members, *, size: int) -> list[list[Pod]]:
     """Waiting pods by the replica that they start with; a replica whose pods are not all there yet is left out."""
-    waiting = sorted(filterfalse(_is_terminating, members.gated), key=lambda pod: pod["metadata"]["name"])
+    waiting = sorted((pod for pod in members.gated if not pod.is_going), key=attrgetter("name"))
     if size == 1:
         return [[pod] for pod in waiting]
-    replicas: defaultdict[str, list[Manifest]] = defaultdict(list)
+    replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in waiting:
-        replicas[_replica_of(pod)].append(pod)
-    present = Counter(_replica_of(pod) for pod in (*members.gated, *members.running) if not _is_terminating(pod))
+        replicas[pod.replica].append(pod)
+    present = Counter(pod.replica for pod in (*members.gated, *members.running) if not pod.is_going)
     return [pods for name, pods in replicas.items() if name and present[name] >= size]
 
 
-def _replica_of(pod: Manifest) -> str:
-    name: str = pod["metadata"].get("labels", {}).get(_REPLICA_LABEL, "")
-    return name
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)

@@ -9,6 +9,7 @@ from slicebus.agent.views import JobKey, JobReading, WorkerView
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices import kueue
+from slicebus.slices.ungate import Pod
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
@@ -153,7 +154,8 @@ def a_view(
     job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), carrier: Manifest | None = None
 ) -> WorkerView:
     reading = JobReading.from_manifest(job) if job is not None else None
-    return WorkerView(key=KEY, job=job, reading=reading, carrier=carrier or job, copies=copies, pods=pods)
+    found = tuple(map(Pod.from_manifest, pods))
+    return WorkerView(key=KEY, job=job, reading=reading, carrier=carrier or job, copies=copies, pods=found)
 
 
 def counts(job: Manifest) -> Counts:

@@ -527,3 +527,25 @@ async def test_a_pod_of_a_job_wakes_the_rayjob_of_its_name_where_that_may_have_m
     woken.clear()
     await given_pods(worker, a_pod("a"))
     assert {key.kind for key in woken} == ({"Job"} if ours else {"Job", "RayJob"})
+
+
+@pytest.mark.parametrize(
+    ("waits", "status", "wakes"),
+    [
+        (False, {"podIP": "10.0.0.1"}, False),
+        (False, {"conditions": [{"type": "Ready", "status": "True"}]}, True),
+        (True, {"podIP": "10.0.0.1"}, True),
+    ],
+    ids=["one that runs", "one that is ready now", "one that could not be let start as it was"],
+)
+async def test_a_pod_wakes_its_job_when_something_is_decided_by_what_has_changed(
+    worker: Worker, waits: bool, status: dict[str, Any], wakes: bool
+) -> None:
+    await given_job(worker)
+    await given_pods(worker, a_pod("a", gated=waits))
+    woken = list[JobKey]()
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"status": status}), subresource="status")
+    await worker.sync()
+    assert woken == ([KEY] if wakes else [])

@@ -1,12 +1,13 @@
 """Which pods may start. Never more than granted; multi-host replicas together or not at all."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.ungate import by_pod_set, could_start, is_gated, pod_set_of, to_ungate
+from slicebus.slices.ungate import Pod, PodSets, by_pod_set, could_start, is_gated, pod_set_of, to_ungate
 
 GATE = "kueue.x-k8s.io/elastic-job"
 POD_SET = "kueue.x-k8s.io/podset"
@@ -36,6 +37,10 @@ def running(name: str, **fields: Any) -> dict[str, Any]:
     return a_pod(name, gated=False, **({"phase": "Running"} | fields))
 
 
+def in_sets(pods: Iterable[dict[str, Any]]) -> PodSets:
+    return by_pod_set(map(Pod.from_manifest, pods))
+
+
 def names(pods: list[dict[str, Any]]) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods]
 
@@ -53,6 +58,27 @@ def names(pods: list[dict[str, Any]]) -> list[str]:
 )
 def test_only_our_gate_counts(pod: dict[str, Any], expected: bool) -> None:
     assert is_gated(pod) is expected
+
+
+READY = {"type": "Ready", "status": "True"}
+STANDS: dict[str, tuple[dict[str, Any], bool]] = {
+    "scheduled": ({"spec": {"nodeName": "n1"}}, True),
+    "started, and not ready": ({"status": {"phase": "Running", "conditions": [READY | {"status": "False"}]}}, True),
+    "ready": ({"status": {"phase": "Running", "conditions": [READY]}}, False),
+    "over": ({"status": {"phase": "Failed"}}, False),
+    "gated": ({"spec": {"schedulingGates": [{"name": GATE}]}}, False),
+    "going": ({"metadata": running("p", deleting=True)["metadata"]}, False),
+    "in another pod set": ({"metadata": running("p", pod_set="other")["metadata"]}, False),
+    "of another job": ({"metadata": {"name": "p", "labels": {POD_SET: "main", "job-name": "other"}}}, False),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), STANDS.values(), ids=STANDS.keys())
+def test_a_pod_stands_as_before_when_nothing_is_decided_by_what_has_changed(
+    change: dict[str, Any], expected: bool
+) -> None:
+    before = running("p", phase="Pending")
+    assert Pod.from_manifest(before | change).stands_as(Pod.from_manifest(before)) is expected
 
 
 def test_the_pod_set_is_the_label_of_the_template() -> None:
@@ -89,7 +115,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, int], list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), CASES.values(), ids=CASES.keys())
 def test_to_ungate(pods: list[dict[str, Any]], granted: dict[str, int], expected: list[str]) -> None:
-    assert names(to_ungate(by_pod_set(pods), granted)) == expected
+    assert names(to_ungate(in_sets(pods), granted)) == expected
 
 
 MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
@@ -123,7 +149,7 @@ MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), MULTI_HOST.values(), ids=MULTI_HOST.keys())
 def test_hosts_of_a_replica_start_together(pods: list[dict[str, Any]], granted: int, expected: list[str]) -> None:
-    assert names(to_ungate(by_pod_set(pods), {"main": granted}, replica_size=lambda _: 2)) == expected
+    assert names(to_ungate(in_sets(pods), {"main": granted}, replica_size=lambda _: 2)) == expected
 
 
 pods = st.lists(
@@ -153,7 +179,7 @@ def started(members: list[dict[str, Any]], pod_set: str) -> int:
 def test_ungating_never_passes_the_granted_counts(
     members: list[dict[str, Any]], granted: dict[str, int], size: int
 ) -> None:
-    chosen = to_ungate(by_pod_set(members), granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
+    chosen = to_ungate(in_sets(members), granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
     assert all(is_gated(pod) for pod in chosen)
     for pod_set in ("head", "small", "large", ""):
         before = started(members, pod_set)
@@ -163,14 +189,14 @@ def test_ungating_never_passes_the_granted_counts(
 
 @given(members=pods, granted=granted_counts)
 def test_ungating_again_after_it_was_done_finds_nothing(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
-    chosen = set(names(to_ungate(by_pod_set(members), granted)))
+    chosen = set(names(to_ungate(in_sets(members), granted)))
     after = [pod | {"spec": {}} if pod["metadata"]["name"] in chosen else pod for pod in members]
-    assert to_ungate(by_pod_set(after), granted) == []
+    assert to_ungate(in_sets(after), granted) == []
 
 
 @given(members=pods, granted=granted_counts)
 def test_no_pod_waits_while_its_pod_set_has_room(members: list[dict[str, Any]], granted: dict[str, int]) -> None:
-    chosen = set(names(to_ungate(by_pod_set(members), granted)))
+    chosen = set(names(to_ungate(in_sets(members), granted)))
     for pod in members:
         waits = is_gated(pod) and pod["metadata"]["name"] not in chosen
         startable = pod["status"]["phase"] not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
@@ -198,7 +224,7 @@ COULD_START: dict[str, tuple[tuple[dict[str, Any], ...], list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "expected"), COULD_START.values(), ids=COULD_START.keys())
 def test_while_there_is_room_any_pod_may_be_the_next(pods: tuple[dict[str, Any], ...], expected: list[str]) -> None:
-    assert names(could_start(by_pod_set(pods), {"main": 2, "other": 1})) == expected
+    assert names(could_start(in_sets(pods), {"main": 2, "other": 1})) == expected
 
 
 @given(
@@ -210,11 +236,11 @@ def test_whatever_was_picked_before_could_still_start_when_the_rest_has_started(
     made: list[tuple[str, bool]], granted: dict[str, int], data: st.DataObject
 ) -> None:
     pods = [a_pod(f"p{number}", pod_set=pod_set, gated=gated) for number, (pod_set, gated) in enumerate(made)]
-    picked = names(to_ungate(by_pod_set(pods), granted))
+    picked = names(to_ungate(in_sets(pods), granted))
     started = data.draw(st.sets(st.sampled_from(picked))) if picked else set()
     now = [
         running(pod["metadata"]["name"], pod_set=pod_set_of(pod)) if name in started else pod
         for pod in pods
         for name in [pod["metadata"]["name"]]
     ]
-    assert set(picked) - started <= set(names(could_start(by_pod_set(now), granted)))
+    assert set(picked) - started <= set(names(could_start(in_sets(now), granted)))
