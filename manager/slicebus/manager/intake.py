@@ -31,7 +31,6 @@ from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.copies import without
 from slicebus.slices.kueue import Condition
 
 DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
@@ -158,15 +157,9 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
-    """The worker's status on the manager's job, and whether its pods are ready on its slice."""
+    """The worker's status on the manager's job, and whether its pods are ready on its slice (see `news`)."""
     assert view.job is not None
     return _mirror(view.job, report) + _pods_ready(view, report, now=now)
-
-
-def is_mirrored(old: Manifest | None, new: Manifest | None) -> bool:
-    """Whether nothing of a job or a Workload has changed but what `mirror` writes while the job runs: nobody decides
-    by that."""
-    return old is not None and new is not None and _beside_mirrored(old) == _beside_mirrored(new)
 
 
 def status(
@@ -189,15 +182,6 @@ def status(
         gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
         return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
     return take(view, report, now)
-
-
-def _beside_mirrored(manifest: Manifest) -> tuple[object, ...]:
-    """What is not mirrored of a job or a Workload: of a job's status only its conditions and whether it has ended."""
-    metadata = without(manifest["metadata"], ("resourceVersion",))
-    status, kind = manifest.get("status", {}), KINDS.get(manifest["kind"])
-    conditions = [entry for entry in status.get("conditions") or () if entry.get("type") != Condition.PODS_READY]
-    said = kind.outcome(manifest) if kind else without(status, ("conditions",))
-    return metadata, manifest.get("spec"), conditions, said
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:

@@ -23,9 +23,10 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager import dispatch
 from slicebus.manager.fleet import WorkerCluster, sender
-from slicebus.manager.intake import Sender, is_mirrored
+from slicebus.manager.intake import Sender
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
+from slicebus.manager.news import is_news
 from slicebus.manager.quotas import Quotas
 from slicebus.manager.records import job_ref
 from slicebus.manager.settings import Admission
@@ -221,21 +222,21 @@ class Store:
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
     def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with the job whenever it or one of its Workloads changes in what is decided by. Beside a Kueue
-        that is also what was mirrored from the worker."""
+        """Call back with the job whenever it or one of its Workloads changes in what asks for another look. Beside a
+        Kueue everything does."""
 
-        def is_news(change: Change) -> bool:
-            return self.beside_kueue or not is_mirrored(change.old, change.new)
+        def asks(change: Change) -> bool:
+            return self.beside_kueue or is_news(change.old, change.new)
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
-            if job is not None and is_managed(job) and is_news(change):
+            if job is not None and is_managed(job) and asks(change):
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
             workload = change.new or change.old
             ref = owner_ref(workload) if workload else None
-            if ref is not None and is_news(change):
+            if ref is not None and asks(change):
                 callback(ref)
 
         def class_changed(change: Change) -> None:
