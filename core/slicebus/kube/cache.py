@@ -28,6 +28,8 @@ class Change(msgspec.Struct, frozen=True):
 
     old: Manifest | None
     new: Manifest | None
+    is_own: bool = False
+    """Whether it is the answer to a write of this process."""
 
 
 class Cache:
@@ -69,8 +71,8 @@ class Cache:
         for manifest in self.all():
             callback(Change(old=None, new=manifest))
 
-    def put(self, manifest: Manifest) -> None:
-        """Take an object in, unless a newer state of it is known."""
+    def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
+        """Take an object in, unless a newer state of it is known. `is_own` as of a `Change`."""
         key, metadata = key_of(manifest), manifest["metadata"]
         old = self._objects.get(key)
         if _version(manifest) <= self._gone.get(metadata["uid"], -1):
@@ -83,7 +85,7 @@ class Cache:
                 return
         if "managedFields" in metadata:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
-        self._store(key, manifest, old)
+        self._store(key, manifest, old, is_own=is_own)
 
     def remove(self, manifest: Manifest) -> None:
         """Drop an object, and anything older that still arrives of it."""
@@ -110,7 +112,7 @@ class Cache:
         if old:
             self._store(key, None, old)
 
-    def _store(self, key: Key, new: Manifest | None, old: Manifest | None) -> None:
+    def _store(self, key: Key, new: Manifest | None, old: Manifest | None, *, is_own: bool = False) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
             before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
@@ -125,7 +127,7 @@ class Cache:
             del self._objects[key]
         else:
             self._objects[key] = new
-        change = Change(old=old, new=new)
+        change = Change(old, new, is_own)
         for callback in self._callbacks:
             callback(change)
 

@@ -83,7 +83,7 @@ class Executor:
             with suppress(NotFoundError, TransientError):
                 self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
             raise
-        self._keep(resource, created)
+        self._keep(resource, created, is_own=True)
 
     async def _patch(self, command: Patch) -> None:
         resource, metadata = command.resource, command.target["metadata"]
@@ -103,17 +103,17 @@ class Executor:
         except NotFoundError as error:
             self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
-        self._keep(resource, patched)
+        self._keep(resource, patched, is_own=True)
 
     async def _remove(self, resource: Resource, target: Manifest) -> None:
         metadata = target["metadata"]
         with suppress(NotFoundError):
             await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
 
-    def _keep(self, resource: Resource, manifest: Manifest) -> None:
+    def _keep(self, resource: Resource, manifest: Manifest, *, is_own: bool = False) -> None:
         cache = self._caches(resource)
         if cache is not None:
-            cache.put(manifest)
+            cache.put(manifest, is_own=is_own)
 
     def _drop(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)

@@ -2,8 +2,10 @@
 
 Nobody decides by what is mirrored from the worker while the job runs (`intake.mirror`). And there is nothing to do for
 a Workload that was let go, nor when a worker reports that it holds what it was told to and nothing has waited for that.
+A slice that was made here waits for admission, which writes on it in any case.
 """
 
+from slicebus.kube.cache import Change
 from slicebus.manager.jobs import RESIZABLE_CONDITION
 from slicebus.manager.manifests import has_finalizer
 from slicebus.manager.views import Outbox
@@ -14,12 +16,12 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.kueue import Condition
 
 
-def is_news(old: Manifest | None, new: Manifest | None) -> bool:
+def is_news(change: Change) -> bool:
     """Whether a look may come to more after a change than before it."""
-    if old is None or new is None:
-        return True
-    unasked = _unasked(new)
-    return _decided_by(old, unasked) != _decided_by(new, unasked)
+    if change.old is None or change.new is None:
+        return not change.is_own
+    unasked = _unasked(change.new)
+    return _decided_by(change.old, unasked) != _decided_by(change.new, unasked)
 
 
 def _unasked(manifest: Manifest) -> frozenset[str]:

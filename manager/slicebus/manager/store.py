@@ -226,7 +226,7 @@ class Store:
         Kueue everything does."""
 
         def asks(change: Change) -> bool:
-            return self.beside_kueue or is_news(change.old, change.new)
+            return self.beside_kueue or is_news(change)
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slicebus.kube.cache import Change
 from slicebus.manager import jobs
 from slicebus.manager.news import is_news
 from slicebus.manager.records import LOST, Dispatch
@@ -86,7 +87,13 @@ ASKS: dict[str, tuple[Manifest, Edit, bool]] = {
 
 @pytest.mark.parametrize(("workload", "edit", "asks"), ASKS.values(), ids=ASKS.keys())
 def test_which_changes_of_a_workload_ask_for_a_look(workload: Manifest, edit: Edit, asks: bool) -> None:
-    assert is_news(workload, changed_by(workload, edit)) is asks
+    assert is_news(Change(workload, changed_by(workload, edit))) is asks
+
+
+def test_a_slice_that_was_made_here_waits_for_admission() -> None:
+    assert not is_news(Change(None, a_workload(), is_own=True))
+    assert is_news(Change(None, a_workload()))
+    assert is_news(Change(a_workload(), None))
 
 
 RECORDS: dict[str, Edit] = {
@@ -145,7 +152,7 @@ def test_what_asks_for_no_look_leaves_nothing_more_to_do(edit: Edit) -> None:
     passed_over = 0
     for view, before in _views():
         after = changed_by(before, edit)
-        if is_news(before, after):
+        if is_news(Change(before, after)):
             continue
         passed_over += 1
         due = jobs.decide(view(before), NOW)

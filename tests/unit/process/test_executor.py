@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.cache import Cache
+from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import CONFIGMAPS, EVENTS, WORKERCLUSTERS, Resource
@@ -95,6 +95,20 @@ async def test_commands_are_carried_out_in_order_and_the_cache_knows_at_once(she
         assert cached == await shell.there(name)
         assert cached is not None
         assert cached["data"] == {"a": value}
+
+
+async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
+    one, heard = await shell.given(), list[Change]()
+    shell.cache.subscribe(heard.append)
+    await shell.run(
+        Create(resource=CONFIGMAPS, manifest=config_map("two", a="1")),
+        Patch(resource=CONFIGMAPS, target=one, body=data(a="2")),
+    )
+    await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(a="3")))
+    with pytest.raises(ConflictError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="4")))
+    said = [(change.new["data"], change.is_own) for change in heard if change.new is not None]
+    assert said == [({}, False), ({"a": "1"}, True), ({"a": "2"}, True), ({"a": "3"}, False)]
 
 
 async def test_nothing_is_done_after_the_first_error(shell: Shell) -> None:
