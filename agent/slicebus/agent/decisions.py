@@ -20,6 +20,7 @@ from slicebus.proto.messages import (
     Applied,
     ClusterName,
     ClusterUid,
+    Delete,
     JobRef,
     Manifest,
     Resync,
@@ -30,6 +31,32 @@ from slicebus.proto.messages import (
 )
 
 # --- messages from the manager --------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What becomes of a message that may be acted on."""
+
+    TAKEN = "taken"
+    """It is acted on."""
+    ENDED = "ended"
+    """Its job has ended here by a newer order. The answer to that comes when the job is really gone."""
+    UNKNOWN = "unknown"
+    """It suspends a job that was never made here: the job ends, so that no older order makes it."""
+
+
+def judge(
+    store: Store,
+    *,
+    incoming: Incoming,
+    cluster: ClusterName,
+    manager_user: str | None,
+    cluster_uid: ClusterUid | None = None,
+) -> Verdict:
+    """What becomes of a message. Raises ProtocolError for one that may not be acted on."""
+    accept(store, incoming=incoming, cluster=cluster, manager_user=manager_user, cluster_uid=cluster_uid)
+    if not isinstance(incoming.message, Delete) and has_ended(store, incoming=incoming):
+        return Verdict.ENDED
+    return Verdict.UNKNOWN if is_unknown(store, incoming=incoming) else Verdict.TAKEN
 
 
 def accept(
@@ -58,14 +85,14 @@ def accept(
 
 
 def has_ended(store: Store, *, incoming: Incoming) -> bool:
-    """Whether the job has a tombstone that is newer than the message. The answer comes when it is really gone."""
+    """Whether the job has a tombstone that is newer than the message."""
     job, version = getattr(incoming.message, "job", None), getattr(incoming.message, "spec_version", None)
     tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
     return tombstone is not None and version is not None and tombstone.version >= version
 
 
 def is_unknown(store: Store, *, incoming: Incoming) -> bool:
-    """Whether the message suspends a job that was never made here: it ends, so that no older order makes it."""
+    """Whether the message suspends a job that was never made here."""
     message = incoming.message
     if not isinstance(message, Suspend):
         return False
@@ -87,8 +114,7 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
 
 
 def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
-    """One step of an order, which may have nothing to do: recordings of versions that took each by itself are replayed
-    too. Raises ConflictError and RefusedOrder."""
+    """One step of an order, which may have nothing to do. Raises ConflictError and RefusedOrder."""
     view = store.view(_key_of(incoming))
     return [] if _has_deleted(store, view, incoming) else orders.steps(incoming.message, cluster)[number](view)
 
@@ -204,15 +230,16 @@ def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, int
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
-    accept,
-    has_ended,
-    is_unknown,
+    judge,
     proceed,
-    step,
     look,
     absent,
     claim,
-    # The stages of a look: recordings of versions that looked at one after the other are replayed too.
+    # The parts of these: recordings of versions that decided one after the other are replayed too.
+    accept,
+    has_ended,
+    is_unknown,
+    step,
     bury,
     ends,
     link,

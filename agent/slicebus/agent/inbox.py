@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from slicebus.agent import decisions, marks, orders
+from slicebus.agent.decisions import Verdict
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
@@ -60,43 +61,46 @@ class Inbox:
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)
+        message, job = incoming.message, getattr(incoming.message, "job", None)
+        if isinstance(job, JobRef):
+            async with self._store.turn(JobKey.of(job)):
+                await self._take(incoming, job)
+            return
+        self._judge(incoming)
+        match message:
+            case Resync():
+                self._resync(message)
+            case Terms():
+                await self._terms(message)
+
+    def _judge(self, incoming: Incoming) -> Verdict:
         settings = self._settings
-        self._decide(
-            decisions.accept,
+        return self._decide(
+            decisions.judge,
             incoming=incoming,
             cluster=settings.cluster,
             manager_user=settings.manager_user,
             cluster_uid=self._cluster_uid,
         )
-        message = incoming.message
-        if isinstance(message, Resync):
-            self._resync(message)
-            return
-        if isinstance(message, Terms):
-            await self._terms(message)
-            return
-        job = getattr(message, "job", None)
-        assert isinstance(job, JobRef)
-        async with self._store.turn(JobKey.of(job)):
-            await self._carry_out(incoming, job)
 
-    async def _carry_out(self, incoming: Incoming, job: JobRef) -> None:
-        key, message, cluster = JobKey.of(job), incoming.message, self._settings.cluster
-        ended = isinstance(message, Delete) or self._decide(decisions.has_ended, incoming=incoming)
-        self._note(message, key, job, ended=ended)
-        if isinstance(message, Delete):
-            await self._tombstones.bury(job, message.spec_version)
-        elif ended:
-            self._tombstones.owe(job)
-            self._look(key)
-            return
-        elif isinstance(message, Suspend):
-            self._store.rested.pop(key, None)
-            if self._decide(decisions.is_unknown, incoming=incoming):
-                await self._tombstones.bury(job, message.spec_version)
-                self._look(key)
-                return
-        await self._refresh_foreign(key)
+    async def _take(self, incoming: Incoming, job: JobRef) -> None:
+        """Act on an order, and have its job looked at."""
+        key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
+        self._note(message, key, job, ended=verdict is Verdict.ENDED or isinstance(message, Delete))
+        match verdict, message:
+            case Verdict.ENDED, _:
+                self._tombstones.owe(job)
+            case (Verdict.UNKNOWN, Suspend(spec_version=version)) | (_, Delete(spec_version=version)):
+                await self._tombstones.bury(job, version)
+            case _, Suspend():
+                self._store.rested.pop(key, None)
+        if verdict is Verdict.TAKEN:
+            await self._refresh_foreign(key)
+            await self._carry_out(incoming)
+        self._look(key)
+
+    async def _carry_out(self, incoming: Incoming) -> None:
+        message, cluster = incoming.message, self._settings.cluster
         try:
             number: int | None = 0
             while number is not None:
@@ -105,10 +109,9 @@ class Inbox:
         except PermanentError as error:
             if not isinstance(message, WorkloadSpec):
                 raise
-            _log.warning("spec.refused", job=job.key, error=str(error))
+            _log.warning("spec.refused", job=message.job.key, error=str(error))
             refusal = orders.refusal(message, error, cluster)
             await self._executor.run(refusal, caused_by=incoming.envelope)
-        self._look(key)
 
     def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
         """What is to be held of the job from now on."""

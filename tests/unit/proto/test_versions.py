@@ -190,7 +190,7 @@ def does_as_before(made: list[str], recorded: list[str]) -> bool:
 @each_recording
 def test_both_sides_do_with_recorded_messages_what_the_version_before_did(recording: Path) -> None:
     """This manager with the messages of an older agent, this agent with those of an older manager."""
-    with_messages = {"authorize", "receive", "accept", "has_ended", "step", "proceed"}
+    with_messages = {"authorize", "receive", "accept", "has_ended", "step", "judge", "proceed"}
     replayer, count = Replayer(MODELS), Counter[str]()
     for record in records_of_file(str(recording)):
         for made in replayer.feed(record):
