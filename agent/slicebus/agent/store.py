@@ -139,7 +139,7 @@ class Store:
         return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
 
     def _copies(self, key: JobKey) -> list[Manifest]:
-        return list(self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}"))
+        return self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
 
     def ended(self, key: JobKey) -> list[Tombstone]:
         """The ends of every job that had the name."""
@@ -266,14 +266,8 @@ def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]
 
 
 def _pod_stands(change: Change) -> bool:
-    """Whether nothing is decided otherwise by this version of a pod than by the one before: a kubelet writes many.
-
-    A pod that still waits is not among them: what could not be written to it is to be decided again.
-    """
-    if change.old is None or change.new is None:
-        return False
-    pod = Pod.from_manifest(change.new)
-    return not pod.is_gated and pod.stands_as(Pod.from_manifest(change.old))
+    old, new = change.old, change.new
+    return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
 
 
 def _owner_labels(pod: Manifest) -> Iterator[str]:

@@ -55,8 +55,12 @@ class Pod(msgspec.Struct, frozen=True):
         return self.labels.get(_REPLICA_LABEL, "")
 
     def stands_as(self, before: Self) -> bool:
-        """Whether it says the same as a version before."""
-        return msgspec.structs.replace(before, manifest=self.manifest) == self
+        """Whether nothing is decided by it otherwise than by the version before: a kubelet writes many.
+
+        Never of a pod that waits: what could not be written to it is to be decided again. One that is going runs on.
+        """
+        same = msgspec.structs.replace(before, manifest=self.manifest, is_going=self.is_going)
+        return not self.is_gated and same == self
 
 
 class Members(msgspec.Struct):

@@ -61,23 +61,25 @@ def test_only_our_gate_counts(pod: dict[str, Any], expected: bool) -> None:
 
 
 READY = {"type": "Ready", "status": "True"}
-STANDS: dict[str, tuple[dict[str, Any], bool]] = {
-    "scheduled": ({"spec": {"nodeName": "n1"}}, True),
-    "started, and not ready": ({"status": {"phase": "Running", "conditions": [READY | {"status": "False"}]}}, True),
-    "ready": ({"status": {"phase": "Running", "conditions": [READY]}}, False),
-    "over": ({"status": {"phase": "Failed"}}, False),
-    "gated": ({"spec": {"schedulingGates": [{"name": GATE}]}}, False),
-    "going": ({"metadata": running("p", deleting=True)["metadata"]}, False),
-    "in another pod set": ({"metadata": running("p", pod_set="other")["metadata"]}, False),
-    "of another job": ({"metadata": {"name": "p", "labels": {POD_SET: "main", "job-name": "other"}}}, False),
+RUNS = running("p", phase="Pending")
+STANDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "scheduled": (RUNS, {"spec": {"nodeName": "n1"}}, True),
+    "not ready": (RUNS, {"status": {"phase": "Running", "conditions": [READY | {"status": "False"}]}}, True),
+    "ready": (RUNS, {"status": {"phase": "Running", "conditions": [READY]}}, False),
+    "over": (RUNS, {"status": {"phase": "Failed"}}, False),
+    "going": (RUNS, {"metadata": running("p", deleting=True)["metadata"]}, True),
+    "in another pod set": (RUNS, {"metadata": running("p", pod_set="other")["metadata"]}, False),
+    "of another job": (RUNS, {"metadata": {"name": "p", "labels": {POD_SET: "main", "job-name": "other"}}}, False),
+    "started": (a_pod("p"), {"spec": {}}, False),
+    "waits as before": (a_pod("p"), {"status": {"phase": "Pending", "qosClass": "Burstable"}}, False),
+    "waits and is going": (a_pod("p"), {"metadata": a_pod("p", deleting=True)["metadata"]}, False),
 }
 
 
-@pytest.mark.parametrize(("change", "expected"), STANDS.values(), ids=STANDS.keys())
+@pytest.mark.parametrize(("before", "change", "expected"), STANDS.values(), ids=STANDS.keys())
 def test_a_pod_stands_as_before_when_nothing_is_decided_by_what_has_changed(
-    change: dict[str, Any], expected: bool
+    before: dict[str, Any], change: dict[str, Any], expected: bool
 ) -> None:
-    before = running("p", phase="Pending")
     assert Pod.from_manifest(before | change).stands_as(Pod.from_manifest(before)) is expected
 
 
