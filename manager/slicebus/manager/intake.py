@@ -157,8 +157,13 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
-    """The worker's status on the manager's job, and whether its pods are ready on its slice (see `news`)."""
+    """The worker's status on the manager's job, and whether its pods are ready on its slice (see `news`).
+
+    Where a run has ended and was evicted all the same, its end comes too late once the next run has been ordered.
+    """
     assert view.job is not None
+    if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
+        return []
     return _mirror(view.job, report) + _pods_ready(view, report, now=now)
 
 

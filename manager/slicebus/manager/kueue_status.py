@@ -54,11 +54,9 @@ def reported_of(view: JobView) -> Status | None:
     outbox, reported = view.outbox, view.reported
     if outbox is None or reported is None:
         return None
-    since = outbox.record.since
-    is_of_this_run = since is msgspec.UNSET or reported.spec_version >= since
     lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
     is_news = not lets_go or reported.phase in _TERMINAL
-    return reported if is_of_this_run and is_news else None
+    return reported if outbox.record.is_of_this_run(reported.spec_version) and is_news else None
 
 
 def shows_running(job: Manifest) -> bool:

@@ -160,6 +160,10 @@ class Dispatch(msgspec.Struct, frozen=True):
     behind: dict[str, int] = {}
     """The clusters that were given up and may still have a copy, with the version that removes it."""
 
+    def is_of_this_run(self, version: int) -> bool:
+        """Whether what the worker says of a version is of the run that it was told of last."""
+        return self.since is msgspec.UNSET or version >= self.since
+
     def to_annotation(self) -> str:
         """JSON."""
         return msgspec.json.encode(self).decode()

@@ -264,8 +264,16 @@ def test_a_refusal_is_shown_once_and_tried_again(view: Any, expected: list[tuple
 # --- status ---------------------------------------------------------------------------------------------------------
 
 
-def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", **changes: Any) -> Status:
-    return Status(job=REF, workload=workload, spec_version=1, phase=phase, **changes)
+def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", *, version: int = 1, **changes: Any) -> Status:
+    return Status(job=REF, workload=workload, spec_version=version, phase=phase, **changes)
+
+
+def evicted_once() -> Manifest:
+    """A slice that has been admitted and dispatched again."""
+    workload = a_workload(admitted=1)
+    record = Dispatch(4, "hash", cluster="east", since=3)
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return workload
 
 
 def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
@@ -273,6 +281,8 @@ def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
 
 
 NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=True PodsReady")
+OVER = {"conditions": [condition("Complete")]}
+AGAIN = a_view(a_job(), evicted_once())
 SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
 STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "pods are starting": (RUNNING, status(pods=pods(0)), [NOT_READY]),
@@ -292,6 +302,12 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "of the slice before": (RUNNING, status(workload="w0", pods=pods(1)), []),
     "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(1)), []),
     "the job's own status": (RUNNING, status(workload="w0", job_status={"active": 1}), [("train", "active")]),
+    "the end of this run": (
+        AGAIN,
+        status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
+        [("train", "Complete=True Some")],
+    ),
+    "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (
         RUNNING,
         status(JobPhase.GONE),
