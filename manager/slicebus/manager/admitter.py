@@ -54,8 +54,13 @@ class Admitter:
                 self._due.add(trees)
 
     async def _cycle(self, trees: list[str] | None) -> bool:
-        """One pass over some trees of quota; False when something has to be looked at again without a change."""
+        """One pass over some trees of quota; False when something has to be looked at again without a change.
+
+        Most changes of a slice come while nobody waits for quota of its tree: then there is nothing to decide.
+        """
         self._forget_certain()
+        if self._store.quotas.is_settled(trees) and not self._store.uncertain:
+            return True
         decided = self._decide(decisions.cycle, trees=trees, strategy=self._strategy, fair_sharing=self._fair_sharing)
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
 

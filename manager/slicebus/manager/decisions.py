@@ -162,8 +162,6 @@ def cycle(
     fair_sharing: FairSharing = FairSharing.OFF,
 ) -> list[Decision]:
     """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
-    if store.quotas.is_settled(trees) and not store.uncertain:
-        return []
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
