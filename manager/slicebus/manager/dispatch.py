@@ -153,9 +153,10 @@ def is_withdrawn(view: JobView) -> bool:
 
 
 def is_there(view: JobView) -> bool:
-    """Whether the worker has reported a copy of the job that it was not told to give up since."""
-    held = view.outbox is not None and view.outbox.record.hash != kueue.ABSENT
-    return held and any(applied_version(workload) for workload in view.workloads.values())
+    """Whether the worker has reported a copy of the job, or is told to give one up and has yet to report that."""
+    if is_told_absent(view):
+        return not is_withdrawn(view)
+    return any(applied_version(workload) for workload in view.workloads.values())
 
 
 def is_told_absent(view: JobView) -> bool:

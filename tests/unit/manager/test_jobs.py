@@ -493,3 +493,9 @@ def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, told: 
         with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
     )
     assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == told
+
+
+def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:
+    """The delete was written down, and the broker did not get it."""
+    view = a_view(with_cpu(a_job(), "64"), withdrawn(applied=1))
+    assert ("delete to east", 2) in shorts(decide(view, NOW))
