@@ -38,9 +38,10 @@ class _Target(msgspec.Struct, frozen=True):
 class Api:
     """One API server's state, and what requests make of it."""
 
-    def __init__(self, *, history: int = 10_000) -> None:
+    def __init__(self, *, history: int = 10_000, notes_owners: bool = True) -> None:
+        """`notes_owners`: as of `Objects`."""
         self.store = Store(history=history)
-        self.objects = Objects(self.store)
+        self.objects = Objects(self.store, notes_owners=notes_owners)
         for name in _DEFAULT_NAMESPACES:
             namespaces = self.store.served(NAMESPACES.group, NAMESPACES.version, NAMESPACES.plural)
             self.objects.create(namespaces, "", {"metadata": {"name": name}}, Write(Writer("kube-apiserver")))

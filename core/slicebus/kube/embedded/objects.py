@@ -43,9 +43,11 @@ class Write(msgspec.Struct, frozen=True):
 class Objects:
     """What a request does to the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, notes_owners: bool = True) -> None:
+        """`notes_owners`: who wrote which fields is kept in `managedFields`; only an apply needs to know."""
         self._store = store
         self._garbage = Garbage(store)
+        self._notes_owners = notes_owners
 
     def create(self, served: Served, namespace: str, manifest: Manifest, write: Write) -> Manifest:
         """A new object. Status is dropped where it is a subresource."""
@@ -64,7 +66,10 @@ class Objects:
         body = {name: value for name, value in manifest.items() if name != "status" or keeps_status}
         body["metadata"] = {"name": ""} | kept | made
         new = self._completed(served, None, body, write)
-        new["metadata"]["managedFields"] = owners or recorded(served, None, new, write.writer)
+        if owners:
+            new["metadata"]["managedFields"] = owners
+        elif self._notes_owners:
+            new["metadata"]["managedFields"] = recorded(served, None, new, write.writer)
         key = key_of(served, namespace, new["metadata"]["name"])
         if key in self._store.objects:
             raise already_exists(served.resource, new["metadata"]["name"])
@@ -90,7 +95,7 @@ class Objects:
             new["metadata"]["generation"] = old["metadata"]["generation"] + _is_other(served, old, new)
         if write.writer.operation == "Apply":
             new["metadata"]["managedFields"] = changed["metadata"]["managedFields"]
-        else:
+        elif self._notes_owners:
             new["metadata"]["managedFields"] = recorded(served, old, new, write.writer)
         new["metadata"] = metadata_rules.tidied(new["metadata"])
         if old == new or write.dry_run:
