@@ -166,7 +166,6 @@ class Store:
         behind = {ClusterName(name): version for name, version in left if self.clusters.get(None, name) is not None}
         return JobView(
             ref=ref,
-            job=reading.manifest if reading else None,
             reading=reading,
             workloads={name: workload for (_, name), workload in workloads.items()},
             slices=chain,

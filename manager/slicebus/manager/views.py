@@ -61,10 +61,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
 
     ref: JobRef
-    job: Manifest | None
-    """None when the job is gone, or another one has its name."""
     reading: JobReading | None
-    """What `job` says, read once for each version of it."""
+    """What the job says, read once for each version of it; None when it is gone, or another one has its name."""
     workloads: dict[str, Manifest]
     """Every Workload of the job by name."""
     slices: tuple[Slice, ...]
@@ -95,6 +93,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the worker last said of the job, where a Kueue admits."""
     told: str = ""
     """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
+
+    @property
+    def job(self) -> Manifest | None:
+        """Its manifest; None where `reading` is."""
+        return self.reading.manifest if self.reading is not None else None
 
     @property
     def wish(self) -> Wish:

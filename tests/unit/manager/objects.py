@@ -150,7 +150,6 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
     outbox = Outbox.newest(Outbox.from_manifest(each) for each in (job, *workloads) if each)
     return JobView(
         ref=job_ref(job) if job else REF,
-        job=job,
         reading=JobReading(job) if job else None,
         workloads={workload["metadata"]["name"]: workload for workload in workloads},
         slices=slices,
