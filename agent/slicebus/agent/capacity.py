@@ -11,6 +11,7 @@ import msgspec
 from slicebus.agent.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
+from slicebus.slices.conditions import is_ready
 from slicebus.slices.quantities import Amounts, amounts, format_amount
 from slicebus.slices.resources import pod_requests
 from slicebus.slices.suitability import forbids
@@ -127,13 +128,8 @@ def _is_named(taint: Manifest, flavor: Flavor) -> bool:
     return any(all((named.get(part) or "") == (taint.get(part) or "") for part in parts) for named in flavor.taints)
 
 
-def _is_ready(node: Manifest) -> bool:
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
-
-
 def _takes_pods(node: Manifest) -> bool:
-    return not node.get("spec", {}).get("unschedulable") and _is_ready(node)
+    return not node.get("spec", {}).get("unschedulable") and is_ready(node)
 
 
 def _stays_first(pod: Manifest) -> tuple[bool, str]:

@@ -97,7 +97,7 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
     if not isinstance(message, Suspend):
         return False
     view = store.view(JobKey.of(message.job))
-    present = view.reading is not None and view.reading.ref.uid == message.job.uid
+    present = view.reading is not None and view.reading.is_of(message.job)
     gone = watching.gone(view, vanished=store.vanished)
     return not present and (gone is None or gone.job.uid != message.job.uid)
 
@@ -282,5 +282,5 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReadin
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.owed
         and tombstone.job.uid not in store.view(key).running
-        and not (present is not None and present.ref.uid == tombstone.job.uid)
+        and not (present is not None and present.is_of(tombstone.job))
     ]

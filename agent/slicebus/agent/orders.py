@@ -131,7 +131,7 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
     A spec for the next slice changes the job only with the relabel, and that is reported then. Nor is a job reported
     here that was suspended: it may have pods left.
     """
-    present = view.reading if view.reading is not None and view.reading.ref.uid == job.uid else None
+    present = view.reading if view.reading is not None and view.reading.is_of(job) else None
     if present is not None and present.is_suspended:
         return []
     workload, version = (present.slice, present.version) if present is not None else ("", 0)
@@ -157,7 +157,7 @@ def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
         return None
     if view.reading is None:
         raise RefusedOrder("JobExists", f"{view.key} is there already and was not made by slicebus: it is left alone")
-    if view.reading.ref.uid != job.uid or view.reading.is_going:
+    if not view.reading.is_of(job) or view.reading.is_going:
         raise ConflictError(f"an earlier {view.key} is still there")
     return view.reading
 

@@ -72,6 +72,10 @@ class JobReading(msgspec.Struct, frozen=True):
             outcome=KINDS[manifest["kind"]].outcome(manifest),
         )
 
+    def is_of(self, job: JobRef) -> bool:
+        """Whether it was made for this job of the manager."""
+        return self.ref.uid == job.uid
+
     @property
     def runs(self) -> bool:
         """Whether it is neither going, suspended nor over."""

@@ -67,18 +67,8 @@ def from_line(line: bytes) -> Record:
         body = _body_of(read)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidError(f"not a line of {FORMAT}: {error}") from error
-    message = WireMessage(
-        routing_key=read.routing_key,
-        body=body,
-        headers=read.headers,
-        message_id=read.message_id,
-        correlation_id=read.correlation_id,
-        user_id=read.user_id,
-        content_type=read.content_type,
-        type=read.type,
-        persistent=read.persistent,
-    )
-    return Record(read.offset, message, read.recorded)
+    properties = {name: getattr(read, name) for name in WireMessage.__struct_fields__ if name != "body"}
+    return Record(read.offset, WireMessage(**properties, body=body), read.recorded)
 
 
 def _body_of(line: _Line) -> bytes:

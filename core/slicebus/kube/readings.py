@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from slicebus.kube.cache import Cache, Change
+from slicebus.kube.cache import Cache, Change, key_of
 from slicebus.proto.messages import Manifest
 
 _log = structlog.get_logger()
@@ -36,8 +36,7 @@ class Readings(Generic[Read]):
     def _follow(self, change: Change) -> None:
         manifest = change.new or change.old
         assert manifest is not None
-        metadata = manifest["metadata"]
-        key, new = (metadata.get("namespace", ""), metadata["name"]), None
+        key, new = key_of(manifest), None
         old = self.values.get(key)
         try:
             new = self._newly(change, old)

@@ -25,7 +25,7 @@ def has_finding(manifest: Manifest, finding: Finding) -> bool:
     return any(
         condition["type"] == finding.type
         and (condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")) == said
-        for condition in _conditions(manifest)
+        for condition in conditions_of(manifest)
     )
 
 
@@ -34,7 +34,7 @@ def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Mani
 
     `lastTransitionTime` stays where the status stays: it tells since when, not when it was looked at last.
     """
-    merged = {condition["type"]: condition for condition in _conditions(manifest)}
+    merged = {condition["type"]: condition for condition in conditions_of(manifest)}
     generation = manifest["metadata"].get("generation", 1)
     for finding in findings:
         status = "True" if finding.status else "False"
@@ -50,6 +50,12 @@ def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Mani
     return list(merged.values())
 
 
-def _conditions(manifest: Manifest) -> list[Manifest]:
+def is_ready(manifest: Manifest) -> bool:
+    """Whether the condition Ready of a pod or a node is True."""
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions_of(manifest))
+
+
+def conditions_of(manifest: Manifest) -> list[Manifest]:
+    """What the object's status says; empty where it says nothing."""
     conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
     return conditions

@@ -8,6 +8,7 @@ from typing import Any, Self
 import msgspec
 
 from slicebus.slices import kueue
+from slicebus.slices.conditions import is_ready
 
 Manifest = dict[str, Any]
 
@@ -40,7 +41,7 @@ class Pod(msgspec.Struct, frozen=True):
             is_gated=is_gated(manifest),
             is_over=is_over(manifest),
             is_going="deletionTimestamp" in metadata,
-            is_ready=_is_ready(manifest),
+            is_ready=is_ready(manifest),
         )
 
     @property
@@ -139,8 +140,3 @@ def _replicas(members: Members, *, size: int) -> list[list[Pod]]:
         replicas[pod.replica].append(pod)
     present = Counter(pod.replica for pod in (*members.gated, *members.running) if not pod.is_going)
     return [pods for name, pods in replicas.items() if name and present[name] >= size]
-
-
-def _is_ready(pod: Manifest) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)

@@ -11,6 +11,7 @@ from slicebus.manager.manifests import has_finalizer
 from slicebus.manager.views import Outbox
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
+from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.kueue import Condition
@@ -40,7 +41,7 @@ def _holds_as_told(manifest: Manifest) -> bool:
     outbox = Outbox.from_manifest(manifest)
     if outbox is None or not outbox.is_applied or outbox.record.suspended or outbox.record.hash == kueue.ABSENT:
         return False
-    said = {(condition["type"], condition["status"]) for condition in _conditions(manifest)}
+    said = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
     return said.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
 
 
@@ -51,11 +52,6 @@ def _decided_by(manifest: Manifest, unasked: frozenset[str]) -> tuple[object, ..
         without(metadata, unasked | {"annotations"}),
         without(metadata.get("annotations", {}), unasked),
         manifest.get("spec"),
-        [condition for condition in _conditions(manifest) if condition["type"] != Condition.PODS_READY],
+        [condition for condition in conditions_of(manifest) if condition["type"] != Condition.PODS_READY],
         kind.outcome(manifest) if kind else without(status, ("conditions",)),
     )
-
-
-def _conditions(manifest: Manifest) -> list[Manifest]:
-    conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
-    return conditions
