@@ -1,11 +1,12 @@
 """Measures the journal: how fast recorded decisions are made again beside decoding them, and what recording costs.
 
-    python bench/journal.py [--jobs 20] [--resizes 40] [--blocks 24] [--rounds 9] [--no-rabbitmq]
+    python bench/journal.py [--jobs 20] [--resizes 40] [--blocks 24] [--rounds 15] [--no-rabbitmq]
 
 Replay: a fleet in this process lives through resizes, and its journal is exported, compressed as tests/replays keeps
-it. In each round the file is decoded, everything in it to what its reader gets (messages, and of recordings the
-messages, the changes of objects, decisions with their arguments and outcomes), and then replayed. A replay passes over
-the messages that lie between the recordings: how it compares with decoding the recordings alone is told beside.
+it. Another process, as `slicebus replay` is one of its own, reads that file. In each round it is decoded, everything in
+it to what its reader gets (messages, and of recordings the messages, the changes of objects, decisions with their
+arguments and outcomes), and then replayed. A replay passes over the messages that lie between the recordings: how it
+compares with decoding the recordings alone is told beside.
 
 Recording: this process has a manager and an agent, and nothing else. Another one has their API servers, the Job
 controllers, and a user who resizes every job again as soon as its pods are ready. Recording is on in blocks of resizes,
@@ -24,8 +25,10 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
@@ -58,7 +61,7 @@ from slicebus.kube.resources import JOBS, WORKERCLUSTERS
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.process.logs import configure_logging
-from slicebus.process.replay import Replayer
+from slicebus.process.replay import WINDOW, Replayer
 from slicebus.process.role import Role
 from slicebus.proto import codec
 from slicebus.proto.messages import ClusterName
@@ -220,8 +223,9 @@ def decode(path: Path, *, messages: bool = True) -> int:
 def replay(path: Path) -> int:
     """Every decision again, as `slicebus replay` makes it; the number of decisions."""
     replayer, count = Replayer(MODELS), 0
-    for found in records_of_file(str(path)):
-        for made in replayer.feed(found):
+    found = records_of_file(str(path))
+    while window := list(islice(found, WINDOW)):
+        for made in replayer.feed_together(window):
             assert made.same, made
             count += 1
     return count
@@ -236,13 +240,27 @@ def timed(what: Callable[[Path], int], path: Path) -> float:
         return time.process_time() - began
 
 
+class Rounds(NamedTuple):
+    """What a file has, and the times of each round: to read, to decode, to decode the recordings alone, to replay."""
+
+    size: int
+    records: int
+    decisions: int
+    times: list[list[float]]
+
+
+def rounds_of(path: Path, rounds: int) -> Rounds:
+    """Measured in this process."""
+    measured = (read, decode, partial(decode, messages=False), replay)
+    size, records, decisions = read(path), decode(path), replay(path)
+    return Rounds(size, records, decisions, [[timed(what, path) for what in measured] for _ in range(rounds)])
+
+
 async def measure_replay(jobs: int, rounds: int) -> bool:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         path = Path(folder, "life.jsonl.gz")
         await export(jobs, path)
-        size, records, decisions = read(path), decode(path), replay(path)
-        measured = (read, decode, partial(decode, messages=False), replay)
-        times = [[timed(what, path) for what in measured] for _ in range(rounds)]
+        size, records, decisions, times = await asyncio.wrap_future(pool.submit(rounds_of, path, rounds))
     reading, decoding, _, replaying = (statistics.median(each) for each in zip(*times, strict=True))
     share = statistics.median(decoded / replayed for _, decoded, _, replayed in times)
     inner = statistics.median(decoded / replayed for _, _, decoded, replayed in times)
@@ -409,7 +427,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--resizes", type=int, default=40, help="in a block, of all jobs")
     parser.add_argument("--blocks", type=int, default=24, help="a multiple of 4")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--no-rabbitmq", action="store_true")
     given = parser.parse_args()
     configure_logging(format="console", level="ERROR")

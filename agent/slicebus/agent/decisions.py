@@ -116,7 +116,7 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
 def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
     """One step of an order, which may have nothing to do. Raises ConflictError and RefusedOrder."""
     view = store.view(_key_of(incoming))
-    return [] if _has_deleted(store, view, incoming) else orders.steps(incoming.message, cluster)[number](view)
+    return [] if _has_deleted(store, view, incoming) else orders.steps(incoming.message, cluster)[number].decide(view)
 
 
 # --- a look at a job ------------------------------------------------------------------------------------------------

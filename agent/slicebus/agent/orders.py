@@ -1,8 +1,8 @@
 """What to do with a message from the manager.
 
-Each message type is a list of steps; a step is a pure function of the view as it is when its turn comes. An order that
-comes late, twice, or before its neighbour changes nothing that a newer one has set: the version decides. Steps raise
-ConflictError when the order has to wait for something that is still going.
+Each message type is a list of steps; a step decides by the view as it is when its turn comes. An order that comes late,
+twice, or before its neighbour changes nothing that a newer one has set: the version decides. Steps raise ConflictError
+when the order has to wait for something that is still going.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from slicebus.agent import marks
 from slicebus.agent.views import JobReading, WorkerView
-from slicebus.agent.watching import link
+from slicebus.agent.watching import link, link_to
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
@@ -33,7 +33,14 @@ from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS, Placement
 from slicebus.slices.resources import container_resources
 
-Step = Callable[[WorkerView], Sequence[Command]]
+
+class Step(NamedTuple):
+    """A part of an order."""
+
+    decide: Callable[[WorkerView], Sequence[Command]]
+    """A pure function."""
+    is_seen: bool = True
+    """Whether steps after it may decide otherwise by what it has changed. If not, they are taken with it."""
 
 
 class NextStep(NamedTuple):
@@ -71,8 +78,11 @@ def steps(message: Message, cluster: ClusterName) -> list[Step]:
 def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
     """The first step with something to do, from this number on. Raises what that one raises, or one before it."""
     for then, step in enumerate(steps[number:], start=number + 1):
-        if commands := step(view):
-            return NextStep(then if then < len(steps) else None, commands)
+        if commands := step.decide(view):
+            if step.is_seen:
+                return NextStep(then if then < len(steps) else None, commands)
+            beside = next_step(steps, then, view)
+            return NextStep(beside.then, [*commands, *beside.commands])
     return NextStep(None, [])
 
 
@@ -82,36 +92,36 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     Reported when the copy knows the job: from then on somebody who deletes the job is noticed.
     """
     return [
-        lambda view: _upsert_copy(view, order),
-        lambda view: _mirror_status(view, order),
-        lambda view: _take_counts(view, order),
-        lambda view: _upsert_job(view, order),
-        lambda view: [*link(view), *report(view, order.job, cluster, since=order.spec_version)],
+        Step(lambda view: _upsert_copy(view, order)),
+        Step(lambda view: _mirror_status(view, order), is_seen=False),
+        Step(lambda view: _take_counts(view, order)),
+        Step(lambda view: _upsert_job(view, order)),
+        Step(lambda view: [*link(view), *report(view, order.job, cluster, since=order.spec_version)]),
     ]
 
 
 def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
     """The job moves to its next slice, and the copies of those before it go."""
     return [
-        lambda view: _move(view, order),
-        lambda view: [*link(view), *_drop_old_copies(view, order.job)],
-        lambda view: report(view, order.job, cluster),
+        Step(lambda view: _move(view, order)),
+        Step(lambda view: [*link(view), *_drop_old_copies(view, order.job)], is_seen=False),
+        Step(lambda view: report(view, order.job, cluster)),
     ]
 
 
 def suspend(order: Suspend) -> list[Step]:
     """The job loses its pods and what it was granted. The answer comes when no pod is left: see `watching.rest`."""
-    return [lambda view: _suspend(view, order), lambda view: _drop_old_copies(view, order.job)]
+    return [Step(lambda view: _suspend(view, order)), Step(lambda view: _drop_old_copies(view, order.job))]
 
 
 def delete(order: Delete) -> list[Step]:
     """The job and its copies go. The tombstone is written before, the answer comes when the last pod is gone."""
-    return [lambda view: removes(view, order.job, upto=order.spec_version)]
+    return [Step(lambda view: removes(view, order.job, upto=order.spec_version))]
 
 
 def pending(notice: Pending) -> list[Step]:
     """Why a request waits, as an Event where the user looks: on the job, and on the cluster that a RayJob made."""
-    return [lambda view: _tell(view, notice)]
+    return [Step(lambda view: _tell(view, notice))]
 
 
 def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
@@ -173,12 +183,12 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
 
 
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    _own_job(view, order.job)
+    job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []
     if view.job is None and any(marks.is_of(copy, order.job) and marks.is_linked(copy) for copy in view.copies):
         raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
-    manifest = _copy_manifest(view, order)
+    manifest = _copy_manifest(view, order, job)
     present = _copy(view, manifest["metadata"]["name"])
     if present is None:
         return [Create(resource=WORKLOADS, manifest=manifest)]
@@ -188,7 +198,7 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [Patch(resource=WORKLOADS, target=present, body=body)]
 
 
-def _copy_manifest(view: WorkerView, order: WorkloadSpec) -> Manifest:
+def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
     """The Workload for this cluster: no queue name and no owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
     annotations = dict(metadata.get("annotations", {})) | {
@@ -198,6 +208,8 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec) -> Manifest:
     }
     for own in (kueue.DISPATCHED_ANNOTATION, kueue.APPLIED_ANNOTATION):
         annotations.pop(own, None)
+    if job is not None:
+        annotations |= link_to(job)
     return {
         "apiVersion": kueue.API_VERSION,
         "kind": "Workload",

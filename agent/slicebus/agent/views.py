@@ -1,9 +1,9 @@
 """What a decision about one job of the worker may look at."""
 
-from functools import cached_property
 from typing import Self
 
 import msgspec
+from propcache.api import cached_property
 
 from slicebus.agent import marks
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestKey

@@ -35,12 +35,17 @@ def link(view: WorkerView) -> list[Command]:
     if job is None:
         return []
     uid = job.manifest["metadata"]["uid"]
-    body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: uid}}}
+    body = {"metadata": {"annotations": link_to(job)}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
         if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and marks.is_of(copy, job.ref)
     ]
+
+
+def link_to(job: JobReading) -> dict[str, str]:
+    """The annotations of a Workload copy that knows its job."""
+    return {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
 
 
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +18,8 @@ from slicebus.process.logs import configure_logging
 from slicebus.proto.errors import ConfigurationError, InvalidError
 
 if TYPE_CHECKING:
+    from slicebus.bus.contract import Record as StreamRecord
+    from slicebus.journal.entry import Entry
     from slicebus.journal.recording import Source as Leader
     from slicebus.process.replay import Made, Position, Replayer
 
@@ -45,11 +47,12 @@ def replay(
     """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
     configure_logging(format="console", level="CRITICAL")
     from slicebus.cli.replaying import MODELS
-    from slicebus.process.replay import Replayer
+    from slicebus.process.replay import WINDOW, Replayer
 
     if accept:
         _accept(source)
-    run = _Run(Replayer(MODELS), until=_position(until), step=step)
+    # Who looks at a step, or at what is believed where the replay stops, has it all in the order of the recording.
+    run = _Run(Replayer(MODELS), until=_position(until), step=step, window=1 if step or state else WINDOW)
     with few_collections():
         asyncio.run(run.read(source, Span.of(since), amqp_url))
     run.tell(state=state)
@@ -76,28 +79,48 @@ def few_collections() -> Iterator[None]:
 class _Run:
     """One replay, on its way through a recording."""
 
-    def __init__(self, replayer: "Replayer", *, until: "Position | None", step: bool) -> None:
+    def __init__(self, replayer: "Replayer", *, until: "Position | None", step: bool, window: int) -> None:
         self.made: Counter[Leader] = Counter()
         self.different: Made | None = None
         self._replayer = replayer
         self._until = until
         self._step = step
+        self._window = window
         self._console = Console(highlight=False, soft_wrap=True)
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
         """Feed the recording, until it ends or something differs."""
         found = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
-        async with aclosing(found):
+        async with aclosing(found), aclosing(self._windows(found)) as windows:
+            async for window in windows:
+                self._feed(window)
+                if self.different is not None:
+                    return
+
+    async def _windows(self, found: "AsyncGenerator[Entry, None]") -> "AsyncGenerator[list[StreamRecord], None]":
+        """What is fed together. What comes before something that cannot be read is fed before that is said."""
+        window: list[StreamRecord] = []
+        try:
             async for entry in found:
                 if self._until is not None and entry.offset > self._until.offset:
-                    return
-                for made in self._replayer.feed(entry.record, until=self._until):
-                    self.made[made.source] += 1
-                    if self._step:
-                        self._show(made)
-                    if not made.same:
-                        self.different = made
-                        return
+                    break
+                window.append(entry.record)
+                if len(window) == self._window:
+                    yield window
+                    window = []
+        except InvalidError:
+            yield window
+            raise
+        yield window
+
+    def _feed(self, window: "list[StreamRecord]") -> None:
+        for made in self._replayer.feed_together(window, until=self._until):
+            self.made[made.source] += 1
+            if self._step:
+                self._show(made)
+            if not made.same:
+                self.different = made
+                return
 
     def tell(self, *, state: bool) -> None:
         """What came of it."""

@@ -19,6 +19,7 @@ from slicebus.proto.messages import (
     Relabel,
     ScaleRequest,
     Status,
+    Suspend,
     WorkloadSpec,
 )
 
@@ -115,9 +116,11 @@ class Chains:
         return found
 
     def _gather(self, entries: Iterable[Entry]) -> None:
-        """Messages by job and correlation. A request that was published twice is one chain, a message that came back
-        under its id is no other one, and a delete is answered by whoever finds that the job is gone."""
-        first: dict[tuple[str, str, int], str] = {}
+        """Messages by job and correlation. What was said again, as nobody had answered it, is no chain of its own, a
+        message that came back under its id is no other one, and a delete is answered by whoever finds that the job is
+        gone."""
+        first: dict[tuple[object, ...], str] = {}
+        again: dict[tuple[str, str], str] = {}
         deletes: dict[JobRef, str] = {}
         seen: set[str] = set()
         for entry in entries:
@@ -129,14 +132,14 @@ class Chains:
             if isinstance(message, Status):
                 self.statuses.setdefault(entry.subject, []).append(entry)
                 continue
-            id = entry.correlation_id
+            id = again.get((entry.subject, entry.correlation_id), entry.correlation_id)
             match message:
                 case Delete(job=job):
                     deletes[job] = id
                 case Applied(job=job, deleted=True):
                     id = deletes.get(job, id)
-            if isinstance(message, ScaleRequest):
-                id = first.setdefault((entry.subject, message.worker_uid, message.worker_generation), id)
+            if (said := _said(entry, message)) is not None:
+                id = again[entry.subject, entry.correlation_id] = first.setdefault(said, id)
             chain = self._by_id.setdefault((entry.subject, id), Chain(entry.subject, id))
             chain.entries.append(entry)
 
@@ -187,6 +190,18 @@ class Chains:
             taken = self._taken.get(_by(step), {})
             at = taken.get(message.record.message.message_id or "", None if taken else at)
         return at is not None and at <= step.at
+
+
+def _said(entry: Entry, message: Message | None) -> tuple[object, ...] | None:
+    """What a message says that begins a chain, which may be said again; None for others."""
+    if entry.correlation_id != entry.record.message.message_id:
+        return None
+    match message:
+        case ScaleRequest(worker_uid=uid, worker_generation=generation):
+            return entry.subject, uid, generation
+        case WorkloadSpec() | Relabel() | Suspend() | Delete():
+            return message.job, message.type, message.spec_version
+    return None
 
 
 def _by(each: Entry | Step | Taken) -> str:

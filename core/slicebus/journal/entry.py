@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Self
 
 import msgspec
+from propcache.api import cached_property
 
 from slicebus.bus.contract import Record
 from slicebus.proto.codec import Received, decode

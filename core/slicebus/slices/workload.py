@@ -5,10 +5,10 @@ the manifest.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any, NewType, Self
 
 import msgspec
+from propcache.api import cached_property
 
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import content_hash

@@ -1,11 +1,11 @@
 """What a decision about one job may look at: the cached objects, as values."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from operator import attrgetter
 from typing import Self
 
 import msgspec
+from propcache.api import cached_property
 
 from slicebus.manager.records import Dispatch, Wish, applied_version, wish_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status

@@ -133,7 +133,7 @@ def test_every_order_in_every_state(order: str, view: str) -> None:
     done: list[Any] = []
     for step in ORDERS[order]:
         try:
-            done.append(shorts(step(VIEWS[view])))
+            done.append(shorts(step.decide(VIEWS[view])))
         except ConflictError:
             done.append(WAIT)
             break
@@ -156,7 +156,29 @@ def test_an_order_goes_from_one_step_with_something_to_do_to_the_next(order: str
             break
         assert commands or then is None
         done += [shorts(commands)] if commands else []
-    assert done == [each for each in EXPECTED[order][view] if each]
+    assert done == taken_together(ORDERS[order], EXPECTED[order][view])
+
+
+def taken_together(steps: list[Step], decided: list[Any]) -> list[Any]:
+    """What steps have decided, those that see nothing of each other in one."""
+    together: list[Any] = []
+    beside = False
+    for step, commands in zip(steps, decided, strict=False):
+        if commands and beside:
+            together[-1] += commands
+        elif commands:
+            together.append(commands)
+        beside = not step.is_seen if commands else beside
+    return together
+
+
+def test_what_no_later_step_looks_at_is_done_with_the_next() -> None:
+    view = a_view(a_job(5, version=2, workload="w2"), a_copy("w2", version=2), a_copy())
+    steps = ORDERS["relabel"]
+    copies = [("w2",), ("w1",), ("remove Workload", "w1")]
+    assert shorts(steps[1].decide(view)) == copies
+    found = orders.next_step(steps, 0, view)
+    assert (found.then, shorts(found.commands)) == (None, [*copies, ("applied", "w2", 2)])
 
 
 def test_nothing_is_left_after_the_last_step() -> None:
@@ -167,7 +189,7 @@ def test_nothing_is_left_after_the_last_step() -> None:
 def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -> None:
     """Somebody may delete it at once, and a job that no copy knew is not missed."""
     view = a_view(a_job(version=2), a_copy(version=2))
-    last = orders.workload_spec(a_spec(2, "w1"), EAST)[-1](view)
+    last = orders.workload_spec(a_spec(2, "w1"), EAST)[-1].decide(view)
     assert last[0] == Patch(
         resource=WORKLOADS,
         target=view.copies[0],
@@ -176,15 +198,22 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
     assert shorts(last[1:]) == [("applied", "w1", 2)]
 
 
+@pytest.mark.parametrize(("view", "link"), [("older", "worker-uid"), ("nothing", None)])
+def test_a_copy_that_is_made_beside_its_job_knows_it_at_once(view: str, link: str | None) -> None:
+    [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[0].decide(VIEWS[view])
+    assert isinstance(create, Create)
+    assert marks.annotation(create.manifest, kueue.JOB_UID_ANNOTATION) == link
+
+
 def test_the_copy_of_the_next_slice_knows_the_job_before_the_others_go() -> None:
     view = a_view(a_job(version=2, workload="w2"), a_copy(linked="worker-uid"), a_copy("w2", version=2))
     relabel = orders.relabel(Relabel(job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={}), EAST)
-    assert shorts(relabel[1](view)) == [("w2",), ("remove Workload", "w1")]
+    assert shorts(relabel[1].decide(view)) == [("w2",), ("remove Workload", "w1")]
 
 
 def test_a_job_that_is_not_ours_is_refused_with_a_reason() -> None:
     with pytest.raises(RefusedOrder, match="left alone") as raised:
-        orders.workload_spec(a_spec(), EAST)[0](VIEWS["foreign"])
+        orders.workload_spec(a_spec(), EAST)[0].decide(VIEWS["foreign"])
     assert raised.value.reason == "JobExists"
 
 
@@ -194,16 +223,16 @@ LATE = a_spec(1, "w1", granted=1, parallelism=1)
 def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
     """The next slice's spec has come and its relabel has not: the job is still at the version of the late one."""
     view = a_view(a_job(5, baseline=5), a_copy(), a_copy("w2", version=2))
-    assert [shorts(step(view)) for step in orders.workload_spec(LATE, EAST)[2:4]] == [[], []]
+    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[2:4]] == [[], []]
 
 
 def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
     view = a_view(None, a_copy(of=OTHER, version=9))
-    assert shorts(orders.workload_spec(LATE, EAST)[3](view)) == CREATED
+    assert shorts(orders.workload_spec(LATE, EAST)[3].decide(view)) == CREATED
 
 
 def test_a_job_is_created_with_its_marks_its_gate_and_its_place() -> None:
-    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3](a_view(None))
+    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
     assert marks.is_of(job, REF)
@@ -225,7 +254,7 @@ def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
     own = {kueue.DISPATCHED_ANNOTATION: "{}", kueue.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
     spec = a_spec(3)
     spec.workload["metadata"]["annotations"] = own
-    [create] = orders.workload_spec(spec, EAST)[0](a_view(None))
+    [create] = orders.workload_spec(spec, EAST)[0].decide(a_view(None))
     assert isinstance(create, Create)
     metadata = create.manifest["metadata"]
     assert metadata["labels"] == {kueue.ORIGIN_LABEL: kueue.ORIGIN}
@@ -243,10 +272,10 @@ def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
 def test_the_managers_verdict_is_shown_once() -> None:
     mirror, spec = orders.workload_spec(a_spec(2), EAST)[1], a_spec(2)
     copy = a_copy(version=2)
-    [patch] = mirror(a_view(a_job(), copy))
+    [patch] = mirror.decide(a_view(a_job(), copy))
     assert isinstance(patch, Patch)
     assert patch.body["status"] == spec.workload["status"]
-    assert list(mirror(a_view(a_job(), copy | {"status": patch.body["status"]}))) == []
+    assert list(mirror.decide(a_view(a_job(), copy | {"status": patch.body["status"]}))) == []
 
 
 COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
@@ -262,7 +291,7 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize(("job", "expected"), COUNTS.values(), ids=COUNTS.keys())
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
     take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[2]
-    assert shorts(take_counts(a_view(job or None))) == expected
+    assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
 WISH = marks.Requested.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
@@ -282,7 +311,7 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
     )
     for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
-        [patch] = step(WISHING)
+        [patch] = step.decide(WISHING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(WISH)}}}
@@ -294,11 +323,11 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
 def test_what_somebody_has_deleted_is_not_made_again() -> None:
     """Its requests may still be on their way, and would be taken for those of the new one."""
     with pytest.raises(ConflictError, match="somebody has deleted"):
-        orders.workload_spec(a_spec(2), EAST)[0](a_view(None, a_copy(linked="worker-uid")))
+        orders.workload_spec(a_spec(2), EAST)[0].decide(a_view(None, a_copy(linked="worker-uid")))
 
 
 def test_a_suspended_job_has_asked_for_nothing() -> None:
-    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2))[0](VIEWS["older"])
+    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert patch.body["metadata"]["annotations"][kueue.REQUESTED_ANNOTATION] is None
@@ -325,7 +354,7 @@ NOTICE = Pending(
 )
 def test_a_notice_is_an_event_on_the_job(view: str, told: int) -> None:
     [step] = orders.pending(NOTICE)
-    commands = step(VIEWS[view])
+    commands = step.decide(VIEWS[view])
     assert len(commands) == told
     for command in commands:
         assert isinstance(command, Emit)
@@ -335,7 +364,7 @@ def test_a_notice_is_an_event_on_the_job(view: str, told: int) -> None:
 def test_a_notice_is_told_on_the_carrier_too() -> None:
     child = a_job() | {"kind": "RayCluster", "metadata": {"name": "child", "uid": "child-uid"}}
     [step] = orders.pending(NOTICE)
-    assert [short(command) for command in step(a_view(a_job(), carrier=child))] == [
+    assert [short(command) for command in step.decide(a_view(a_job(), carrier=child))] == [
         ("tell Job", "Pending"),
         ("tell RayCluster", "Pending"),
     ]
@@ -368,9 +397,9 @@ def test_a_report_says_where_the_job_stands_whatever_was_ordered() -> None:
 def test_a_job_is_not_made_beside_pods_of_its_own_that_still_run() -> None:
     view = a_view(None, pods=(a_pod("a", of=REF),))
     with pytest.raises(ConflictError, match="still run"):
-        [list(step(view)) for step in orders.workload_spec(a_spec(1), EAST)]
+        [list(step.decide(view)) for step in orders.workload_spec(a_spec(1), EAST)]
     others = a_view(None, pods=(a_pod("a", of=OTHER), a_pod("b", of=REF, phase="Failed")))
-    assert CREATED in [shorts(step(others)) for step in orders.workload_spec(a_spec(1), EAST)]
+    assert CREATED in [shorts(step.decide(others)) for step in orders.workload_spec(a_spec(1), EAST)]
 
 
 def test_its_pods_say_whose_they_are() -> None:
@@ -381,4 +410,5 @@ def test_its_pods_say_whose_they_are() -> None:
 
 
 def _creates_job(step: Step) -> list[Create]:
-    return [command for command in step(a_view(None)) if isinstance(command, Create) and command.resource != WORKLOADS]
+    commands = step.decide(a_view(None))
+    return [command for command in commands if isinstance(command, Create) and command.resource != WORKLOADS]

@@ -133,6 +133,26 @@ def test_a_request_that_was_published_twice_is_one_story() -> None:
     assert len(stories(recording.entries)) == 2
 
 
+def test_an_order_that_was_published_twice_is_one_story() -> None:
+    """As after a hello of its agent; what answers the second answers both."""
+    recording = Recording()
+    recording.add(0, spec(1, version=1))
+    again = recording.add(3, spec(1, version=1))
+    recording.add(9, Applied(job=JOB, workload="job-sweep-1", spec_version=1), chain=again)
+    assert [hop.type for hop in only(recording.entries).hops] == ["workload-spec", "workload-spec", "applied"]
+    other = recording.add(20, spec(2, version=2))
+    recording.add(29, Applied(job=JOB, workload="job-sweep-1", spec_version=2), chain=other)
+    assert [story.title for story in stories(recording.entries)] == ["start with main=1", "set to main=2"]
+
+
+def test_an_order_that_is_said_again_for_another_wish_belongs_to_that() -> None:
+    recording = Recording()
+    recording.add(0, spec(1, version=1))
+    chain = recording.add(5, request(1, 5))
+    recording.add(9, spec(1, version=1), chain=chain)
+    assert [len(story.hops) for story in stories(recording.entries)] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("messages", "title", "outcome"),
     [

@@ -5,15 +5,16 @@ doubled and late. Whatever has happened, the rules hold at every step, and in th
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slicebus.kube.cache import Change
 from slicebus.kube.embedded.patches import merge_patch
 from slicebus.manager import intake, jobs, verdicts
+from slicebus.manager.news import is_news
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Patch, Publish
 from slicebus.proto.errors import ConflictError
@@ -73,6 +74,8 @@ class World:
         self.worker = Worker()
         self.made = 0
         self.generation = 0
+        self.asks = True
+        """Whether anything has happened since the last look that asks for another."""
 
     @property
     def view(self) -> JobView:
@@ -82,6 +85,8 @@ class World:
     def settle(self) -> None:
         for _ in range(10):
             commands = jobs.decide(self.view, NOW)
+            assert self.asks or not commands, f"nobody looks at the job, and there is something to do: {commands}"
+            self.asks = False
             self.run(commands)
             self.check()
             if not commands:
@@ -90,9 +95,11 @@ class World:
 
     def run(self, commands: Sequence[Command]) -> None:
         """As the executor: the first conflict ends it, and what is left is decided again."""
-        with suppress(ConflictError):
+        try:
             for command in commands:
                 self.carry_out(command)
+        except ConflictError:
+            self.asks = True
 
     def carry_out(self, command: Command) -> None:
         match command:
@@ -101,12 +108,13 @@ class World:
                 name = manifest["metadata"]["name"]
                 assert name not in self.workloads
                 own = {"uid": f"uid-{name}", "creationTimestamp": f"{self.made:05}", "generation": 1}
-                self.store(manifest | {"metadata": manifest["metadata"] | own | {"resourceVersion": "0"}})
+                made = manifest | {"metadata": manifest["metadata"] | own | {"resourceVersion": "0"}}
+                self.store(made, is_own=True)
             case Patch(target=target, body=body):
                 present = self.job if target["kind"] == "Job" else self.workloads.get(target["metadata"]["name"])
                 if present is None or version_of(present) != version_of(target):
                     raise ConflictError(target["metadata"]["name"])
-                self.store(merge_patch(present, body))
+                self.store(merge_patch(present, body), is_own=True)
             case Publish(message=message):
                 if isinstance(message, WorkloadSpec | Delete):
                     self.published = message.spec_version
@@ -117,15 +125,18 @@ class World:
                     assert self.versions.setdefault(message.spec_version, held) == held, "one version, two contents"
                 self.wire.append(message)
 
-    def store(self, manifest: Manifest) -> None:
+    def store(self, manifest: Manifest, *, is_own: bool = False) -> None:
         metadata = manifest["metadata"]
         manifest |= {"metadata": metadata | {"resourceVersion": str(int(metadata["resourceVersion"]) + 1)}}
         if manifest["kind"] == "Job":
+            change = Change(self.job, manifest, is_own)
             self.job = manifest
         elif "deletionTimestamp" in metadata and not metadata["finalizers"]:
-            self.workloads.pop(metadata["name"], None)
+            change = Change(self.workloads.pop(metadata["name"], None), None)
         else:
+            change = Change(self.workloads.get(metadata["name"]), manifest, is_own)
             self.workloads[metadata["name"]] = manifest
+        self.asks |= is_news(change)
 
     def check(self) -> None:
         """The rules that hold at every step."""
@@ -167,7 +178,7 @@ class World:
             case "deliver twice" if self.wire:
                 self.receive(self.wire[number % len(self.wire)])
             case "restart":
-                self.published = 0
+                self.published, self.asks = 0, True
             case "delete a workload" if self.workloads:
                 name = sorted(self.workloads)[number % len(self.workloads)]
                 self.store(merge_patch(self.workloads[name], {"metadata": {"deletionTimestamp": NOW}}))
@@ -255,7 +266,7 @@ def test_nothing_is_left_after_the_end(before: list[tuple[str, int]], end: str, 
         world.act(event)
     assert world.job is not None
     if end == "gone":
-        world.job = None
+        world.job, world.asks = None, True
     elif end == "deleted":
         world.store(merge_patch(world.job, {"metadata": {"deletionTimestamp": NOW}}))
     else:

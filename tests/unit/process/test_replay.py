@@ -1,5 +1,7 @@
 """Decisions are recorded with what they were made from, and made again from that."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,6 +10,8 @@ import pytest
 from msgspec import Raw
 
 from slicebus.bus.contract import Record
+from slicebus.cli.recorded import records_of_file
+from slicebus.cli.replaying import MODELS
 from slicebus.journal.export import from_line, to_line
 from slicebus.journal.recording import (
     Began,
@@ -15,13 +19,15 @@ from slicebus.journal.recording import (
     Gap,
     Noted,
     Put,
+    RoleName,
     Snapshot,
+    Source,
     decode_batch,
     encode_batch,
     encode_record,
 )
 from slicebus.process.decisions import Decider
-from slicebus.process.replay import Phase, Position, Replayer
+from slicebus.process.replay import Model, Phase, Position, Replayer
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConflictError, InvalidError, ProtocolError
@@ -268,6 +274,52 @@ def test_leaders_that_overlap_are_apart() -> None:
     assert len(replayer.sources) == 2
 
 
+# --- many records together ------------------------------------------------------------------------------------------
+
+LIFE = Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz"
+AGENT = Source("agent", "east", 1)
+BOTH: Mapping[RoleName, Model] = {"manager": model(), "agent": model()}
+
+
+@pytest.mark.parametrize("window", [1, 7, 10_000])
+def test_records_that_are_fed_together_give_what_they_give_one_by_one(window: int) -> None:
+    records, one_by_one, together = list(records_of_file(str(LIFE))), Replayer(MODELS), Replayer(MODELS)
+    made = [each for record in records for each in one_by_one.feed(record)]
+    windows = [records[start : start + window] for start in range(0, len(records), window)]
+    assert [each for some in windows for each in together.feed_together(some)] == made
+    assert len({each.source for each in made}) > 1
+    assert together.passed_over == one_by_one.passed_over
+
+
+def test_what_comes_before_something_invalid_is_decided_and_nothing_after_it() -> None:
+    records = [
+        batch(0, *START, decided("a")),
+        batch(0, *START, source=AGENT),
+        batch(1, decided("a"), unreadable(b"1"), decided("a"), source=AGENT),
+        batch(1, decided("a")),
+        batch(2, unreadable(b'"x"')),
+    ]
+    fed, made = Replayer(BOTH).feed_together(records), []
+    with pytest.raises(InvalidError, match="got `int`"):  # noqa: PT012 what was given before the error counts
+        while True:
+            made.append(next(fed))
+    assert [str(each.source) for each in made] == ["manager, epoch 1", "agent east, epoch 1"]
+
+
+def unreadable(key: bytes) -> Noted:
+    return Noted(table="seen", key=Raw(key), value=Raw(b"1"))
+
+
+def test_records_that_are_fed_together_end_where_they_are_told_to() -> None:
+    records = [batch(0, *START, decided("a")), batch(1, decided("a"), decided("a")), batch(1, *START, source=AGENT)]
+    replayer = Replayer(BOTH)
+    assert len(list(replayer.feed_together(records, until=Position.parse("101.0")))) == 2
+    assert {str(source): replay.phase for source, replay in replayer.sources.items()} == {
+        "manager, epoch 1": Phase.KNOWN,
+        "agent east, epoch 1": Phase.UNKNOWN,
+    }
+
+
 def test_what_this_version_does_not_decide_by_is_left_out() -> None:
     other = Noted(table="other", key=Raw(b"1"), value=Raw(b"1"))
     [made] = replay([batch(0, *START, other, Put(of="secrets", object=a_pod("s")), decided("a"))])[1]
@@ -276,7 +328,7 @@ def test_what_this_version_does_not_decide_by_is_left_out() -> None:
 
 def test_a_table_that_cannot_be_read_is_told() -> None:
     with pytest.raises(InvalidError, match="tables were others"):
-        replay([batch(0, *START, Noted(table="seen", key=Raw(b"1"), value=Raw(b"1")))])
+        replay([batch(0, *START, unreadable(b"1"))])
 
 
 def test_a_batch_has_its_records_in_order() -> None:

@@ -27,7 +27,7 @@ def created(job: dict[str, Any]) -> dict[str, Any]:
         flavors={name: PodSetFlavor(node_labels={"pool": "spot"}) for name in granted},
     )
     view = WorkerView(key=JobKey(kind.kind, "team", "demo"), job=None)
-    commands = [command for step in workload_spec(order, ClusterName("worker")) for command in step(view)]
+    commands = [command for step in workload_spec(order, ClusterName("worker")) for command in step.decide(view)]
     [manifest] = [c.manifest for c in commands if isinstance(c, Create) and c.manifest["kind"] == kind.kind]
     return manifest
 

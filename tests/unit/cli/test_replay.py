@@ -1,0 +1,44 @@
+"""`slicebus replay` on exported files."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from slicebus.cli.main import app
+
+LIFE = gzip.decompress((Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz").read_bytes()).splitlines()
+CHANGED = [line.replace(b"Quota reserved in ClusterQueue", b"Quota set in ClusterQueue") for line in LIFE]
+BROKEN = b"not a line"
+FILES: dict[str, tuple[Sequence[bytes], int, str]] = {
+    "all as it was": (LIFE, 0, "318 decisions made again, none differs"),
+    "something that differs": (CHANGED, 1, "decision 15 differs"),
+    "a broken line": ([*LIFE, BROKEN], 1, f"line {len(LIFE) + 1}: not a line of slicebus.journal/1"),
+    "a broken line after what differs": ([*CHANGED, BROKEN], 1, "decision 15 differs"),
+    "a broken line before what differs": ([BROKEN, *CHANGED], 1, "line 1: not a line of slicebus.journal/1"),
+    "nothing": ([], 1, "no decision in it can be made again"),
+}
+
+
+def replay(file: Path, *options: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["replay", str(file), *options])
+
+
+@pytest.mark.parametrize("options", [(), ("--state",)], ids=["in windows", "one by one"])
+@pytest.mark.parametrize(("lines", "status", "said"), FILES.values(), ids=FILES.keys())
+def test_it_stops_at_the_first_that_differs_or_cannot_be_read(
+    tmp_path: Path, lines: Sequence[bytes], status: int, said: str, options: Sequence[str]
+) -> None:
+    file = tmp_path / "journal.jsonl"
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    done = replay(file, *options)
+    assert done.exit_code == status, done.output
+    assert said in f"{done.output}{done.exception}"
+
+
+def test_what_is_believed_is_that_of_where_it_stops(tmp_path: Path) -> None:
+    file = tmp_path / "journal.jsonl"
+    file.write_bytes(b"".join(line + b"\n" for line in CHANGED))
+    assert "version 1 is not reported yet" in replay(file, "--state").output
