@@ -66,6 +66,9 @@ async def test_200_resizes_come_through_whatever_is_killed(
         await asyncio.to_thread(cluster.api_server.kill)
         cluster.api_server.start()
         await asyncio.to_thread(cluster.wait_ready)
+        # Left alone, the Job controller may look away for a minute (client-go's pauses between tries), and KWOK forgets
+        # about a pod when the request for it is cut.
+        cluster.start_controllers()
 
     async def crash(*names: str) -> None:
         for name in names:

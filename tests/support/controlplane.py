@@ -56,7 +56,9 @@ class Cluster:
         self.api_server.wait_for(self.is_ready, within_s=_READY_S)
 
     def start_controllers(self) -> None:
+        """Start them, anew where they run."""
         for server in self._others:
+            server.kill()
             server.start()
 
     def stop(self) -> None:

@@ -212,7 +212,8 @@ class Jobs:
             "pods": (len(pods), size),
             "running": (len(running), size),
         }
-        return [f"{name}: {what} is {has}, not {shall}" for what, (has, shall) in holds.items() if has != shall]
+        found = [f"{name}: {what} is {has}, not {shall}" for what, (has, shall) in holds.items() if has != shall]
+        return [*found, *map(_in_words, pods)] if found else []
 
     async def _slices(self) -> dict[str, list[Slice]]:
         found: dict[str, list[Slice]] = {}
@@ -269,6 +270,13 @@ class QuotaWatch:
             and "deletionTimestamp" not in pod["metadata"]
             and pod.get("status", {}).get("phase") not in _OVER
         }
+
+
+def _in_words(pod: Manifest) -> str:
+    """What holds a pod where it is."""
+    metadata = pod["metadata"]
+    is_going, finalizers = "deletionTimestamp" in metadata, metadata.get("finalizers", [])
+    return f"{metadata['name']} is {pod['status'].get('phase')}, {is_gated(pod)=}, {is_going=}, {finalizers=}"
 
 
 def pod_of(pod: Manifest) -> str:
