@@ -43,6 +43,8 @@ from support.wiping import wipe, wipe_resource
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 Manifest = dict[str, Any]
 CHECK = "slicebus"
+WAITS = ("Pending", "ExceedsMaxQuota")
+"""What Kueue says of a slice past the quota; the second where its gate UnadmittedWorkloadsObservability is on."""
 STRATEGY = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
 
 
@@ -137,7 +139,7 @@ async def test_a_resize_waits_for_quota(world: World) -> None:
     await story.expect_pods(running=1, gated=4)
     [holder, pending] = await story.expect_unfinished(1, 5)
     assert pending.replaces == holder.key
-    told = await story.expect_event("Pending", on=await story.worker())
+    told = await story.expect_event(*WAITS, on=await story.worker())
     assert "insufficient" in told
     assert (await check_of(world, pending))[0] in ("", "Pending")
     await set_quota(world, 5)
@@ -178,6 +180,7 @@ async def test_a_stopped_queue_takes_the_job_away_and_a_started_one_brings_it_ba
     await story.expect_pods(running=4)
     chain = (await story.expect_unfinished(4))[0].chain
     worker = await story.worker()
+    await eventually(lambda: reserves(world, cpu={"Job": "4", "RayCluster": "4500m"}[kind]), "the quota is taken")
 
     await stop_policy(world, "HoldAndDrain")
     await eventually(lambda: reserves(world, cpu="0"), "the quota is back", within_s=60)
@@ -266,7 +269,7 @@ async def test_a_wish_that_is_taken_back_while_it_waits_leaves_one_slice(world: 
     await story.expect_pods(running=1)
     await story.scale(5)
     await story.expect_unfinished(1, 5)
-    await story.expect_event("Pending", on=await story.worker())
+    await story.expect_event(*WAITS, on=await story.worker())
     await story.scale(2)
     await story.expect_unfinished(2)
     await story.expect_pods(running=2)
@@ -387,6 +390,7 @@ async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: Wor
         await story.expect_pods(running=1, gated=3)
         async with manager(2):
             await story.expect_pods(running=4)
+        await eventually(lambda: reserves(clusters, cpu="4"), "the quota is taken")
         await stop_policy(clusters, "HoldAndDrain")
         async with manager(3):
             await eventually(lambda: reserves(clusters, cpu="0"), "the quota is back", within_s=60)
@@ -442,7 +446,7 @@ async def spec_counts(story: Story) -> int:
 
 
 async def reserves(world: World, *, cpu: str) -> bool:
-    """Whether Kueue counts so much as taken."""
+    """Whether Kueue says that so much is taken: up to a second after it is."""
     queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
     flavors = queue.get("status", {}).get("flavorsReservation", [])
     taken = {entry["name"]: entry["total"] for flavor in flavors for entry in flavor["resources"]}

@@ -95,8 +95,8 @@ class Story:
     def workers_of(self, slice: Slice) -> int:
         return slice.counts["main" if self.kind == "Job" else "small-group"]
 
-    async def expect_event(self, reason: str, *, on: KubeClient) -> str:
-        """Wait for an Event on the job; its message."""
+    async def expect_event(self, *reasons: str, on: KubeClient) -> str:
+        """Wait for an Event on the job, with one of these reasons; its message."""
 
         async def look() -> str | None:
             page = await on.list(EVENTS, namespace=NAMESPACE)
@@ -104,12 +104,12 @@ class Story:
                 (
                     event["message"]
                     for event in page.items
-                    if event["reason"] == reason and event["involvedObject"]["name"] == self.name
+                    if event["reason"] in reasons and event["involvedObject"]["name"] == self.name
                 ),
                 None,
             )
 
-        return await eventually(look, f"Event {reason} on {self.name}") or ""
+        return await eventually(look, f"Event {' or '.join(reasons)} on {self.name}") or ""
 
     async def expect_nothing_left(self) -> None:
         """Wait until neither side has anything of the job: a garbage collector looks for new kinds every 30 s."""
