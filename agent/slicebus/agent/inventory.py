@@ -36,7 +36,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     copies = sorted(filter(_is_known, view.copies), key=marks.spec_version)
     if not copies:
         return None
-    gone = any(marks.annotation(copy, kueue.JOB_UID_ANNOTATION) for copy in copies)
+    gone = any(map(marks.is_linked, copies))
     return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
 
 
