@@ -49,9 +49,17 @@ def main() -> int:
         outcome = play_seed(options.seed, options.mutation)
         report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
         return bool(outcome.problem)
-    count = options.count
-    seeds = itertools.count(options.first) if count is None else range(options.first, options.first + count)
-    return _all(partial(play_seed, mutation=options.mutation), seeds, options)
+    return _all(partial(play_seed, mutation=options.mutation), _chosen(options), options)
+
+
+def _chosen(options: argparse.Namespace) -> Iterable[int]:
+    if options.count is None:
+        return options.seeds or itertools.count(options.first)
+    return itertools.chain(range(options.first, options.first + options.count), options.seeds)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def _options() -> argparse.Namespace:
@@ -62,6 +70,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument(
+        "--seeds", type=_numbers, default=[], metavar="N,N", help="play these: after the --count, or alone"
+    )
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")

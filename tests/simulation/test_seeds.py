@@ -10,6 +10,8 @@ import pytest
 from simulation.mutations import MUTATIONS
 
 SEEDS = 500
+ONCE_FAILED: tuple[int, ...] = ()
+"""Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 SHOWN_BY = {
     "versions": 5,
     "epoch fence": 26,
@@ -42,9 +44,10 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(900)
 def test_no_seed_breaks_a_rule() -> None:
-    done = simulate("--count", str(SEEDS))
+    more = ("--seeds", ",".join(map(str, ONCE_FAILED))) if ONCE_FAILED else ()
+    done = simulate("--count", str(SEEDS), *more)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
-    assert f"{SEEDS} seeds, 0 failed" in done.stdout
+    assert f"{SEEDS + len(ONCE_FAILED)} seeds, 0 failed" in done.stdout
 
 
 @pytest.mark.timeout(900)
