@@ -1,12 +1,14 @@
 """What holds for the whole checkout: the layout, the wheel, the direction of imports, and what documents say."""
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import DeadReason
 from slicebus.slices import kueue
+from support.image import build_wheel
 
 TOP = Path(__file__).parents[2]
 ROOTS = ("proto", "core", "agent", "manager", "cli")
@@ -49,15 +52,7 @@ def test_modules_are_short() -> None:
 
 
 def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for name in (*ROOTS, "pyproject.toml", "README.md", "LICENSE"):
-        copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
-        source.mkdir(exist_ok=True)
-        copy(TOP / name, source / name)
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    names = set(zipfile.ZipFile(build_wheel(tmp_path)).namelist())
     for package in PACKAGES:
         assert f"slicebus/{package}/__init__.py" in names
         assert f"slicebus/{package}/py.typed" in names
@@ -130,13 +125,51 @@ def test_the_reference_names_every_setting_annotation_and_reason() -> None:
     assert not {name for name in names if f"`{name}`" not in text}
 
 
-def test_the_images_install_what_the_package_requires() -> None:
-    locked = (TOP / "docker" / "requirements.lock").read_text()
-    wanted = {re.split(r"[^A-Za-z0-9_-]", requirement)[0] for requirement in requires("slicebus") or ()}
-    assert not {
-        name for name in wanted if not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE | re.IGNORECASE)
-    }
-    assert "pytest==" not in locked
+def locked(lock: str) -> dict[str, str]:
+    """The version of each distribution that a lock names."""
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", (TOP / lock).read_text(), re.MULTILINE))
+
+
+def normalized(distribution: str) -> str:
+    """As package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def declared() -> set[str]:
+    """The distributions that pyproject.toml depends on, outside its groups."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    return {normalized(re.split(r"[^A-Za-z0-9._-]", requirement)[0]) for requirement in project["dependencies"]}
+
+
+def imported() -> dict[str, str]:
+    """The modules of others that are imported anywhere in the roots, also inside functions, with a file that does."""
+    found = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=names):
+                    imports = [alias.name for alias in names]
+                case ast.ImportFrom(module=str(module), level=0):
+                    imports = [module]
+                case _:
+                    continue
+            found |= dict.fromkeys((name.partition(".")[0] for name in imports), str(path.relative_to(TOP)))
+    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | {"slicebus"}}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    owners = {name: {*map(normalized, found)} for name, found in packages_distributions().items()}
+    files = imported()
+    by_module = {name: owners.get(name, set()) & declared() for name in files}
+    assert not {name: files[name] for name, found in by_module.items() if not found}, "imported, not declared"
+    assert not declared() - set().union(*by_module.values()), "declared, imported nowhere"
+
+
+def test_the_images_install_what_the_package_requires_in_the_versions_that_are_tested() -> None:
+    images, tests = locked("docker/requirements.lock"), locked("requirements.lock")
+    assert declared() <= images.keys()
+    assert "pytest" not in images
+    assert images.items() <= tests.items(), "run make lock"
 
 
 @pytest.mark.parametrize("role", ["agent", "manager"])

@@ -4,7 +4,6 @@ import sys
 from contextlib import aclosing
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
 
@@ -70,7 +69,10 @@ def query(
 @journal.command()
 def export(
     amqp_url: AmqpUrl,
-    file: Annotated[str, typer.Argument(help="Where to write; - for standard output.")],
+    file: Annotated[
+        typer.FileBinaryWrite,
+        typer.Argument(metavar="FILE", lazy=False, help="Where to write; - for standard output."),
+    ],
     cluster: Cluster = None,
     job: Job = None,
     type: Type = None,
@@ -90,12 +92,11 @@ def export(
 
     async def write() -> None:
         messages = batches = 0
-        with click.open_file(file, "wb") as out:
-            async with aclosing(entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)) as found:
-                async for entry in found:
-                    out.write(to_line(entry.record, redact=redact) + b"\n")
-                    messages += not entry.is_decisions
-                    batches += entry.is_decisions
+        async with aclosing(entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)) as found:
+            async for entry in found:
+                file.write(to_line(entry.record, redact=redact) + b"\n")
+                messages += not entry.is_decisions
+                batches += entry.is_decisions
         recorded = f", {batches} batches of decisions" if decisions else ""
         typer.echo(f"{messages} messages{recorded}", err=True)
 

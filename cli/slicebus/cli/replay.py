@@ -9,7 +9,6 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 from rich.console import Console
 
@@ -144,7 +143,7 @@ class _Run:
 
         self._console.print(in_full(made))
         if sys.stdin.isatty():
-            click.pause("")
+            typer.getchar()
 
 
 def _accept(source: str) -> None:
