@@ -1,8 +1,10 @@
-"""As a user has it: charts on real API servers, roles as processes with the charts' rights, everything by kubectl."""
+"""As a user has it: charts on real API servers, roles as processes of what an image has with the charts' rights,
+everything by kubectl."""
 
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,13 @@ from support.installation import Role, apply, install, kubeconfig_of, run_cli
 from support.rabbitmq import RabbitBroker
 from support.wiping import wipe
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.controlplane,
+    pytest.mark.helm,
+    pytest.mark.index,
+    pytest.mark.timeout(300),
+]
 
 NAMESPACE = objects.NAMESPACE
 
@@ -44,7 +52,7 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(
-    helm: Path, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+    helm: Path, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, image: Path, tmp_path: Path
 ) -> AsyncIterator[Fleet]:
     manager, east = control_plane.clusters["manager"], control_plane.clusters["east"]
     values: dict[str, dict[str, object]] = {
@@ -61,7 +69,7 @@ async def fleet(
         chart = f"slicebus-{command}"
         variables = install(helm, chart, cluster, values[command])
         variables["KUBECONFIG"] = str(kubeconfig_of(cluster, chart, tmp_path / chart))
-        roles[command] = Role(chart, command, variables, log=tmp_path / f"{chart}.log")
+        roles[command] = Role(chart, command, variables, log=tmp_path / f"{chart}.log", program=image)
     try:
         yield Fleet(manager, east, roles, rabbitmq.url(vhost))
     finally:
@@ -72,7 +80,7 @@ async def fleet(
                 await wipe(client)
 
 
-def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_path: Path) -> None:
     for role in fleet.roles.values():
         role.start()
         assert role.probe("/healthz") == "ok\n"
@@ -106,14 +114,15 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, tmp_path: Path) -> N
     assert any(line.startswith("kueue_cluster_queue_resource_usage{") and line.endswith(" 3.0") for line in metrics)
 
     exported = tmp_path / "journal.jsonl"
-    done = run_cli("journal", "export", "--no-decisions", str(exported), env={"AMQP_URL": fleet.journal_url})
+    journal = partial(run_cli, "journal", env={"AMQP_URL": fleet.journal_url}, program=image)
+    done = journal("export", "--no-decisions", str(exported))
     assert done.returncode == 0, done.stderr
     types = {words(json.loads(line)["routing_key"])[1] for line in exported.read_text().splitlines()}
     # An inventory is asked for where a heartbeat comes before the manager has taken a hello.
     assert types - {"resync"} == {
         "hello", "heartbeat", "terms", "inventory", "scale-request", "workload-spec", "relabel", "applied", "status"
     }  # fmt: skip
-    tailed = run_cli("journal", "tail", "--no-follow", "--type", "scale-request", env={"AMQP_URL": fleet.journal_url})
+    tailed = journal("tail", "--no-follow", "--type", "scale-request")
     assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
     assert "main=5 -> main=3 (parallelism changed)" in tailed.stdout
 

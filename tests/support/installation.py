@@ -44,12 +44,15 @@ def kubeconfig_of(cluster: Cluster, chart: str, path: Path) -> Path:
 
 
 class Role:
-    """`slicebus manager` or `slicebus agent`, as a process."""
+    """`slicebus manager` or `slicebus agent`, as a process. `program`: another `slicebus` than the checkout's."""
 
-    def __init__(self, name: str, command: str, variables: Mapping[str, str], *, log: Path) -> None:
+    def __init__(
+        self, name: str, command: str, variables: Mapping[str, str], *, log: Path, program: Path | None = None
+    ) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         self.variables = {**variables, "SLICEBUS_HEALTH_ADDRESS": self.url.removeprefix("http://")}
-        self._server = Server(name, [slicebus(), command], log=log, env=self.variables)
+        self._program = program
+        self._server = Server(name, [slicebus(program), command], log=log, env=self.variables)
 
     def launch(self) -> None:
         """Begin to start."""
@@ -66,7 +69,7 @@ class Role:
 
     def doctor(self) -> subprocess.CompletedProcess[str]:
         """`slicebus doctor` with the role's own variables, as `kubectl exec` would run it."""
-        return run_cli("doctor", env=self.variables)
+        return run_cli("doctor", env=self.variables, program=self._program)
 
     def terminate(self) -> int:
         """SIGTERM; the exit status."""
@@ -92,10 +95,10 @@ class Role:
             return False
 
 
-def run_cli(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run_cli(*arguments: str, env: Mapping[str, str], program: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the `slicebus` command to its end."""
     return subprocess.run(
-        [slicebus(), *arguments],
+        [slicebus(program), *arguments],
         env={**os.environ, "COLUMNS": "200", **env},
         capture_output=True,
         text=True,
@@ -104,6 +107,6 @@ def run_cli(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProc
     )
 
 
-def slicebus() -> str:
-    """The command, as it was installed."""
-    return str(Path(sys.executable).with_name("slicebus"))
+def slicebus(program: Path | None = None) -> str:
+    """The command, as it was installed; by default the checkout's."""
+    return str(program or Path(sys.executable).with_name("slicebus"))

@@ -11,6 +11,7 @@ import pytest
 
 from slicebus.kube.standins import crds as ray_crds
 from support.controlplane import ControlPlane
+from support.image import NoIndexError, install_image
 from support.missing import skip_or_fail
 from support.rabbitmq import SERVER, RabbitBroker
 
@@ -87,3 +88,12 @@ def helm() -> Path:
     if not binary.exists():
         skip_or_fail("no helm: it is built with Go")
     return binary
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `slicebus` command of an environment that has what an image has."""
+    try:
+        return install_image(tmp_path_factory.mktemp("image"))
+    except NoIndexError:
+        skip_or_fail("no package index can be reached")

@@ -1,0 +1,65 @@
+"""What an image has is enough: every command begins in an environment made from docker/requirements.lock alone."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from slicebus.cli.main import app
+from support.installation import run_cli
+
+pytestmark = [pytest.mark.index, pytest.mark.timeout(300)]
+
+IMPORT_ALL = """
+import importlib, pkgutil, slicebus
+for module in pkgutil.walk_packages(slicebus.__path__, "slicebus."):
+    importlib.import_module(module.name)
+    print(module.name)
+"""
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command and group of `slicebus`, itself too."""
+    left = [((), typer.main.get_command(app))]
+    while left:
+        path, command = left.pop()
+        yield path
+        if isinstance(command, TyperGroup):
+            left += [((*path, name), each) for name, each in command.commands.items()]
+
+
+def test_the_command_line_is_walked() -> None:
+    assert {(), ("manager",), ("agent",), ("doctor",), ("journal",), ("journal", "tail")} <= set(commands())
+
+
+@pytest.mark.parametrize("command", sorted(commands()), ids=lambda command: " ".join(command) or "slicebus")
+def test_a_command_describes_itself(command: tuple[str, ...], image: Path) -> None:
+    done = run_cli(*command, "--help", env={}, program=image)
+    assert done.returncode == 0, done.stderr
+    assert " ".join(["Usage: slicebus", *command]) in done.stdout
+
+
+def test_every_module_can_be_imported(image: Path) -> None:
+    python = image.with_name("python")
+    done = subprocess.run([python, "-P", "-c", IMPORT_ALL], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"slicebus.manager.app", "slicebus.agent.app", "slicebus.cli.replay"} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("role", ["manager", "agent"])
+def test_a_role_gets_as_far_as_its_settings(role: str, image: Path) -> None:
+    done = run_cli(role, env={"AMQP_URL": ""}, program=image)
+    assert done.returncode == 2
+    assert "AMQP_URL is not set" in done.stderr
+
+
+@pytest.mark.parametrize("variables", [{}, {"SLICEBUS_CLUSTER": "east"}], ids=["manager", "agent"])
+def test_the_doctor_says_that_nothing_is_there(variables: dict[str, str], image: Path) -> None:
+    nowhere = {"AMQP_URL": "amqp://127.0.0.1:1/", "KUBECONFIG": "/does/not/exist"}
+    done = run_cli("doctor", env={**nowhere, **variables}, program=image)
+    assert done.returncode == 1, done.stderr
+    assert "✗ broker" in done.stdout
+    assert "✗ api server" in done.stdout
