@@ -127,6 +127,7 @@ class Stage(StrEnum):
 
     BURY = "bury"
     ENDS = "ends"
+    KEEP = "keep"
     LINK = "link"
     REST = "rest"
     REQUEST = "request"
@@ -152,6 +153,7 @@ def look(
     def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
         yield Stage.BURY, bury(store, key=key)
         yield Stage.ENDS, ends(store, key=key, cluster=cluster)
+        yield Stage.KEEP, watching.keep(store.view(key))
         yield Stage.LINK, link(store, key=key)
         yield Stage.REST, rest(store, key=key, cluster=cluster)
         yield Stage.REQUEST, request(store, key=key, cluster=cluster)

@@ -105,7 +105,7 @@ class Watcher:
                 return False
             case Stage.ENDS, commands:
                 await self._tell(commands)
-            case Stage.LINK, commands:
+            case Stage.KEEP | Stage.LINK, commands:
                 await self._executor.run(commands)
             case Stage.REST, commands:
                 await self._rest(key, commands)

@@ -26,6 +26,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.ungate import Members, could_start, to_ungate
 
 
@@ -41,6 +42,15 @@ def link(view: WorkerView) -> list[Command]:
         for copy in view.copies
         if marks.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and marks.is_of(copy, job.ref)
     ]
+
+
+def keep(view: WorkerView) -> list[Command]:
+    """A copy that an older version has made may have a time to live: its end would go with it, unreported."""
+    job = view.reading
+    if job is None or job.is_going:
+        return []
+    body = without_lifetime(job.manifest)
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)] if body else []
 
 
 def link_to(job: JobReading) -> dict[str, str]:

@@ -330,6 +330,15 @@ async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_
     assert dict(worker.store.vanished) == {}
 
 
+async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"ttlSecondsAfterFinished": 0}})
+    await worker.look()
+    job = await worker.job()
+    assert job is not None
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+
+
 async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:
     await linked_copy(worker)
     assert await worker.look() == []

@@ -56,8 +56,8 @@ class JobKind(Protocol):
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The job as it is created on a worker, with name, namespace, labels and annotations as only metadata.
 
-        No queue name, no managedBy, not suspended, no status; in every pod template the elastic gate, the pod set's
-        name as a label, and the placement of its pod set.
+        No queue name, no managedBy, not suspended, no status, nothing that deletes the copy after its end; in every pod
+        template the elastic gate, the pod set's name as a label, and the placement of its pod set.
         """
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:

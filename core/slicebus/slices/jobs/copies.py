@@ -21,6 +21,8 @@ _DROPPED_ANNOTATIONS = (
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
+_LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
+"""What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
 
@@ -37,8 +39,17 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
             "labels": without(metadata.get("labels", {}), _DROPPED_LABELS),
             "annotations": without(metadata.get("annotations", {}), _DROPPED_ANNOTATIONS),
         },
-        "spec": without(spec, ("managedBy",)),
+        "spec": without(spec, ("managedBy", *_LIFETIME_FIELDS)),
     }
+
+
+def without_lifetime(copy: Manifest) -> Manifest:
+    """The merge patch that lets no controller delete a worker's copy after its end; empty when none would.
+
+    The manager deletes a copy, after it has learned how the job ended. A copy that is gone before can tell nobody.
+    """
+    found = [name for name in _LIFETIME_FIELDS if name in copy["spec"]]
+    return {"spec": dict.fromkeys(found)} if found else {}
 
 
 def without(mapping: Manifest, names: Iterable[str]) -> Manifest:

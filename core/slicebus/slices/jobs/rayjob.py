@@ -50,8 +50,8 @@ class RayJob:
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The job with gated templates, the submitter's among them, whose pods name it.
 
-        KubeRay suspends no RayJob without `shutdownAfterJobFinishes`. What has ended is deleted here anyway, and its
-        cluster goes at once: its end is not told before.
+        With `shutdownAfterJobFinishes` KubeRay deletes the cluster at once after the end, and keeps the RayJob; without
+        it, KubeRay suspends no RayJob. The end is told when the cluster's pods have gone.
         """
         of = {kueue.RAYJOB_LABEL: job["metadata"]["name"]}
         names = [pod_set["name"] for pod_set in self.pod_sets(job)]
@@ -65,7 +65,7 @@ class RayJob:
             template = _submitter_template(job["spec"])
             placement = placements[_SUBMITTER]
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
-        return copy_of(job, without(job["spec"], ("suspend", "deletionStrategy", "ttlSecondsAfterFinished")) | changed)
+        return copy_of(job, without(job["spec"], ("suspend",)) | changed)
 
     def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas: of the child, or of the child that a suspended RayJob will have."""

@@ -65,6 +65,9 @@ class TestCopy:
         ]
         assert not spec.keys() & {"selector", "manualSelector", "managedBy"}
 
+    def test_nothing_deletes_it_after_its_end(self) -> None:
+        assert "ttlSecondsAfterFinished" not in JOB.worker_copy(a_job(ttlSecondsAfterFinished=0), {})["spec"]
+
     def test_a_selector_of_the_users_own_goes_along(self) -> None:
         selector = {"matchLabels": {"app": "demo"}}
         spec = JOB.worker_copy(a_job(selector=selector, manualSelector=True), {})["spec"]

@@ -90,6 +90,7 @@ class TestCopy:
         [
             {"shutdownAfterJobFinishes": False},
             {"deletionStrategy": {"deletionRules": []}},
+            {"deletionPolicy": "DeleteSelf"},
             {"ttlSecondsAfterFinished": 9},
         ],
         ids=lambda spec: next(iter(spec)),
@@ -97,7 +98,7 @@ class TestCopy:
     def test_kuberay_suspends_it(self, spec: dict[str, Any]) -> None:
         made = RAYJOB.worker_copy(a_rayjob(**spec), {})["spec"]
         assert made["shutdownAfterJobFinishes"] is True
-        assert not made.keys() & {"deletionStrategy", "ttlSecondsAfterFinished"}
+        assert not made.keys() & {"deletionStrategy", "deletionPolicy", "ttlSecondsAfterFinished"}
 
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_rayjob(*GROUPS)
