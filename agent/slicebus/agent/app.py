@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import structlog
 
+from slicebus.agent import marks
 from slicebus.agent.capacity import slim
 from slicebus.agent.fence import Fence
 from slicebus.agent.heart import Heart
@@ -67,6 +68,7 @@ class Agent(Role[AgentSettings]):
             look_again=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
             check=self._lease.check,
+            is_watched=marks.is_ours,
         )
         say = partial(self._say, publisher)
         watcher = Watcher(

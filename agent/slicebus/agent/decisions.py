@@ -98,7 +98,7 @@ def is_unknown(store: Store, *, incoming: Incoming) -> bool:
         return False
     view = store.view(JobKey.of(message.job))
     present = view.reading is not None and view.reading.is_of(message.job)
-    gone = watching.gone(view, vanished=store.vanished)
+    gone = watching.gone(view, departed=store.departed)
     return not present and (gone is None or gone.job.uid != message.job.uid)
 
 
@@ -185,8 +185,8 @@ def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
 
 
 def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
-    """A job is not there: the answers to its deletes, or the report that somebody else has deleted it. Neither is said
-    before the pods that outlive it have ended: the manager gives their quota away.
+    """A job is not there: the answers to its deletes, or the report that it has left otherwise. Neither is said before
+    the pods that outlive it have ended: the manager gives their quota away.
 
     `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
     that is the job after all.
@@ -261,7 +261,7 @@ def _key_of(order: Incoming) -> JobKey:
 
 
 def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
-    """Whether the order is to hold a job that somebody else has deleted here."""
+    """Whether the order is to hold a job that has left here otherwise than by an order."""
     if view.job is not None or not isinstance(order.message, WorkloadSpec):
         return False
     gone = _gone(store, view)
@@ -269,8 +269,8 @@ def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
 
 
 def _gone(store: Store, view: WorkerView) -> Status | None:
-    """The report that somebody other than the manager has deleted the job."""
-    gone = watching.gone(view, vanished=store.vanished)
+    """The report that the job has left otherwise than by an order of the manager."""
+    gone = watching.gone(view, departed=store.departed)
     tombstone = store.tombstones.get(gone.job.uid) if gone else None
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from slicebus.agent import marks
+from slicebus.agent.departures import Departure
 from slicebus.agent.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -59,8 +60,8 @@ class Store:
         self._ended_as: dict[str, JobKey] = {}
         self.owed: Table[str, bool] = Table(str, bool)
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
-        self.vanished: Table[str, bool] = Table(str, bool)
-        """UIDs of the manager's jobs that were here, and are no longer: only a Workload of them is."""
+        self.departed: Table[str, Departure] = Table(str, Departure)
+        """The manager's jobs that were here, and of which only a Workload is left, by UID."""
         self.unanswered: Table[str, str] = Table(str, str)
         """The pods that may have been let start or not, by UID, with the version at which that was asked for. The same
         request may come late, until the pod has another version."""
@@ -74,8 +75,8 @@ class Store:
         for cache in self._caches.values():
             cache.subscribe(self._forget_seen)
         for resource in JOB_RESOURCES.values():
-            self._caches[resource].subscribe(self._note_vanished)
-        self._caches[WORKLOADS].subscribe(self._forget_vanished)
+            self._caches[resource].subscribe(self._note_departure)
+        self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
         self.unanswered.observe(self._forget_seen)
         self.published.observe(self._forget_seen)
@@ -101,7 +102,7 @@ class Store:
             "rested": self.rested,
             "tombstones": self.tombstones,
             "owed": self.owed,
-            "vanished": self.vanished,
+            "departed": self.departed,
             "unanswered": self.unanswered,
         }
 
@@ -200,19 +201,20 @@ class Store:
             key = self._ended_as[uid] = JobKey.of(tombstone.job)
             self._ended.setdefault(key, {})[uid] = tombstone
 
-    def _note_vanished(self, change: Change) -> None:
+    def _note_departure(self, change: Change) -> None:
         """A job that is deleted right after it was made has no Workload yet that is linked to it."""
-        job = change.old
-        if job is None or change.new is not None or not marks.is_ours(job):
+        job = JobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
+        if job is None or not any(marks.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
             return
-        uid, copies = marks.annotation(job, kueue.MANAGER_UID_ANNOTATION), self._copies(_key(job))
-        if uid and any(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) == uid for copy in copies):
-            self.vanished[uid] = True
+        found, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
+        # A recording has the entry before the change that it came of, and of that not whether it was seen.
+        if known is None or known.worker_uid != found.worker_uid:
+            self.departed[job.ref.uid] = found
 
-    def _forget_vanished(self, change: Change) -> None:
+    def _forget_departure(self, change: Change) -> None:
         copy = change.old
         if copy is not None and change.new is None:
-            self.vanished.pop(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
+            self.departed.pop(marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
 
     def _forget_unanswered(self, change: Change) -> None:
         pod = change.old

@@ -20,7 +20,7 @@ from slicebus.process.commands import Command, Patch, Publish
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, NotFoundError, SlicebusError, TransientError
-from slicebus.proto.messages import Applied, JobPhase, Manifest, Status
+from slicebus.proto.messages import Applied, Manifest, Status
 
 _log = structlog.get_logger()
 _CONCURRENT_WRITES = 16
@@ -204,8 +204,8 @@ class Watcher:
             match command:
                 case Publish(message=Applied(job=job, spec_version=version, deleted=True)):
                     self._tombstones.told(job, version)
-                case Publish(message=Status(job=job, phase=JobPhase.GONE)):
-                    _log.info("job.gone", job=job.key)
+                case Publish(message=Status(job=job, phase=phase, seen=seen)):
+                    _log.info("job.gone", job=job.key, phase=phase, seen=seen is True)
 
     async def _find(self, key: JobKey) -> Manifest | None:
         """What the API server has under the name: an empty cache is no evidence."""

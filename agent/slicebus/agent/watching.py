@@ -4,11 +4,12 @@ Level-triggered, from what is. What was asked for last is on the job itself, so 
 nor makes it twice.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import msgspec
 
 from slicebus.agent import marks
+from slicebus.agent.departures import Departure
 from slicebus.agent.views import JobReading, WorkerView
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, LookAgain, Patch, Publish
@@ -196,14 +197,19 @@ def report(
     return [Publish(cluster=cluster, message=found)]
 
 
-def gone(view: WorkerView, *, vanished: Collection[str] = ()) -> Status | None:
-    """The report that somebody deleted the job: a Workload copy knows it and it is not there, or it was seen here.
+def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
+    """The report on a job that is no longer there, although a Workload copy knows it or it was seen here.
+
+    That is its end where it was seen, else that it is gone. `departed` is by the UID of the manager's job.
 
     The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design).
     """
     for copy in view.copies:
         uid = marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
-        if marks.is_linked(copy) or uid in vanished:
+        departure = departed.get(uid)
+        if departure is not None and departure.end is not None:
+            return departure.end
+        if marks.is_linked(copy) or departure is not None:
             job = JobRef(
                 api_version=KINDS[view.key.kind].api_version,
                 kind=view.key.kind,
@@ -212,7 +218,8 @@ def gone(view: WorkerView, *, vanished: Collection[str] = ()) -> Status | None:
                 uid=uid,
             )
             name, version = copy["metadata"]["name"], marks.spec_version(copy)
-            return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE)
+            seen = departure is not None and departure.seen
+            return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE, seen=seen)
     return None
 
 

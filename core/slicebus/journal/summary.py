@@ -10,6 +10,7 @@ from slicebus.proto.messages import (
     Heartbeat,
     Hello,
     Inventory,
+    JobPhase,
     Message,
     Pending,
     Refused,
@@ -52,6 +53,8 @@ def _of(message: Message) -> str:
             return f"{message.jobs} jobs, {message.out_of_sync} out of sync"
         case ScaleRequest():
             return f"{counts_text(message.granted)} -> {counts_text(message.wanted)} ({message.why})"
+        case Status(phase=JobPhase.GONE):
+            return f"{message.phase}, {'seen to go' if message.seen is True else 'its end is unknown'}"
         case Status():
             ready = counts_text({name: pods.ready for name, pods in message.pods.items()})
             gated = sum(pods.gated for pods in message.pods.values())

@@ -30,6 +30,9 @@ class Change(msgspec.Struct, frozen=True):
     new: Manifest | None
     is_own: bool = False
     """Whether it is the answer to a write of this process."""
+    final: Manifest | None = None
+    """The last state of an object that went, from the watch. None where the object was only found missing: it may have
+    changed in between."""
 
 
 class Cache:
@@ -87,9 +90,9 @@ class Cache:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
         self._store(key, manifest, old, is_own=is_own)
 
-    def remove(self, manifest: Manifest) -> None:
-        """Drop an object, and anything older that still arrives of it."""
-        self._remove(manifest, _version(manifest))
+    def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
+        """Drop an object, and anything older that still arrives of it. `is_final`: this is its last state."""
+        self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
         """Take a whole list in, as of its version: what is not in it is gone, unless it was put in since."""
@@ -101,7 +104,7 @@ class Cache:
             self.put(manifest)
         self.synced.set()
 
-    def _remove(self, manifest: Manifest, version: int) -> None:
+    def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         found = self._objects.get(key)
         old = found if found is not None and found["metadata"]["uid"] == uid else None
@@ -110,9 +113,17 @@ class Cache:
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
         if old:
-            self._store(key, None, old)
+            self._store(key, None, old, final=final)
 
-    def _store(self, key: Key, new: Manifest | None, old: Manifest | None, *, is_own: bool = False) -> None:
+    def _store(
+        self,
+        key: Key,
+        new: Manifest | None,
+        old: Manifest | None,
+        *,
+        is_own: bool = False,
+        final: Manifest | None = None,
+    ) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
             before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
@@ -127,7 +138,7 @@ class Cache:
             del self._objects[key]
         else:
             self._objects[key] = new
-        change = Change(old, new, is_own)
+        change = Change(old, new, is_own, final)
         for callback in self._callbacks:
             callback(change)
 

@@ -64,7 +64,7 @@ class Reflector:
                     version = event.object["metadata"]["resourceVersion"]
                     self._pause_s = _PAUSE_FIRST_S
                     if event.type == "DELETED":
-                        self._cache.remove(event.object)
+                        self._cache.remove(event.object, is_final=True)
                     elif event.type != "BOOKMARK":
                         self._cache.put(self._shape(event.object))
                 if loop.time() - began >= _LASTED_S:

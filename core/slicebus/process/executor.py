@@ -31,14 +31,20 @@ class Executor:
         look_again: Callable[[JobRef, float], None],
         component: str,
         check: Callable[[], None] = lambda: None,
+        is_watched: Callable[[Manifest], bool] = lambda _: False,
     ) -> None:
-        """`check` raises where this process may no longer lead: it may have been stopped between decision and write."""
+        """`check` raises where this process may no longer lead: it may have been stopped between decision and write.
+
+        An object that `is_watched` stays in its cache until the watch says that it is gone: only the watch says in what
+        state it went.
+        """
         self._client = client
         self._caches = caches
         self._publish = publish
         self._look_again = look_again
         self._component = component
         self._check = check
+        self._is_watched = is_watched
         self._events = EventRecorder(client, component=component)
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
@@ -60,7 +66,7 @@ class Executor:
                     self._look_again(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read an object again that the cache has, and forget it when it is gone."""
+        """Read an object again that the cache has, and forget it when it is gone and the watch will not say so."""
         metadata = target["metadata"]
         try:
             found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
@@ -117,7 +123,7 @@ class Executor:
 
     def _drop(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)
-        if cache is not None:
+        if cache is not None and not self._is_watched(manifest):
             cache.remove(manifest)
 
 

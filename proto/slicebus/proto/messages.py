@@ -153,7 +153,7 @@ class JobPhase(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     GONE = "Gone"
-    """Somebody other than the agent deleted the job on the worker."""
+    """Somebody other than the agent removed the job from the worker. It may have ended before: see `seen`."""
 
 
 class Status(Message, frozen=True, kw_only=True):
@@ -172,6 +172,8 @@ class Status(Message, frozen=True, kw_only=True):
     job_status: Manifest = {}
     """`.status` of the worker's job, verbatim."""
     pods: dict[str, PodSetStatus] = {}
+    seen: bool | UnsetType = UNSET
+    """Of a job that is gone: whether the agent saw it go before it had ended. Else it may have ended unseen."""
 
 
 class Applied(Message, frozen=True, kw_only=True):

@@ -3,12 +3,14 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.agent import decisions, marks, watching
 from slicebus.agent.views import JobKey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.process.commands import Patch
 from slicebus.proto.errors import ConflictError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, ScaleRequest, Status
 from slicebus.slices import kueue
@@ -18,6 +20,7 @@ from unit.agent.worker import Worker, types
 from unit.kube.loop_time import LoopTime
 from unit.kube.servers import NAMESPACE
 
+OVER = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
 NEXT = JobRef("batch/v1", "Job", "team", "train", "next-uid")
 
 
@@ -43,6 +46,16 @@ async def patch_job(worker: Worker, body: Any, subresource: str = "") -> None:
 
 
 async def delete_job(worker: Worker) -> None:
+    """The watch brings the job's last state."""
+    job = await worker.job()
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    if job is not None:
+        worker.store.cache_of(JOBS).remove(job, is_final=True)
+    await worker.sync()
+
+
+async def lose_job(worker: Worker) -> None:
+    """The job is missing from the next list: the watch had lost its place."""
     await worker.client.delete(JOBS, "train", NAMESPACE)
     await worker.sync()
 
@@ -312,14 +325,67 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -
     await delete_job(worker)
     [gone] = await worker.look()
     assert isinstance(gone, Status)
-    assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
+    assert (gone.job, gone.phase, gone.seen) == (REF, JobPhase.GONE, True)
+
+
+async def test_a_job_that_went_unseen_may_have_ended(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await lose_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
+
+
+async def test_a_job_that_was_gone_when_its_agent_started_may_have_ended(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await delete_job(worker)
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    [gone] = await again.look()
+    assert isinstance(gone, Status)
+    assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
+
+
+@pytest.mark.parametrize("leave", [delete_job, lose_job], ids=["seen to go", "missing from a list"])
+async def test_the_end_of_a_job_that_went_before_it_was_reported_is_reported(worker: Worker, leave: Any) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await given_pod_of(worker, REF)
+    await patch_job(worker, {"status": OVER}, "status")
+    assert await worker.look() == []
+    await leave(worker)
+    assert await worker.look() == []
+    await pod_ends(worker)
+    [end] = await worker.look()
+    assert isinstance(end, Status)
+    assert (end.job, end.phase, end.job_status, end.seen) == (REF, JobPhase.SUCCEEDED, OVER, msgspec.UNSET)
+
+
+async def test_a_job_that_a_write_does_not_find_is_known_until_the_watch_says_how_it_went(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    job = await worker.job()
+    assert job is not None
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    patch = Patch(resource=JOBS, target=job, body={"metadata": {"annotations": {"a": "b"}}})
+    with pytest.raises(ConflictError):
+        await worker.executor.run([patch])
+    assert worker.store.view(KEY).job is not None
+    worker.store.cache_of(JOBS).remove(job, is_final=True)
+    assert worker.store.departed[REF.uid].seen
 
 
 async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_once(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await delete_job(worker)
-    assert dict(worker.store.vanished) == {REF.uid: True}
+    assert set(worker.store.departed) == {REF.uid}
     [gone] = await worker.look()
     assert isinstance(gone, Status)
     assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
@@ -327,7 +393,7 @@ async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_
         await worker.client.delete(WORKLOADS, copy, NAMESPACE)
     await worker.sync()
     assert await worker.look() == []
-    assert dict(worker.store.vanished) == {}
+    assert dict(worker.store.departed) == {}
 
 
 async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Worker) -> None:

@@ -283,10 +283,10 @@ GONE: dict[str, tuple[WorkerView, bool]] = {
 
 @pytest.mark.parametrize(("view", "expected"), GONE.values(), ids=GONE.keys())
 def test_a_job_is_gone_when_a_copy_knew_it(view: WorkerView, expected: bool) -> None:
-    gone = watching.gone(view)
+    gone = watching.gone(view, departed={})
     assert (gone is not None) is expected
     if gone is not None:
-        assert (gone.job, gone.phase, gone.spec_version) == (REF, JobPhase.GONE, 3)
+        assert (gone.job, gone.phase, gone.spec_version, gone.seen) == (REF, JobPhase.GONE, 3, False)
 
 
 def test_a_report_does_not_change_when_nothing_has() -> None:

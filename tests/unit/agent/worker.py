@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from slicebus.agent import marks
 from slicebus.agent.fence import Fence
 from slicebus.agent.inbox import Inbox
 from slicebus.agent.settings import AgentSettings
@@ -47,6 +48,7 @@ class Worker:
             publish=self._publish,
             look_again=self._look_again,
             component="slicebus-agent",
+            is_watched=marks.is_ours,
         )
         self.watcher = Watcher(
             SETTINGS,

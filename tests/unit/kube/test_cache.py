@@ -124,6 +124,19 @@ async def test_an_object_under_several_values_of_an_index() -> None:
     assert [len(cache.by("letters", letter)) for letter in "abc"] == [0, 1, 1]
 
 
+async def test_only_a_watch_tells_the_last_state_of_what_went() -> None:
+    cache, heard = Cache(), list[Change]()
+    for number in (1, 2, 3):
+        cache.put(an_object(number, name=f"n{number}", uid=f"u{number}"))
+    cache.subscribe(heard.append)
+    heard.clear()
+    last = an_object(8, name="n1", uid="u1", color="last")
+    cache.remove(last, is_final=True)
+    cache.remove(an_object(2, name="n2", uid="u2"))
+    cache.replace([], "9")
+    assert [change.final for change in heard] == [last, None, None]
+
+
 async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
     cache, heard = Cache(), list[Change]()
     cache.put(an_object(1))
