@@ -3,6 +3,9 @@
 There is one admitter in the fleet: the manager that holds the lease. What it has admitted is in its cache before it
 decides again. An admission whose write got no answer may or may not be there: until the object is seen at another
 version, the slice is counted as admitted, and the same write is tried again.
+
+A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
+was made from; a Workload that has another when the write's turn comes is decided again in the next cycle.
 """
 
 import asyncio
@@ -21,7 +24,6 @@ from slicebus.slices.placement import Strategy
 from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
-_CONCURRENT_WRITES = 16
 _RETRY_S = 0.2
 
 
@@ -33,13 +35,16 @@ class Admitter:
         decide: Decider[Store],
         executor: Executor,
         *,
+        writers: int,
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
     ) -> None:
+        """`writers` is how many decisions are written at once."""
         store = decide.state
         self._decide = decide
         self._store = store
         self._executor = executor
+        self._writers = writers
         self._strategy = strategy
         self._fair_sharing = fair_sharing
         self._due = Due(store)
@@ -62,30 +67,35 @@ class Admitter:
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
         decided = self._decide(decisions.cycle, trees=trees, strategy=self._strategy, fair_sharing=self._fair_sharing)
-        free = asyncio.Semaphore(_CONCURRENT_WRITES)
+        free = asyncio.Semaphore(self._writers)
 
-        async def carry_out(decision: Decision) -> bool:
+        async def carry_out(decision: Decision, version: str) -> bool:
             async with free:
-                return await self._carry_out(decision)
+                return await self._carry_out(decision, version)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(carry_out(d), name=f"admit:{d.key}") for d in decided]
+            tasks = [
+                group.create_task(
+                    carry_out(decision, self._store.version_of(decision.key)), name=f"admit:{decision.key}"
+                )
+                for decision in decided
+            ]
         return all(task.result() for task in tasks)
 
-    async def _carry_out(self, decision: Decision) -> bool:
+    async def _carry_out(self, decision: Decision, version: str) -> bool:
+        """Write what was decided of a Workload of this version; False when it has to be decided again."""
         namespace, _, name = decision.key.partition("/")
         workload = self._store.workloads.get(namespace, name)
-        commands = self._decide(decisions.verdict, decision=decision, now=now_text())
-        if workload is None or not commands:
-            return True
         try:
+            commands = self._decide(decisions.verdict, decision=decision, version=version, now=now_text())
+            if workload is None or not commands:
+                return True
             await self._executor.run(commands)
         except ConflictError:
             return False
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
-            if isinstance(decision, Admit) and not verdicts.was_elsewhere(workload, decision):
-                version = workload["metadata"]["resourceVersion"]
+            if workload and isinstance(decision, Admit) and not verdicts.was_elsewhere(workload, decision):
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
             return False
         except PermanentError as error:
@@ -102,7 +112,5 @@ class Admitter:
     def _forget_certain(self) -> None:
         """Once an object has another version, a write that was fenced by the old one can no longer happen."""
         for key, uncertain in list(self._store.uncertain.items()):
-            namespace, _, name = key.partition("/")
-            workload = self._store.workloads.get(namespace, name)
-            if workload is None or workload["metadata"]["resourceVersion"] != uncertain.resource_version:
+            if self._store.version_of(key) != uncertain.resource_version:
                 del self._store.uncertain[key]

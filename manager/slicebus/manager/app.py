@@ -126,7 +126,8 @@ class Manager(Role[ManagerSettings]):
                 group.create_task(self._checks_reporter(decide, executor).run(), name="admission-checks")
             else:
                 strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
-                admitter = Admitter(decide, executor, strategy=strategy, fair_sharing=fair_sharing)
+                writers = self._settings.admission_writers
+                admitter = Admitter(decide, executor, writers=writers, strategy=strategy, fair_sharing=fair_sharing)
                 group.create_task(admitter.run(), name="admission")
                 group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
                 group.create_task(self._collect(decide, executor), name="history")

@@ -168,13 +168,19 @@ def cycle(
     return [decision for decision in decided if _is_news(store, decision)]
 
 
-def verdict(store: Store, *, decision: Decision, now: str) -> list[Command]:
-    """What a decision of the cycle means for the objects, as they are when its turn has come."""
+def verdict(store: Store, *, decision: Decision, now: str, version: str | None = None) -> list[Command]:
+    """The writes of a decision about a slice, when its turn to be written has come.
+
+    `version` is the resourceVersion of the Workload that the decision was made from; only recordings have none. Raises
+    ConflictError when the Workload has another by now: it may ask for something else, and is decided again.
+    """
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
     ref = owner_ref(workload) if workload else None
-    if slice is None or ref is None:
+    if slice is None or workload is None or ref is None:
         return []
+    if version is not None:
+        verdicts.ensure_unchanged(workload, version)
     if store.beside_kueue:
         return kueue_jobs.ask_to_evict(store.view(ref), slice, decision, now=now) if isinstance(decision, Evict) else []
     return verdicts.commands(store.view(ref), slice, decision, now=now)

@@ -108,11 +108,14 @@ class FleetWatch:
                 await self._tell(name, moving.returned())
 
     async def _move(self) -> None:
-        for decision in self._decide(decisions.move, at_once=self._settings.drain_at_once):
-            commands = self._decide(decisions.verdict, decision=decision, now=now_text())
-            if not commands:
-                continue
+        evictions = self._decide(decisions.move, at_once=self._settings.drain_at_once)
+        made_from = {decision.key: self._store.version_of(decision.key) for decision in evictions}
+        for decision in evictions:
+            version = made_from[decision.key]
             try:
+                commands = self._decide(decisions.verdict, decision=decision, version=version, now=now_text())
+                if not commands:
+                    continue
                 await self._executor.run(commands)
             except (ConflictError, TransientError) as error:
                 _log.info("chain.unmoved", slice=decision.key, error=str(error))

@@ -23,6 +23,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
 
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "admission": "SLICEBUS_ADMISSION",
+        "admission_writers": "SLICEBUS_ADMISSION_WRITERS",
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
         "drain_at_once": "SLICEBUS_DRAIN_AT_ONCE",
@@ -38,6 +39,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     }
 
     admission: Admission = Admission.BUILTIN
+    admission_writers: Count = 16
+    """The builtin admission writes so many decisions at once."""
     cluster_lost_s: Seconds = 30.0
     """A cluster that is silent for so long is not connected."""
     cluster_lost_requeue_s: Seconds | None = None

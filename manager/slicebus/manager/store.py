@@ -106,6 +106,12 @@ class Store:
         """Every Workload that can be read, as a slice."""
         return self.quotas.ledger.slices
 
+    def version_of(self, key: SliceKey) -> str:
+        """The resourceVersion of a slice's Workload; empty where it is gone."""
+        namespace, _, name = key.partition("/")
+        workload = self.workloads.get(namespace, name)
+        return workload["metadata"]["resourceVersion"] if workload else ""
+
     @property
     def beside_kueue(self) -> bool:
         """Whether a Kueue admits."""

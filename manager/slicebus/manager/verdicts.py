@@ -10,6 +10,7 @@ from slicebus.manager.manifests import findings_patch
 from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, Patch
+from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Decision, Evict, Wait, admission_manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
@@ -36,6 +37,16 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
             return _wait(view, slice, decision, now=now)
         case Evict():
             return _evict(view, slice, decision, now=now)
+
+
+def ensure_unchanged(workload: Manifest, version: str) -> None:
+    """Raises ConflictError where a Workload is not the one that was decided about.
+
+    The write is fenced by the version that the Workload has now, so the API server would not notice.
+    """
+    metadata = workload["metadata"]
+    if metadata["resourceVersion"] != version:
+        raise ConflictError(f"Workload {metadata['namespace']}/{metadata['name']} has changed since the decision")
 
 
 def is_shown(workload: Manifest, decision: Decision) -> bool:

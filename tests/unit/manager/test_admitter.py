@@ -14,6 +14,7 @@ from slicebus.process.commands import Command, Patch
 from slicebus.process.decisions import Decider
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
 from slicebus.slices import kueue
+from slicebus.slices.workload import SliceKey
 from unit.kube.loop_time import LoopTime
 from unit.manager.objects import a_workload, condition
 
@@ -37,7 +38,7 @@ def a_pending(name: str) -> Manifest:
 
 
 class World:
-    """A store with a quota, and writes that go as a test has it."""
+    """A store with a quota, and writes that go as a test has it. One that does not know the newest version fails."""
 
     def __init__(self, cpu: int) -> None:
         self.store = Store()
@@ -50,6 +51,8 @@ class World:
         self.store.clusters.put(named("east", {"accepted": True}, status=connected))
         self.errors: dict[str, list[SlicebusError]] = {}
         self.tried: list[tuple[str, bool]] = []
+        self.write_s = 0.0
+        """How long a write is under way."""
         self._version = 100
 
     async def run(self, commands: Sequence[Command], *, caused_by: Any = None) -> None:
@@ -58,6 +61,9 @@ class World:
             if isinstance(command, Patch):
                 name = command.target["metadata"]["name"]
                 self.tried.append((name, "admission" in command.body["status"]))
+                await asyncio.sleep(self.write_s)
+                if command.target["metadata"]["resourceVersion"] != self.store.version_of(SliceKey(f"team/{name}")):
+                    raise ConflictError("409")
                 if self.errors.get(name):
                     raise self.errors[name].pop(0)
                 self.write(merge_patch(command.target, command.body))
@@ -66,14 +72,31 @@ class World:
         self._version += 1
         self.store.workloads.put(merge_patch(workload, {"metadata": {"resourceVersion": str(self._version)}}))
 
+    def resize(self, name: str, count: int) -> None:
+        """The job of a slice wants another size."""
+        workload = self.workload(name)
+        pod_sets = [pod_set | {"count": count} for pod_set in workload["spec"]["podSets"]]
+        self.write(merge_patch(workload, {"spec": {"podSets": pod_sets}}))
+
+    def workload(self, name: str) -> Manifest:
+        found = self.store.workloads.get("team", name)
+        assert found is not None
+        return found
+
+    @property
+    def charged(self) -> dict[str, int]:
+        """By slice, of how many pods it was admitted."""
+        slices = self.store.slices.values()
+        return {slice.name: slice.admission.counts["main"] for slice in slices if slice.admission is not None}
+
     @property
     def admitted(self) -> list[str]:
         return sorted(slice.name for slice in self.store.slices.values() if slice.admitted)
 
 
 @asynccontextmanager
-async def admitting(world: World) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Admitter(Decider(world.store), world).run())
+async def admitting(world: World, *, writers: int = 16) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(Admitter(Decider(world.store), world, writers=writers).run())
     try:
         yield task
     finally:
@@ -165,3 +188,51 @@ async def test_a_cluster_that_may_be_forgotten_or_not_takes_no_quota(jumping: Lo
         await asyncio.sleep(1)
         assert set(world.tried) == {("w1", False)}
         assert not dict(world.store.uncertain.items())
+
+
+BURST = [f"w{number}" for number in range(1, 21)]
+
+
+@pytest.mark.parametrize("writers", [1, 4, 16])
+async def test_a_slice_that_changes_while_its_decision_waits_is_decided_again(jumping: LoopTime, writers: int) -> None:
+    world = World(cpu=27)
+    world.write_s = 0.1
+    for name in BURST:
+        world.write(a_pending(name))
+    world.resize("w19", 2)
+    async with admitting(world, writers=writers):
+        await asyncio.sleep(0.05)
+        assert len(world.tried) == writers, "the rest waits for a writer"
+        world.resize("w18", 8)
+        world.resize("w19", 1)
+        await asyncio.sleep(10)
+    assert world.charged == dict.fromkeys(BURST, 1) | {"w18": 8}
+    assert sorted(world.tried) == sorted((name, True) for name in BURST), "nothing is written that is out of date"
+
+
+async def test_a_slice_that_only_has_another_version_is_not_forgotten(jumping: LoopTime) -> None:
+    world = World(cpu=2)
+    world.write_s = 0.1
+    for name in ("w1", "w2"):
+        world.write(a_pending(name))
+    async with admitting(world, writers=1):
+        await asyncio.sleep(0.05)
+        world.write(merge_patch(world.workload("w2"), {"metadata": {"annotations": {"of": "somebody"}}}))
+        await asyncio.sleep(5)
+    assert world.admitted == ["w1", "w2"]
+
+
+async def test_an_unanswered_admission_waits_for_its_turn_with_its_version(jumping: LoopTime) -> None:
+    world = World(cpu=3)
+    world.write_s = 0.1
+    world.errors = {"w2": [UnavailableError("reset")]}
+    world.write(a_pending("w2"))
+    async with admitting(world, writers=1):
+        await asyncio.sleep(0.15)
+        world.write(a_pending("w1"))
+        await asyncio.sleep(0.2)
+        assert world.tried == [("w2", True), ("w1", True)], "it waits behind another"
+        world.resize("w2", 2)
+        await asyncio.sleep(5)
+    assert world.charged == {"w1": 1, "w2": 2}
+    assert world.tried == [("w2", True), ("w1", True), ("w2", True)]

@@ -50,6 +50,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "prefetch": "3",
         "lease_duration_s": "70",
         "admission": "kueue",
+        "admission_writers": "5",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
         "drain_at_once": "3",
