@@ -9,6 +9,7 @@ from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.rush import cores_of, rush_of
 from simulation.schedule import (
+    MANY_WRITERS,
     ROLES,
     WORKERS,
     ApiRestart,
@@ -73,6 +74,7 @@ def schedule_of(seed: int) -> Schedule:
         inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
         cores=cores_of(seed),
+        admission_writers=Random(f"{seed}/one writer").choice((1, MANY_WRITERS)),
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )
 

@@ -355,6 +355,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 fair_sharing=self.schedule.fair_sharing,
+                admission_writers=self.schedule.admission_writers,
                 cluster_lost_requeue_s=REQUEUE_S,
             )
             client, bus = self._connections(MANAGER, link)

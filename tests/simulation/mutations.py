@@ -11,7 +11,7 @@ from simulation.faults import FaultyBus
 from slicebus.agent import app, decisions, inventories, marks, watching
 from slicebus.agent.fence import Fence
 from slicebus.agent.views import WorkerView
-from slicebus.manager import store
+from slicebus.manager import store, verdicts
 from slicebus.manager.fleet import sender
 from slicebus.manager.intake import Sender
 from slicebus.slices.account import Account
@@ -58,6 +58,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
+    "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),
     "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

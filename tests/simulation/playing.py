@@ -64,6 +64,9 @@ def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
     )
 
 
-def play_seed(seed: int, mutation: str | None = None) -> Outcome:
-    """Play the day of a seed."""
-    return play(schedule_of(seed), mutation)
+def play_seed(seed: int, mutation: str | None = None, writers: int | None = None) -> Outcome:
+    """Play the day of a seed, with so many writers of the admission; as many as the seed says for None."""
+    schedule = schedule_of(seed)
+    if writers is not None:
+        schedule = msgspec.structs.replace(schedule, admission_writers=writers)
+    return play(schedule, mutation)

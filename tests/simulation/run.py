@@ -46,10 +46,10 @@ def main() -> int:
     if options.crashes:
         return _everywhere(SHORT if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
-        outcome = play_seed(options.seed, options.mutation)
+        outcome = play_seed(options.seed, options.mutation, options.writers)
         report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
         return bool(outcome.problem)
-    return _all(partial(play_seed, mutation=options.mutation), _chosen(options), options)
+    return _all(partial(play_seed, mutation=options.mutation, writers=options.writers), _chosen(options), options)
 
 
 def _chosen(options: argparse.Namespace) -> Iterable[int]:
@@ -74,6 +74,7 @@ def _options() -> argparse.Namespace:
         "--seeds", type=_numbers, default=[], metavar="N,N", help="play these: after the --count, or alone"
     )
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
+    parser.add_argument("--writers", type=int, help="how many decisions of the admission are written at once")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
@@ -132,7 +133,8 @@ def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | 
     print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
     if not outcome.problem:
         return
-    if outcome.schedule != schedule_of(outcome.seed):
+    original = schedule_of(outcome.seed)
+    if outcome.schedule != original:
         print(outcome.schedule)
     if shrink:
         left = shrunk(
@@ -142,7 +144,9 @@ def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | 
         last = play(left, mutation)
         print("\n".join(last.trace[-_SHOWN:]))
         print(last.problem)
-    print(f"again: make sim SEED={outcome.seed}")
+    writers = outcome.schedule.admission_writers
+    more = f" SIM='--writers {writers}'" if writers != original.admission_writers else ""
+    print(f"again: make sim SEED={outcome.seed}{more}")
 
 
 if __name__ == "__main__":

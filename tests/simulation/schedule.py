@@ -11,6 +11,8 @@ WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
 MANY_CORES = 64
 """More than all jobs together need."""
+MANY_WRITERS = 16
+"""As many as there are by default: more than most cycles have decisions."""
 
 Trouble = Literal["lost", "unanswered", "twice", "late", "slow", "cut", "expired"]
 
@@ -253,6 +255,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     fair_sharing: FairSharing = FairSharing.OFF
     cores: int = MANY_CORES
     """Of each node until the faults end. Each cluster has one in each flavor."""
+    admission_writers: int = MANY_WRITERS
+    """How many decisions of the admission the manager writes at once. With one, decisions wait in every cycle."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same day with other items."""
@@ -262,6 +266,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         head = f"standbys: {', '.join(self.standbys) or 'none'}; inventories every {self.inventory_s:g} s"
         head += f"; fair sharing: {self.fair_sharing}; nodes of {self.cores} cores"
+        head += f"; {self.admission_writers} at once of the admission's writes"
         return "\n".join([head, *map(str, self.items)])
 
 
