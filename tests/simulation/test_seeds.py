@@ -10,7 +10,9 @@ import pytest
 from simulation.mutations import MUTATIONS
 
 SEEDS = 500
-ONCE_FAILED: tuple[int, ...] = ()
+ONCE_FAILED: tuple[int, ...] = (
+    102744,  # a Workload that had gone came back into the manager's cache, and held its quota for ever
+)
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER_SEEDS = 120
 """Of these 3, 22 and 105 have admitted slices with counts that they no longer asked for."""

@@ -109,7 +109,8 @@ class Cache:
         found = self._objects.get(key)
         old = found if found is not None and found["metadata"]["uid"] == uid else None
         # Who was told that it is gone may know it by an older version than it had in the end.
-        self._gone[uid] = max(version, _version(old)) if old else version
+        last = _version(old) if old else self._gone.get(uid, version)
+        self._gone[uid] = max(version, last)
         if len(self._gone) > _TOMBSTONES:
             del self._gone[next(iter(self._gone))]
         if old:
