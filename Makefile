@@ -10,16 +10,19 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim test lint unit proto servers lock clean
+.PHONY: help demo sim recordings test lint unit proto servers lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(READY) ## run a manager and two agents for half a minute and watch resizes come through
 	$(BIN)/slicebus demo
 
 sim: $(READY) ## simulate fleets from seeds until it is stopped; SEED=7 repeats one (SIM=--help: what else it can)
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED)) $(SIM)
+
+recordings: $(READY) ## record anew what tests/replays makes again; ONLY=eviction records one
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)
 
 test: $(READY) servers lint ## set up what is missing and run every test
 	$(BIN)/python -m pytest

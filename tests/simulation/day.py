@@ -51,10 +51,7 @@ _CALM_S = 300.0
 async def play(fleet: Fleet) -> None:
     """Raises Violation when the fleet does not agree in the end, or its journal does not explain what it decided."""
     day = Day(fleet)
-    await day.users.set_up()
-    await asyncio.sleep(_WARM_UP_S)
-    fleet.break_loose()
-    await asyncio.gather(*(day.at(item) for item in fleet.schedule.items if isinstance(item, Moment)))
+    await day.pass_by()
     for name in WORKERS:
         await resize_nodes(fleet.client(name), MANY_CORES)
     await fleet.calm_down()
@@ -71,6 +68,13 @@ class Day:
     def __init__(self, fleet: Fleet) -> None:
         self.users = Users(fleet)
         self._fleet = fleet
+
+    async def pass_by(self) -> None:
+        """Begin with the quota, and make everything of the schedule happen."""
+        await self.users.set_up()
+        await asyncio.sleep(_WARM_UP_S)
+        self._fleet.break_loose()
+        await asyncio.gather(*(self.at(item) for item in self._fleet.schedule.items if isinstance(item, Moment)))
 
     async def at(self, item: Moment) -> None:
         """Make one thing happen at its time. What users cannot do then they do not do."""

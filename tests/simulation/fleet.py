@@ -139,7 +139,7 @@ class Process:
                 weather, self._fleet.network, before_effect=partial(self._fleet.before_effect, self)
             )
             self._program = loop.Program()
-            skew = timedelta(seconds=self._random.uniform(-_SKEW_S, _SKEW_S))
+            skew = timedelta(seconds=self._random.uniform(-self._fleet.skew_s, self._fleet.skew_s))
             clock = lambda skew=skew: self._fleet.now() + skew  # noqa: E731 one clock an incarnation
             with ambient(clock=clock, random=self._own), loop.of(self._program):
                 self._task = asyncio.create_task(self._one(link), name=self.name)
@@ -197,8 +197,10 @@ class Process:
 class Fleet:
     """Everything that a schedule determines."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, skew_s: float = _SKEW_S) -> None:
+        """`skew_s` is how far the clock of a process may be off."""
         self.schedule = schedule
+        self.skew_s = skew_s
         self.random = Random(f"{schedule.seed}/controllers")
         # tenacity's jitter knows no other source.
         global_random.seed(schedule.seed)

@@ -14,43 +14,43 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["trace", *arguments, "--from", LIFE])
 
 
-@pytest.mark.parametrize("job", ["train", "team-a/train", "Job/team-a/train"])
+@pytest.mark.parametrize("job", ["job-a", "team-a/job-a", "Job/team-a/job-a"])
 def test_a_job_has_every_change_with_its_hops(job: str) -> None:
     done = call(job)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
-    [head] = [number for number, line in enumerate(lines) if line.startswith("resize main 1 -> 3  Job/team-a/train on")]
+    [head] = [number for number, line in enumerate(lines) if line.startswith("resize main 1 -> 3  Job/team-a/job-a on")]
     assert " done after " in lines[head]
     assert lines[head + 1].split(maxsplit=3)[2:] == ["·", "east                  notes the wish main=3"]
-    assert any("↓ manager workload-spec job-train-" in line for line in lines)
+    assert any("↓ manager workload-spec job-job-a-" in line for line in lines)
     assert any("insufficient quota for cpu" in line for line in lines)
     assert not [line for line in lines if line != line.rstrip()]
 
 
 def test_another_cluster_has_nothing_of_it() -> None:
-    done = call("train", "--cluster", "west")
+    done = call("job-a", "--cluster", "west")
     assert (done.exit_code, done.output) == (0, "nothing of it on west\n")
 
 
 def test_an_unknown_job_is_told_with_what_looks_like_it() -> None:
-    done = call("trian")
+    done = call("jobb-a")
     assert done.exit_code == 1
-    assert done.output == "slicebus: nothing is recorded of a job trian; did you mean Job/team-a/train?\n"
+    assert done.output == "slicebus: nothing is recorded of a job jobb-a; did you mean Job/team-a/job-a?\n"
     assert "did you mean" not in call("quite-another").output
-    before = call("train", "--until", "2020-01-01T00:00:00Z")
+    before = call("job-a", "--until", "2020-01-01T00:00:00Z")
     assert before.exit_code == 1
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "trace.html"
-    done = call("train", "--html", str(file))
+    done = call("job-a", "--html", str(file))
     assert done.exit_code == 0, done.output
     html = file.read_text(encoding="utf-8")
-    assert "Trace of train" in html
+    assert "Trace of job-a" in html
     assert "ungates 2 pods" in html
     assert not [word for word in ("http://", "https://", "src=", "<link") if word in html]
 
 
 def test_a_page_that_cannot_be_written_is_an_error() -> None:
-    done = call("train", "--html", "/nowhere/trace.html")
+    done = call("job-a", "--html", "/nowhere/trace.html")
     assert "No such file" in str(done.exception)

@@ -1,0 +1,20 @@
+"""What `make recordings` writes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def record(name: str, folder: Path) -> bytes:
+    folder.mkdir()
+    command = [sys.executable, "-m", "simulation.record", name, "--to", str(folder)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True, timeout=100)
+    [file] = folder.iterdir()
+    assert file.name == f"{name}.jsonl.gz"
+    return file.read_bytes()
+
+
+def test_a_scenario_is_recorded_the_same_every_time(tmp_path: Path) -> None:
+    assert record("eviction", tmp_path / "first") == record("eviction", tmp_path / "second")
