@@ -23,6 +23,7 @@ from slicebus.proto.messages import (
     Delete,
     JobRef,
     Manifest,
+    Message,
     Resync,
     Status,
     Suspend,
@@ -50,24 +51,9 @@ def judge(
     incoming: Incoming,
     cluster: ClusterName,
     manager_user: str | None,
-    cluster_uid: ClusterUid | None = None,
+    cluster_uid: ClusterUid | None,
 ) -> Verdict:
-    """What becomes of a message. Raises ProtocolError for one that may not be acted on."""
-    accept(store, incoming=incoming, cluster=cluster, manager_user=manager_user, cluster_uid=cluster_uid)
-    if not isinstance(incoming.message, Delete) and has_ended(store, incoming=incoming):
-        return Verdict.ENDED
-    return Verdict.UNKNOWN if is_unknown(store, incoming=incoming) else Verdict.TAKEN
-
-
-def accept(
-    store: Store,
-    *,
-    incoming: Incoming,
-    cluster: ClusterName,
-    manager_user: str | None,
-    cluster_uid: ClusterUid | None = None,
-) -> None:
-    """Whether a message may be acted on here. Raises ProtocolError."""
+    """What becomes of a message. Raises ProtocolError for one that may not be acted on here."""
     envelope, message = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
@@ -82,24 +68,9 @@ def accept(
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
     if isinstance(job, JobRef) and job.kind not in JOB_RESOURCES:
         raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")
-
-
-def has_ended(store: Store, *, incoming: Incoming) -> bool:
-    """Whether the job has a tombstone that is newer than the message."""
-    job, version = getattr(incoming.message, "job", None), getattr(incoming.message, "spec_version", None)
-    tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
-    return tombstone is not None and version is not None and tombstone.version >= version
-
-
-def is_unknown(store: Store, *, incoming: Incoming) -> bool:
-    """Whether the message suspends a job that was never made here."""
-    message = incoming.message
-    if not isinstance(message, Suspend):
-        return False
-    view = store.view(JobKey.of(message.job))
-    present = view.reading is not None and view.reading.is_of(message.job)
-    gone = watching.gone(view, departed=store.departed)
-    return not present and (gone is None or gone.job.uid != message.job.uid)
+    if not isinstance(message, Delete) and _has_ended(store, message):
+        return Verdict.ENDED
+    return Verdict.UNKNOWN if isinstance(message, Suspend) and _is_unknown(store, message) else Verdict.TAKEN
 
 
 def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
@@ -111,12 +82,6 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
     if _has_deleted(store, view, incoming):
         return NextStep(None, [])
     return orders.next_step(orders.steps(incoming.message, cluster), number, view)
-
-
-def step(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
-    """One step of an order, which may have nothing to do. Raises ConflictError and RefusedOrder."""
-    view = store.view(_key_of(incoming))
-    return [] if _has_deleted(store, view, incoming) else orders.steps(incoming.message, cluster)[number].decide(view)
 
 
 # --- a look at a job ------------------------------------------------------------------------------------------------
@@ -149,39 +114,26 @@ def look(
 
     `fenced`: the cluster may have been given up. Times are the process' own.
     """
+    view = store.view(key)
 
     def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
-        yield Stage.BURY, bury(store, key=key)
-        yield Stage.ENDS, ends(store, key=key, cluster=cluster)
-        yield Stage.KEEP, watching.keep(store.view(key))
-        yield Stage.LINK, link(store, key=key)
-        yield Stage.REST, rest(store, key=key, cluster=cluster)
-        yield Stage.REQUEST, request(store, key=key, cluster=cluster)
-        yield Stage.UNGATE, ungate(store, key=key, fenced=fenced)
-        yield Stage.REPORT, report(store, key=key, cluster=cluster, now_s=now_s, interval_s=interval_s)
+        yield Stage.BURY, _removes_of_ended(store, key, view)
+        if view.reading is not None:
+            # Of jobs that had the name before: the pods of a job go after it.
+            yield Stage.ENDS, _ends(store, key, cluster, present=view.reading)
+        yield Stage.KEEP, watching.keep(view)
+        yield Stage.LINK, watching.link(view)
+        yield Stage.REST, watching.rest(view, cluster, told=store.rested.get(key))
+        yield Stage.REQUEST, watching.request(view, cluster)
+        if not fenced:
+            yield Stage.UNGATE, watching.ungate(view)
+        last = store.reported.get(key)
+        yield Stage.REPORT, watching.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
 
     for stage, commands in stages():
         if commands:
             return NextStage(stage, commands)
     return None
-
-
-def bury(store: Store, *, key: JobKey) -> Sequence[Command]:
-    """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
-    view = store.view(key)
-    return [
-        command
-        for tombstone in store.ended(key)
-        for command in orders.removes(view, tombstone.job, upto=tombstone.version)
-        if "deletionTimestamp" not in command.target["metadata"]
-    ]
-
-
-def ends(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
-    """The answers to deletes of jobs that had the name and are really gone, where another one of ours has it now. The
-    pods of a job go after it."""
-    job = store.view(key).reading
-    return _ends(store, key, cluster, present=job) if job is not None else []
 
 
 def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
@@ -201,55 +153,12 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     return commands
 
 
-def link(store: Store, *, key: JobKey) -> list[Command]:
-    """Workload copies learn the UID of their job."""
-    return watching.link(store.view(key))
-
-
-def rest(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
-    """What a suspended job needs, and the report that it has no pods."""
-    return watching.rest(store.view(key), cluster, told=store.rested.get(key))
-
-
-def request(store: Store, *, key: JobKey, cluster: ClusterName) -> list[Command]:
-    """The scale-request for a size that has not been asked for yet."""
-    return watching.request(store.view(key), cluster)
-
-
 def claim(store: Store, *, epoch: int) -> list[Command]:
     """One write to each pod that may be about to start by the request of an earlier agent; none when all are made."""
     return [command for key in store.our_jobs() for command in watching.claim(store.view(key), epoch=epoch)]
 
 
-def ungate(store: Store, *, key: JobKey, fenced: bool = False) -> list[Command]:
-    """One patch for each pod that may start now. None may while the cluster may have been given up."""
-    return [] if fenced else watching.ungate(store.view(key))
-
-
-def report(store: Store, *, key: JobKey, cluster: ClusterName, now_s: float, interval_s: float) -> list[Command]:
-    """The status, when it has changed and is due. Times are the process' own."""
-    return watching.report(store.view(key), cluster, last=store.reported.get(key), now_s=now_s, interval_s=interval_s)
-
-
-DECISIONS: tuple[Callable[..., Any], ...] = (
-    judge,
-    proceed,
-    look,
-    absent,
-    claim,
-    # The parts of these: recordings of versions that decided one after the other are replayed too.
-    accept,
-    has_ended,
-    is_unknown,
-    step,
-    bury,
-    ends,
-    link,
-    rest,
-    request,
-    ungate,
-    report,
-)
+DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, look, absent, claim)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
 
@@ -258,6 +167,21 @@ def _key_of(order: Incoming) -> JobKey:
     job = getattr(order.message, "job", None)
     assert isinstance(job, JobRef)
     return JobKey.of(job)
+
+
+def _has_ended(store: Store, message: Message) -> bool:
+    """Whether the job has a tombstone that is newer than the message."""
+    job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
+    tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
+    return tombstone is not None and version is not None and tombstone.version >= version
+
+
+def _is_unknown(store: Store, suspend: Suspend) -> bool:
+    """Whether the job that is to be suspended was never made here."""
+    view = store.view(JobKey.of(suspend.job))
+    present = view.reading is not None and view.reading.is_of(suspend.job)
+    gone = watching.gone(view, departed=store.departed)
+    return not present and (gone is None or gone.job.uid != suspend.job.uid)
 
 
 def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
@@ -275,7 +199,18 @@ def _gone(store: Store, view: WorkerView) -> Status | None:
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
+def _removes_of_ended(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
+    """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
+    return [
+        command
+        for tombstone in store.ended(key)
+        for command in orders.removes(view, tombstone.job, upto=tombstone.version)
+        if "deletionTimestamp" not in command.target["metadata"]
+    ]
+
+
 def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
+    """The answers to deletes of jobs that had the name and are really gone. `present` is the job that has it now."""
     return [
         Publish(
             cluster=cluster,

@@ -61,11 +61,6 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
     return jobs.decide(view, now)
 
 
-def authorize(store: Store, *, incoming: Incoming) -> None:
-    """Whether the sender may speak for its cluster. Raises ProtocolError."""
-    intake.authorize(incoming.envelope, store.sender(incoming.envelope.cluster))
-
-
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
     """What to do with a message of a cluster that was given the name of another one. It is not listened to."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
@@ -74,11 +69,11 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None = None) -> Sequence[Command]:
+def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None) -> Sequence[Command]:
     """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError, for one
     whose sender may not speak for its cluster with a reason of `intake.UNAUTHORIZED`."""
-    authorize(store, incoming=incoming)
     envelope, message = incoming.envelope, incoming.message
+    intake.authorize(envelope, store.sender(envelope.cluster))
     match message:
         case Hello() | Heartbeat():
             return _receive_of_cluster(store, envelope, message, now, fence_s)
@@ -157,9 +152,9 @@ def move(store: Store, *, at_once: int) -> list[Evict]:
 def cycle(
     store: Store,
     *,
-    trees: Sequence[str] | None = None,
-    strategy: Strategy = Strategy.SPREAD,
-    fair_sharing: FairSharing = FairSharing.OFF,
+    trees: Sequence[str] | None,
+    strategy: Strategy,
+    fair_sharing: FairSharing,
 ) -> list[Decision]:
     """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
@@ -198,7 +193,7 @@ def collect(store: Store, *, history: History, now: str) -> list[Command]:
     return commands
 
 
-def report_queues(store: Store, *, now: str, fair_sharing: FairSharing = FairSharing.OFF) -> list[Command]:
+def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[Command]:
     """The status of queues and cohorts, where it is not what it should be."""
     return queues.statuses(
         store.quotas.cluster_queues,
@@ -223,7 +218,6 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
     look,
-    authorize,  # Recordings of versions that asked before they received are replayed too.
     refuse_cluster,
     receive,
     compare,

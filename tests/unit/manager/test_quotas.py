@@ -8,6 +8,8 @@ import pytest
 from slicebus.manager import decisions
 from slicebus.manager.store import Store
 from slicebus.slices import kueue
+from slicebus.slices.placement import Strategy
+from slicebus.slices.sharing import FairSharing
 from unit.manager.objects import a_workload
 
 Manifest = dict[str, Any]
@@ -56,7 +58,8 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     store = made()
     assert store.quotas.is_settled(None) is settled
     assert store.quotas.is_settled(["queue/cq"]) is settled
-    assert bool(decisions.cycle(store)) is not settled
+    decided = decisions.cycle(store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    assert bool(decided) is not settled
 
 
 def test_who_waits_elsewhere_is_no_reason() -> None:

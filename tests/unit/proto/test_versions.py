@@ -3,7 +3,7 @@
 import copy
 import runpy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,22 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
+from slicebus.agent import decisions as agent
+from slicebus.agent import orders
+from slicebus.agent.store import Store as Agent
+from slicebus.agent.views import JobKey
 from slicebus.bus.contract import Record
 from slicebus.cli.recorded import records_of_file
 from slicebus.cli.replaying import MODELS
-from slicebus.process.replay import Replayer
+from slicebus.journal.recording import RoleName
+from slicebus.manager import decisions as manager
+from slicebus.manager.store import Store as Manager
+from slicebus.process.commands import Command
+from slicebus.process.decisions import Incoming
+from slicebus.process.replay import Model, Replayer
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import SCHEMA_VERSION
-from slicebus.proto.messages import Inventory, WorkloadSpec
+from slicebus.proto.messages import ClusterName, Inventory, JobRef, WorkloadSpec
 from slicebus.proto.topology import DECISIONS_TYPE
 from support.versions import VERSIONS, as_of, of_a_newer_minor, schema_of
 from unit.proto.golden import GOLDEN, NAMES, PROTO, Golden
@@ -28,6 +37,8 @@ MAJOR, _, MINOR = SCHEMA_VERSION.partition(".")
 BEFORE = [folder for folder in sorted(VERSIONS.iterdir()) if folder.name.partition(".")[0] == MAJOR]
 RECORDINGS = sorted(VERSIONS.glob(f"{MAJOR}.*/*.jsonl.gz"))
 KEPT = [(folder, path.stem) for folder in BEFORE for path in sorted((folder / "schemas").glob("*.json"))]
+
+NOW = "2026-01-01T00:00:00+00:00"
 
 each_recording = pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 
@@ -187,11 +198,49 @@ def does_as_before(made: list[str], recorded: list[str]) -> bool:
     return said == said_before and all(done in rest for done in recorded)
 
 
+def receive(store: Manager, *, incoming: Incoming, now: str) -> Sequence[Command]:
+    return manager.receive(store, incoming=incoming, now=now, fence_s=None)
+
+
+def authorize(store: Manager, *, incoming: Incoming) -> None:
+    manager.receive(store, incoming=incoming, now=NOW, fence_s=None)
+
+
+def accept(store: Agent, *, incoming: Incoming, cluster: ClusterName, manager_user: str | None) -> None:
+    agent.judge(store, incoming=incoming, cluster=cluster, manager_user=manager_user, cluster_uid=None)
+
+
+def has_ended(store: Agent, *, incoming: Incoming) -> bool:
+    cluster = incoming.envelope.cluster
+    verdict = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=None, cluster_uid=None)
+    return verdict is agent.Verdict.ENDED
+
+
+def step(store: Agent, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
+    job = getattr(incoming.message, "job", None)
+    assert isinstance(job, JobRef)
+    return orders.steps(incoming.message, cluster)[number].decide(store.view(JobKey.of(job)))
+
+
+OF_VERSION_1_0: dict[RoleName, tuple[Callable[..., Any], ...]] = {
+    "manager": (receive, authorize),
+    "agent": (accept, has_ended, step),
+}
+"""What that version decided with a message, by what this one decides. It took other arguments, and smaller steps."""
+MODELS_BEFORE: dict[RoleName, Model] = {
+    role: Model(
+        state=MODELS[role].state,
+        decisions={**MODELS[role].decisions, **{decision.__name__: decision for decision in decisions}},
+    )
+    for role, decisions in OF_VERSION_1_0.items()
+}
+
+
 @each_recording
 def test_both_sides_do_with_recorded_messages_what_the_version_before_did(recording: Path) -> None:
     """This manager with the messages of an older agent, this agent with those of an older manager."""
-    with_messages = {"authorize", "receive", "accept", "has_ended", "step", "judge", "proceed"}
-    replayer, count = Replayer(MODELS), Counter[str]()
+    with_messages = {decision.__name__ for decisions in OF_VERSION_1_0.values() for decision in decisions}
+    replayer, count = Replayer(MODELS_BEFORE), Counter[str]()
     for record in records_of_file(str(recording)):
         for made in replayer.feed(record):
             if made.what in with_messages:
