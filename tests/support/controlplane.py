@@ -25,6 +25,7 @@ _CONTROLLERS = ",".join(
         "garbage-collector-controller",
         "namespace-controller",
         "serviceaccount-controller",
+        "ttl-after-finished-controller",
     )
 )
 _ADMIN_GROUP = "system:masters"

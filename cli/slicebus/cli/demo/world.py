@@ -22,6 +22,7 @@ from slicebus.kube.standins import crds as ray_crds
 from slicebus.kube.standins.jobs import JobController
 from slicebus.kube.standins.pods import PodRunner
 from slicebus.kube.standins.ray import RayClusterController, RayJobController
+from slicebus.kube.standins.ttl import TtlController
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import AlreadyExistsError
@@ -56,7 +57,7 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
             clients.append(await stack.enter_async_context(KubeClient.from_url(server.url)))
         world = World(manager=clients[0], workers=dict(zip(map(ClusterName, names), clients[1:], strict=True)))
         await prepare(world)
-        standins: list[Coroutine[Any, Any, None]] = []
+        standins: list[Coroutine[Any, Any, None]] = [TtlController(world.manager).run()]
         for name, client in world.workers.items():
             await world.ensure(client, NODES, objects.node(f"{name}-1", cpu=_EMBEDDED_NODE_CPU))
             # Status is dropped in a create.
@@ -69,6 +70,7 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
                     RayClusterController(client),
                     RayJobController(client),
                     PodRunner(client),
+                    TtlController(client),
                 )
             ]
         async with running(*standins):
