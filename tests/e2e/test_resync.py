@@ -136,7 +136,7 @@ async def test_what_vanished_from_the_worker_comes_back(world: World, urls: dict
             await story.expect_unfinished(1)
 
 
-async def test_a_job_that_was_deleted_behind_the_agents_back_is_reported_gone(
+async def test_a_job_that_was_deleted_behind_the_agents_back_stays_as_it_may_have_ended(
     world: World, urls: dict[str, str]
 ) -> None:
     async with roles.manager(world, urls):
@@ -144,6 +144,8 @@ async def test_a_job_that_was_deleted_behind_the_agents_back_is_reported_gone(
             [story] = await submitted(world, "gone")
         await world.workers[EAST].delete(JOBS, "gone", NAMESPACE)
         async with roles.agent(world, urls, "east"):
+            await story.expect_event("VanishedOnWorker", on=world.manager)
+            await world.manager.delete(JOBS, "gone", NAMESPACE)
             await story.expect_nothing_left()
 
 

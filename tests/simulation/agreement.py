@@ -12,6 +12,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.manager.jobs import RESIZABLE_CONDITION
 from slicebus.manager.records import reported_status
+from slicebus.manager.unknown_ends import END_KNOWN_CONDITION
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
@@ -57,6 +58,9 @@ class Agreement:
             if chain:
                 raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
             return
+        if any(slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False" for slice in chain):
+            await self._check_unknown_end(name, kind, job, chain)
+            return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
         if len(holders) > 1 or len(holders) + len(waiting) != len(chain) or not chain:
             raise Violation(f"converged: {name} has unfinished slices {[(s.name, bool(s.admission)) for s in chain]}")
@@ -67,6 +71,15 @@ class Agreement:
             await self._check_copy(name, kind, job, holders[0], waiting)
         else:
             await self._check_rest(name, kind, job)
+
+    async def _check_unknown_end(self, name: str, kind: str, job: Manifest, chain: list[Slice]) -> None:
+        """A job that may have ended unseen is nowhere, holds no quota, and is not started again."""
+        if [(slice.active, slice.admission) for slice in chain] != [(False, None)]:
+            raise Violation(f"converged: the end of {name} is unknown, and it may run again: {chain}")
+        for cluster, client in self._workers.items():
+            for copy in (await client.list(JOB_RESOURCES[kind], namespace=objects.NAMESPACE)).items:
+                if marks.annotation(copy, "slicebus.dev/manager-uid") == job["metadata"]["uid"]:
+                    raise Violation(f"converged: the end of {name} is unknown, and it is on {cluster}")
 
     async def _check_waiting(self, workloads: list[Slice]) -> None:
         """What waits does not fit."""

@@ -104,6 +104,32 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
     return [*writes, Publish(cluster=view.cluster, message=message)]
 
 
+def note_unknown_end(view: JobView) -> list[Command]:
+    """Commands that write down that the worker's copy is gone and may have ended before; what the worker has left of it
+    shall go too. Empty when the worker has been told that it shall hold nothing."""
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_told_absent(view):
+        return []
+    wanted = Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster, unknown_end=True)
+    return _next(view, wanted, outbox.carrier)[1]
+
+
+def has_unknown_end(view: JobView) -> bool:
+    """Whether the worker's copy is gone, and may have ended before, and the job has not given its quota back."""
+    return view.outbox is not None and view.outbox.record.unknown_end is True
+
+
+def forget_unknown_end(view: JobView) -> list[Command]:
+    """Commands after which the job may be dispatched anew."""
+    outbox = view.outbox
+    if outbox is None or outbox.record.unknown_end is not True:
+        return []
+    record = msgspec.structs.replace(outbox.record, unknown_end=msgspec.UNSET)
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
 def leave(view: JobView) -> list[Command]:
     """Commands after which a cluster that is given up counts as holding nothing, while it may have a copy left.
 
@@ -246,7 +272,10 @@ def _next(
         if cluster != wanted.cluster or wanted.hash == kueue.ABSENT
     }
     since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
-    record = msgspec.structs.replace(wanted, version=last.version + 1, left=left, since=since, behind=behind)
+    unknown_end = wanted.unknown_end or (last.unknown_end if wanted.hash == kueue.ABSENT else msgspec.UNSET)
+    record = msgspec.structs.replace(
+        wanted, version=last.version + 1, left=left, since=since, behind=behind, unknown_end=unknown_end
+    )
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
 

@@ -9,6 +9,7 @@ from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_ma
 from slicebus.manager.queues import fair_sharing_of
 from slicebus.manager.records import applied_version
 from slicebus.manager.store import Store
+from slicebus.manager.unknown_ends import END_KNOWN_CONDITION
 from slicebus.manager.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import admission, kueue
@@ -133,7 +134,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield from _not_managed(job)
     yield from _false(job, ACCEPTED_CONDITION)
     for slice in view.slices:
-        for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION):
+        for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):
             if not slice.finished:
                 yield from _false(view.workload(slice), type)
     outbox = view.outbox

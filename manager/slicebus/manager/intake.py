@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager import dispatch, unknown_ends
 from slicebus.manager.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.records import Requested, annotation, applied_version
 from slicebus.manager.views import JobView, Outbox
@@ -175,14 +176,19 @@ def status(
     now: str,
     take: Callable[[JobView, Status, str], list[Command]] = mirror,
 ) -> list[Command]:
-    """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other."""
+    """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other.
+
+    A job that a user deleted on the worker is deleted here. Where it may have ended before, it stays: `unknown_ends`.
+    """
     if view.job is None or not _is_from_here(view, envelope):
         return []
     if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
     if report.phase is JobPhase.GONE:
-        if view.outbox is not None and view.outbox.record.hash == kueue.ABSENT:
+        if dispatch.is_told_absent(view):
             return []
+        if unknown_ends.may_have_ended(view, report):
+            return dispatch.note_unknown_end(view)
         note = f"Deleted on cluster {envelope.cluster}, and therefore here"
         gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
         return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch, evictions, pods
+from slicebus.manager import dispatch, evictions, pods, unknown_ends
 from slicebus.manager.manifests import (
     counts_patch,
     finalizer_patch,
     findings_patch,
     free_name,
     has_finalizer,
+    job_status_with,
     priority_class,
     priority_spec,
     workload_manifest,
@@ -34,7 +35,7 @@ from slicebus.slices.chain import (
     SetCounts,
     plan,
 )
-from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.names import group_of, slice_name
@@ -94,6 +95,10 @@ def _decide(view: JobView, now: str) -> list[Command]:
 
 def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
+    if dispatch.has_unknown_end(view):
+        return _stop(view, job, now)
+    if restarted := unknown_ends.restarted(view, now=now):
+        return restarted
     if changed := _set_priority(view, job) or _set_selector(view, job):
         return changed
     if taken_over := pods.take_over(view, job):
@@ -117,6 +122,22 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     carrier = view.outbox.carrier if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not carrier]
     return commands + _release(ended, view)
+
+
+def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
+    """A job whose end is unknown gives its quota back as an evicted one does."""
+    if said := unknown_ends.stop(view, now=now):
+        return said
+    ended = [command for command in plan(view.slices, view.wish.counts) if isinstance(command, FinishSlice)]
+    if view.evicted is not None and ended:
+        return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
+    following = evictions.follow(view, view.evicted, wanted=view.wish.counts, now=now) if view.evicted else []
+    return (
+        following
+        or dispatch.withdraw(view, reason=unknown_ends.VANISHED)
+        or unknown_ends.at_rest(view, job, now=now)
+        or unknown_ends.close(view)
+    )
 
 
 def _other_pods(view: JobView) -> list[ChainCommand]:
@@ -283,19 +304,10 @@ def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command
 
 def _tell(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
     """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
-    status = _status_with(job, finding, now=now)
+    status = job_status_with(job, finding, now=now)
     if all(job.get("status", {}).get(name) == value for name, value in status.items()):
         return []
     return [
         Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
         Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
     ]
-
-
-def _status_with(job: Manifest, finding: Finding, *, now: str) -> Manifest:
-    """The part of a job's status that shows a finding. A RayJob has no conditions: it has a message and a reason."""
-    if job["kind"] == "RayJob":
-        return {"message": finding.message, "reason": finding.reason}
-    if has_finding(job, finding):
-        return {"conditions": job["status"]["conditions"]}
-    return {"conditions": with_findings(job, finding, now=now)}

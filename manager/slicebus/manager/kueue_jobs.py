@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch, kueue_checks, kueue_status
+from slicebus.manager import dispatch, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
@@ -84,9 +84,13 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _end(view, reason="JobFinished")
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
+    if dispatch.has_unknown_end(view) and (said := unknown_ends.stop(view, now=now)):
+        return said
     holder = view.holder
     if holder is None:
-        return _stop(view, job, now=now)
+        return _stop(view, job, now=now) or unknown_ends.close(view)
+    if dispatch.has_unknown_end(view):
+        return dispatch.withdraw(view, reason=unknown_ends.VANISHED)
     entry = kueue_checks.entry_of(view.workload(holder), view.checks)
     if entry is None and view.outbox is None:
         return []
@@ -141,6 +145,8 @@ def _run(
         return _say(view, holder, entry, CheckState.RETRY, message, now)
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
+    if restarted := unknown_ends.restarted(view, now=now):
+        return restarted
     commands = _write_wish(view, job, holder) or kueue_status.mirror(view, now=now, left=False)
     commands += dispatch.hold(view, allowed(view, job, holder)) or _answer(view, holder, entry, now)
     return [*commands, *_tell_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]

@@ -159,6 +159,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The first version after one that let the worker run nothing: what it said of an older one is of another run."""
     behind: dict[str, int] = {}
     """The clusters that were given up and may still have a copy, with the version that removes it."""
+    unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the worker's copy is gone, and may have ended before that. Until the job has given its quota back."""
 
     def is_of_this_run(self, version: int) -> bool:
         """Whether what the worker says of a version is of the run that it was told of last."""

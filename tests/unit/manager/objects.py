@@ -216,6 +216,10 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
         return tuple(annotations.items())
     if "finalizers" in patch.body.get("metadata", {}):
         return "release", *patch.body["metadata"]["finalizers"]
+    if "suspend" in patch.body.get("spec", {}):
+        return ("suspended" if patch.body["spec"]["suspend"] else "resumed",)
+    if "active" in patch.body.get("spec", {}):
+        return ("active" if patch.body["spec"]["active"] else "inactive",)
     if "podSets" in patch.body.get("spec", {}):
         return "counts", {pod_set["name"]: pod_set["count"] for pod_set in patch.body["spec"]["podSets"]}
     assert patch.subresource == "status"

@@ -35,8 +35,8 @@ def request(job: JobRef, generation: int = 2, wanted: int = 5) -> ScaleRequest:
     )
 
 
-def status(job: JobRef, active: int, phase: JobPhase = JobPhase.RUNNING) -> Status:
-    return Status(job=job, workload="w0", spec_version=1, phase=phase, job_status={"active": active})
+def status(job: JobRef, active: int, phase: JobPhase = JobPhase.RUNNING, **said: bool) -> Status:
+    return Status(job=job, workload="w0", spec_version=1, phase=phase, job_status={"active": active}, **said)
 
 
 async def test_an_agent_that_says_hello_is_connected_and_told_everything_again(manager: Manager) -> None:
@@ -135,7 +135,7 @@ async def test_a_late_word_that_the_job_is_gone_removes_nothing(manager: Manager
 
 async def test_what_was_deleted_on_the_worker_is_deleted_here(manager: Manager) -> None:
     ref = await manager.given_job()
-    await manager.receive(status(ref, 0, JobPhase.GONE))
+    await manager.receive(status(ref, 0, JobPhase.GONE, seen=True))
     assert (await manager.client.list(JOBS)).items == []
 
 

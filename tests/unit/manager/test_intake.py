@@ -310,9 +310,12 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (
         RUNNING,
-        status(JobPhase.GONE),
+        status(JobPhase.GONE, seen=True),
         [("warn Job", "DeletedOnWorker"), ("remove Job", "train")],
     ),
+    "it is gone, and may have ended": (RUNNING, status(JobPhase.GONE, seen=False), [("w1", "version 2 is absent")]),
+    "it is gone, and its agent does not say more": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
+    "it is gone, as it shall be": (a_view(a_job(), withdrawn(applied=1)), status(JobPhase.GONE), []),
 }
 
 

@@ -1,0 +1,140 @@
+"""A job ends while its agent is away: its end is told, or that nobody knows it; it is never taken for deleted."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from e2e.conftest import wiped_world
+from slicebus.cli.demo.world import World, embedded_world
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import JOBS, PODS, WORKLOADS
+from slicebus.proto.errors import NotFoundError
+from slicebus.proto.messages import ClusterName
+from slicebus.slices.conditions import conditions_of
+from support import roles
+from support.story import NAMESPACE, Story, elastic, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+EAST = ClusterName("east")
+
+
+@pytest.fixture
+async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles: a test starts and stops them."""
+    made = embedded_world((EAST,)) if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
+    async with made as world:
+        yield world
+
+
+async def submitted(world: World, name: str, *, ttl_s: int | None = None) -> Story:
+    """A job that runs on east until its pod is told to end."""
+    await set_quota(world, 4)
+    manifest = elastic("Job", name)
+    manifest["spec"] |= {"completions": 1, "parallelism": 1}
+    manifest["spec"] |= {"ttlSecondsAfterFinished": ttl_s} if ttl_s is not None else {}
+    await world.manager.create(JOBS, manifest)
+    story = Story(world, "Job", name)
+    await story.expect_pods(running=1)
+    return story
+
+
+async def ended(client: KubeClient, name: str) -> bool:
+    job = await client.get(JOBS, name, NAMESPACE)
+    return any(entry["type"] == "Complete" and entry["status"] == "True" for entry in conditions_of(job))
+
+
+async def is_gone(client: KubeClient, name: str) -> bool:
+    try:
+        await client.get(JOBS, name, NAMESPACE)
+    except NotFoundError:
+        return True
+    return False
+
+
+def said(manifest: Manifest, type: str = "slicebus.dev/EndKnown") -> tuple[str, str] | None:
+    found = (entry for entry in conditions_of(manifest) if entry["type"] == type)
+    return next(((entry["status"], entry["reason"]) for entry in found), None)
+
+
+async def end_pods(client: KubeClient, name: str) -> None:
+    """The job's pods succeed now."""
+    for pod in (await client.list(PODS, namespace=NAMESPACE)).items:
+        if pod["metadata"]["name"].startswith(name):
+            status = MergePatch({"status": {"phase": "Succeeded"}})
+            await client.patch(PODS, pod["metadata"]["name"], NAMESPACE, status, subresource="status")
+
+
+async def test_a_job_that_ended_while_its_agent_was_away_is_complete_and_then_goes_by_its_time_to_live(
+    world: World, urls: dict[str, str]
+) -> None:
+    worker, seen = world.workers[EAST], list[bool]()
+    page = await world.manager.list(JOBS, namespace=NAMESPACE)
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            story = await submitted(world, "brief", ttl_s=0)
+        await end_pods(worker, "brief")
+        await eventually(lambda: ended(worker, "brief"), "the worker's job is complete")
+        async with roles.agent(world, urls, "east"):
+            await story.expect_nothing_left()
+    async for event in world.manager.watch(JOBS, resource_version=page.resource_version, namespace=NAMESPACE):
+        seen.append(any(entry["type"] == "Complete" for entry in conditions_of(event.object)))
+        if event.type == "DELETED":
+            break
+    assert seen[-1], "it was complete when it went"
+
+
+async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an_unknown_end(
+    world: World, urls: dict[str, str]
+) -> None:
+    worker = world.workers[EAST]
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            story = await submitted(world, "older")
+        # As a version made it that left a copy its time to live.
+        await worker.patch(JOBS, "older", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
+        await end_pods(worker, "older")
+        await eventually(lambda: is_gone(worker, "older"), "the worker's job is gone")
+        async with roles.agent(world, urls, "east"):
+            told = await story.expect_event("VanishedOnWorker", on=world.manager)
+
+            async def rests() -> bool:
+                [slice] = await story.chain()
+                job = await world.manager.get(JOBS, "older", NAMESPACE)
+                return slice.admission is None and not slice.active and not job.get("status", {}).get("active")
+
+            await eventually(rests, "the job has given its quota back")
+            job = await world.manager.get(JOBS, "older", NAMESPACE)
+            [slice] = await story.chain()
+            workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
+            assert said(job) == said(workload) == ("False", "VanishedOnWorker")
+            assert slice.name in told
+            assert await is_gone(worker, "older")
+
+            active = MergePatch({"spec": {"active": True}})
+            await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, active)
+            await story.expect_pods(running=1)
+
+            async def known() -> bool:
+                job = await world.manager.get(JOBS, "older", NAMESPACE)
+                workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
+                return said(job) is None and said(workload) == ("True", "StartedAnew")
+
+            await eventually(known, "it says that it runs anew")
+
+
+async def test_a_copy_of_an_older_version_loses_its_time_to_live(world: World, urls: dict[str, str]) -> None:
+    worker = world.workers[EAST]
+    async with roles.manager(world, urls):
+        async with roles.agent(world, urls, "east"):
+            story = await submitted(world, "lasts")
+        await worker.patch(JOBS, "lasts", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
+        async with roles.agent(world, urls, "east"):
+
+            async def lasts() -> bool:
+                return "ttlSecondsAfterFinished" not in (await story.worker_job())["spec"]
+
+            await eventually(lasts, "the copy has no time to live")
+            await end_pods(worker, "lasts")
+            await eventually(lambda: ended(world.manager, "lasts"), "the manager's job is complete")

@@ -1,0 +1,230 @@
+"""A job whose copy is gone and may have ended before: it stays, gives its quota back, and runs again only when told."""
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from slicebus.kube.embedded.patches import merge_patch
+from slicebus.manager import intake, jobs, kueue_jobs, unknown_ends
+from slicebus.manager.kueue_jobs import Places
+from slicebus.manager.records import Dispatch
+from slicebus.manager.views import JobView
+from slicebus.process.commands import Command, Patch
+from slicebus.proto.messages import Applied, JobPhase, Status
+from slicebus.slices import kueue
+from slicebus.slices.jobs.raycluster import RayCluster
+from slicebus.slices.placement import Cluster, Fleet, Strategy
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition, shorts
+
+Manifest = dict[str, Any]
+GONE = Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.GONE, seen=False)
+EAST = Cluster(name="east", accepted=True, cordoned=False, connected=True)
+PLACES = Places(clusters=frozenset({"east"}), fleet=Fleet([EAST], {}, {}), strategy=Strategy.SPREAD)
+EVICTED = condition("Evicted", True, "Deactivated", "The workload is deactivated")
+TOLD = [
+    ("train", "slicebus.dev/EndKnown=False VanishedOnWorker"),
+    ("w1", "slicebus.dev/EndKnown=False VanishedOnWorker"),
+]
+
+
+def runs(**how: Any) -> Manifest:
+    return a_workload(admitted=1, dispatched=3, applied=3, **how)
+
+
+def suspended(*, applied: int) -> Manifest:
+    workload = runs()
+    record = Dispatch(4, "hash", cluster="east", suspended=True)
+    workload["metadata"]["annotations"] |= {
+        kueue.DISPATCHED_ANNOTATION: record.to_annotation(),
+        kueue.APPLIED_ANNOTATION: str(applied),
+    }
+    return workload
+
+
+MAY_HAVE_ENDED: dict[str, tuple[JobView, Any, bool]] = {
+    "it ran, and went unseen": (a_view(a_job(), runs()), False, True),
+    "it ran, and was seen to go": (a_view(a_job(), runs()), True, False),
+    "it ran, and its agent does not say": (a_view(a_job(), runs()), UNSET, True),
+    "it has yet to be reported": (a_view(a_job(), a_workload(admitted=1, dispatched=1)), False, True),
+    "its worker has yet to suspend it": (a_view(a_job(), suspended(applied=3)), False, True),
+    "its worker has suspended it": (a_view(a_job(), suspended(applied=4)), False, False),
+    "its worker has suspended it, and its agent does not say": (a_view(a_job(), suspended(applied=4)), UNSET, False),
+    "a Kueue has yet to admit it": (a_view(a_job(), a_workload(dispatched=1, applied=1)), False, False),
+    "a slice of it had quota before": (
+        a_view(a_job(), runs(conditions=(condition("Finished"),)), a_workload("w2", 2, replaces="w1")),
+        False,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("view", "seen", "expected"), MAY_HAVE_ENDED.values(), ids=MAY_HAVE_ENDED.keys())
+def test_whether_it_may_have_ended(view: JobView, seen: Any, expected: bool) -> None:
+    report = Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.GONE, seen=seen)
+    assert unknown_ends.may_have_ended(view, report) is expected
+
+
+class World:
+    """A manager's objects, on which commands are carried out."""
+
+    def __init__(self, *workloads: Manifest, beside_kueue: bool = False) -> None:
+        self.job = a_job() | {"status": {"active": 1, "ready": 1, "startTime": NOW}}
+        self.workloads = {workload["metadata"]["name"]: workload for workload in workloads}
+        self.beside_kueue = beside_kueue
+        self.published = 0
+
+    @property
+    def view(self) -> JobView:
+        checks = frozenset({"slicebus"} if self.beside_kueue else ())
+        return a_view(self.job, *self.workloads.values(), published=self.published, checks=checks)
+
+    def take(self, message: Any) -> None:
+        envelope = an_envelope()
+        if isinstance(message, Status):
+            self.carry_out(intake.status(self.view, message, envelope, now=NOW))
+        else:
+            self.carry_out(intake.applied(self.view, message, envelope))
+
+    def look(self) -> list[tuple[Any, ...]]:
+        view = self.view
+        commands = kueue_jobs.decide(view, PLACES, NOW) if self.beside_kueue else jobs.decide(view, NOW)
+        self.carry_out(commands)
+        return shorts(commands)
+
+    def carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Patch) and command.resource.kind == "Workload":
+                name = command.target["metadata"]["name"]
+                self.workloads[name] = merge_patch(self.workloads[name], command.body)
+            elif isinstance(command, Patch):
+                self.job = merge_patch(self.job, command.body)
+            elif short_of_delete(command):
+                self.published = command.message.spec_version  # type: ignore[union-attr]
+
+    def settle(self) -> None:
+        for _ in range(20):
+            if not self.look():
+                return
+        raise AssertionError("it does not come to rest")
+
+    def said(self, type: str, manifest: Manifest | None = None) -> str | None:
+        conditions = (manifest or self.workloads["w1"])["status"].get("conditions", ())
+        return next((entry["status"] for entry in conditions if entry["type"] == type), None)
+
+
+def short_of_delete(command: Any) -> bool:
+    return shorts([command])[0][0] == "delete to east"
+
+
+def test_it_is_told_and_kept_from_running_before_anything_else() -> None:
+    world = World(runs())
+    world.take(GONE)
+    assert world.look() == [*TOLD, ("warn Job", "VanishedOnWorker")]
+    assert world.look() == [("w1", "inactive")]
+    assert world.look() == [("delete to east", 4)]
+    assert world.look() == []
+
+
+def test_a_slice_that_waits_to_replace_it_is_kept_from_running_too() -> None:
+    world = World(runs(), a_workload("w2", 2, replaces="w1"))
+    world.take(GONE)
+    world.settle()
+    assert [workload["spec"]["active"] for workload in world.workloads.values()] == [False, False]
+    evict(world)
+    assert world.look() == [("w2", "Finished=True OutOfSync")]
+
+
+def evict(world: World) -> None:
+    """What the admission cycle, or a Kueue, does with a deactivated Workload."""
+    world.workloads["w1"]["status"]["conditions"].append(EVICTED)
+    if world.beside_kueue:
+        world.job["spec"]["suspend"] = True
+
+
+def give_back(world: World) -> None:
+    """What a Kueue does when the job is not active any more."""
+    status = world.workloads["w1"]["status"]
+    del status["admission"]
+    status["conditions"] = [
+        entry for entry in status["conditions"] if entry["type"] not in ("QuotaReserved", "Admitted")
+    ]
+
+
+def test_it_gives_its_quota_back_when_the_worker_holds_nothing() -> None:
+    world = World(runs())
+    world.take(GONE)
+    world.settle()
+    evict(world)
+    world.settle()
+    assert "admission" in world.workloads["w1"]["status"]
+    world.take(Applied(job=REF, workload="", spec_version=4, deleted=True))
+    world.settle()
+    assert not world.workloads["w1"]["status"].get("admission")
+    assert world.job["spec"]["suspend"] is True
+    assert world.said("slicebus.dev/EndKnown", world.job) == world.said("slicebus.dev/EndKnown") == "False"
+    assert "active" not in world.job["status"]
+    world.take(GONE)
+    assert world.look() == []
+
+
+@pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])
+def test_it_runs_anew_when_its_workload_is_activated_and_admitted(beside_kueue: bool) -> None:
+    world = World(runs(), beside_kueue=beside_kueue)
+    admission = world.workloads["w1"]["status"]["admission"]
+    if beside_kueue:
+        entry = {"name": "slicebus", "state": "Ready", "message": "", "lastTransitionTime": NOW}
+        world.workloads["w1"]["status"]["admissionChecks"] = [entry]
+        world.workloads["w1"]["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
+        world.workloads["w1"]["metadata"]["finalizers"] = [kueue.DISPATCHED_FINALIZER]
+    world.take(GONE)
+    world.settle()
+    world.take(Applied(job=REF, workload="", spec_version=4, deleted=True))
+    world.settle()
+    assert world.view.outbox is not None
+    assert world.view.outbox.record.unknown_end is True
+    evict(world)
+    world.settle()
+    if beside_kueue:
+        give_back(world)
+        world.settle()
+    assert world.view.outbox.record.unknown_end is UNSET
+    workload = world.workloads["w1"]
+    assert workload["spec"]["active"] is False
+    workload["spec"]["active"] = True
+    conditions = [
+        entry for entry in workload["status"]["conditions"] if entry["type"] not in ("QuotaReserved", "Admitted")
+    ]
+    conditions = [entry | {"status": "False"} if entry["type"] == "Evicted" else entry for entry in conditions]
+    workload["status"] |= {
+        "admission": admission,
+        "clusterName": "east",
+        "conditions": [*conditions, condition("QuotaReserved"), condition("Admitted")],
+    }
+    if beside_kueue:
+        workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
+        world.job["spec"]["suspend"] = False
+    assert world.look() == [("w1", "slicebus.dev/EndKnown=True StartedAnew")]
+    assert ("workload-spec to east", 5) in world.look() + world.look()
+
+
+def test_its_end_counts_when_it_is_told_after_all() -> None:
+    world = World(runs())
+    world.take(GONE)
+    world.settle()
+    over = {"conditions": [condition("Complete")]}
+    world.take(Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.SUCCEEDED, job_status=over))
+    assert world.look()[0] == ("w1", "Finished=True Succeeded")
+
+
+def test_a_raycluster_that_is_suspended_shows_it_once() -> None:
+    job = a_job() | {"apiVersion": "ray.io/v1", "kind": RayCluster.kind, "status": {"state": "ready"}}
+    job["spec"]["suspend"] = True
+    world = World(runs())
+    world.take(GONE)
+    view = a_view(job, *world.workloads.values())
+    [patch] = unknown_ends.at_rest(view, job, now=NOW)
+    assert isinstance(patch, Patch)
+    shown = merge_patch(job, patch.body)
+    assert (shown["status"]["state"], world.said("slicebus.dev/EndKnown", shown)) == ("suspended", "False")
+    assert unknown_ends.at_rest(a_view(shown, *world.workloads.values()), shown, now="later") == []
