@@ -5,7 +5,9 @@ decides again. An admission whose write got no answer may or may not be there: u
 version, the slice is counted as admitted, and the same write is tried again.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
-was made from; a Workload that has another when the write's turn comes is decided again in the next cycle.
+was made from; a Workload that has another when the write's turn comes is decided again in the next cycle. So is what
+waits when somebody changes the quota, or the worker cluster that it was decided by. Everything else that changes gives
+quota back: only the admitter gives any, and an admission was charged with all that its chain will have.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from slicebus.manager.store import Store, Uncertain
 from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
-from slicebus.slices.admission import Admit, Decision, Evict
+from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.placement import Strategy
 from slicebus.slices.sharing import FairSharing
 
@@ -84,6 +86,8 @@ class Admitter:
 
     async def _carry_out(self, decision: Decision, version: str) -> bool:
         """Write what was decided of a Workload of this version; False when it has to be decided again."""
+        if self._is_outdated(decision):
+            return False
         namespace, _, name = decision.key.partition("/")
         workload = self._store.workloads.get(namespace, name)
         try:
@@ -108,6 +112,18 @@ class Admitter:
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True
+
+    def _is_outdated(self, decision: Decision) -> bool:
+        """Whether the quota or the cluster is not what it was when the cycle was decided."""
+        match decision:
+            case Admit(admission=admission, cluster=cluster):
+                return self._due.is_edited(admission.cluster_queue, cluster)
+            case Evict(key=key):
+                slice = self._store.slices.get(key)
+                held = slice.admission if slice else None
+                return held is not None and self._due.is_edited(held.cluster_queue, None)
+            case Wait():
+                return False
 
     def _forget_certain(self) -> None:
         """Once an object has another version, a write that was fenced by the old one can no longer happen."""

@@ -7,6 +7,7 @@ from slicebus.kube.cache import Change
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.quotas import NOWHERE
 from slicebus.manager.store import Store
+from slicebus.proto.messages import Manifest
 from slicebus.slices.cohorts import cohort_node, queue_node
 from slicebus.slices.workload import Slice
 
@@ -23,10 +24,14 @@ class Due:
         self._all = False
         self._before: dict[str, str] = {}
         self._releases = 0
+        self._edited: set[str] = set()
+        """The nodes that somebody has given another spec since the trees were last taken."""
+        self._clusters: set[str] = set()
+        """The worker clusters that take other jobs since then."""
         store.quotas.follow_slices(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
-        store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change))))
-        store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change))))
+        store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
+        store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change)), change))
         for cache in (store.flavors, store.namespaces):
             cache.subscribe(lambda _: self.add(None))
         store.clusters.subscribe(self._cluster_changed)
@@ -39,8 +44,19 @@ class Due:
             found |= {tree for tree in (before.get(node), trees.get(node)) if tree}
         everything, self._before = self._all, trees
         self._trees, self._nodes, self._all = set(), set(), False
+        self._edited, self._clusters = set(), set()
         self.some.clear()
         return None if everything else sorted(found)
+
+    def is_edited(self, queue: str, cluster: str | None) -> bool:
+        """Whether somebody has changed what a decision depends on since the trees were last taken: a quota, a limit, a
+        policy or a stop in the tree of this ClusterQueue, or which jobs this worker cluster takes."""
+        trees = self._trees_of(queue_node(queue))
+        return cluster in self._clusters or any(trees & self._trees_of(node) for node in self._edited)
+
+    def _trees_of(self, node: str) -> set[str]:
+        """Where a node is now, and where it was."""
+        return {tree for tree in (self._before.get(node), self._quotas.trees.get(node)) if tree}
 
     def add(self, trees: Iterable[str] | None) -> None:
         """Make these due; all for None."""
@@ -63,17 +79,20 @@ class Due:
     def _local_queue_changed(self, change: Change) -> None:
         for queue in (change.old, change.new):
             if queue is not None:
-                self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")))
+                self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")), change)
 
-    def _node_changed(self, node: str) -> None:
+    def _node_changed(self, node: str, change: Change) -> None:
         """A queue that comes or goes changes also what waits for it without one."""
         self._nodes.add(node)
+        if _spec(change.old) != _spec(change.new):
+            self._edited.add(node)
         self.add([NOWHERE])
 
     def _cluster_changed(self, change: Change) -> None:
         """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
         old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
         if old is None or new is None or old.without_room() != new.without_room():
+            self._clusters.add(_name(change))
             self.add(None)
         elif new.has_more_room_than(old):
             self._room_grew()
@@ -89,3 +108,7 @@ def _name(change: Change) -> str:
     assert manifest is not None
     name: str = manifest["metadata"]["name"]
     return name
+
+
+def _spec(manifest: Manifest | None) -> Manifest | None:
+    return manifest.get("spec", {}) if manifest else None

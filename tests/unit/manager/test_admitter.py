@@ -1,7 +1,7 @@
 """The admitter's writes: what has no answer stays charged, what is refused holds up nobody else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,15 +37,20 @@ def a_pending(name: str) -> Manifest:
     return workload
 
 
+def a_queue(cpu: int, version: int = 1, **more: Any) -> Manifest:
+    flavors = [{"name": "spot", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    return named("cq", spec, metadata={"resourceVersion": str(version)}, **more)
+
+
 class World:
     """A store with a quota, and writes that go as a test has it. One that does not know the newest version fails."""
 
     def __init__(self, cpu: int) -> None:
         self.store = Store()
-        flavors = [{"name": "spot", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}]
-        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
         self.store.flavors.put(named("spot", {}))
-        self.store.cluster_queues.put(named("cq", {"namespaceSelector": {}, "resourceGroups": groups}))
+        self.store.cluster_queues.put(a_queue(cpu))
         self.store.local_queues.put(named("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))
         connected = {"conditions": [condition("Connected")]}
         self.store.clusters.put(named("east", {"accepted": True}, status=connected))
@@ -236,3 +241,37 @@ async def test_an_unanswered_admission_waits_for_its_turn_with_its_version(jumpi
         await asyncio.sleep(5)
     assert world.charged == {"w1": 1, "w2": 2}
     assert world.tried == [("w2", True), ("w1", True), ("w2", True)]
+
+
+def cordon(world: World) -> None:
+    east = world.store.clusters.get(None, "east")
+    world.store.clusters.put(merge_patch(east, {"metadata": {"resourceVersion": "2"}, "spec": {"cordoned": True}}))
+
+
+def stop(world: World) -> None:
+    spec = {"clusterQueue": "cq", "stopPolicy": "Hold"}
+    world.store.local_queues.put(named("queue", spec, metadata={"namespace": "team", "resourceVersion": "2"}))
+
+
+EDITS: dict[str, tuple[Callable[[World], None], int]] = {
+    "less quota": (lambda world: world.store.cluster_queues.put(a_queue(6, version=2)), 6),
+    "a stop": (stop, 5),
+    "a cordon": (cordon, 5),
+    "a status": (lambda world: world.store.cluster_queues.put(a_queue(20, version=2, status={"reserving": 4})), 20),
+}
+
+
+@pytest.mark.parametrize(("edit", "admitted"), EDITS.values(), ids=EDITS.keys())
+async def test_what_waits_is_decided_again_when_the_quota_changes(
+    jumping: LoopTime, edit: Callable[[World], None], admitted: int
+) -> None:
+    world = World(cpu=20)
+    world.write_s = 0.1
+    for name in BURST:
+        world.write(a_pending(name))
+    async with admitting(world, writers=1):
+        await asyncio.sleep(0.45)
+        edit(world)
+        await asyncio.sleep(10)
+    assert len(world.admitted) == admitted
+    assert len(world.tried) == len(BURST), "the others are told why they wait"

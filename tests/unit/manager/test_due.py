@@ -99,6 +99,45 @@ def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | N
     assert due.take() == []
 
 
+EDITED: dict[str, tuple[Callable[[Store], None], str, str]] = {
+    "a queue's own quota": (lambda store: store.cluster_queues.put(a_queue("d", "x", 2)), "abd", ""),
+    "a queue's place in a tree": (lambda store: store.cluster_queues.put(a_queue("b", "y", 2)), "abc", ""),
+    "a queue that goes": (lambda store: store.cluster_queues.remove(a_queue("d", "", 2)), "d", ""),
+    "a queue's status": (
+        lambda store: store.cluster_queues.put(a_queue("a", "x", 2) | {"status": {"pendingWorkloads": 3}}),
+        "",
+        "",
+    ),
+    "a cohort's quota": (lambda store: store.cohorts.put(an_object("x", {"resourceGroups": []}, 2)), "ab", ""),
+    "a LocalQueue that points elsewhere": (
+        lambda store: store.local_queues.put(a_local_queue("for-d", "c", 2)),
+        "cd",
+        "",
+    ),
+    "a slice": (lambda store: store.workloads.put(waiting("for-a", 2, priority=7)), "", ""),
+    "a cluster that is cordoned": (
+        lambda store: store.clusters.put(an_object("east", {"accepted": True, "cordoned": True}, 2, status={})),
+        "",
+        "east",
+    ),
+    "a heartbeat": (lambda store: store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z")), "", ""),
+}
+
+
+@pytest.mark.parametrize(("change", "queues", "clusters"), EDITED.values(), ids=EDITED.keys())
+def test_what_somebody_has_edited_since_it_was_taken(
+    change: Callable[[Store], None], queues: str, clusters: str
+) -> None:
+    store = a_store()
+    due = Due(store)
+    due.take()
+    change(store)
+    assert "".join(queue for queue in "abcd" if due.is_edited(queue, "west")) == queues
+    assert [cluster for cluster in ("east", "west") if due.is_edited("nobody", cluster)] == clusters.split()
+    due.take()
+    assert not any(due.is_edited(queue, "east") for queue in "abcd")
+
+
 def test_a_heartbeat_makes_nothing_due() -> None:
     store = a_store()
     due = Due(store)
