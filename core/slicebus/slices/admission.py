@@ -7,7 +7,6 @@ the difference.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -24,15 +23,13 @@ from slicebus.slices.preemption import (
     preempted_for,
     without,
 )
-from slicebus.slices.quantities import format_amount
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
+from slicebus.slices.reservations import Reservations
 from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
 from slicebus.slices.turns import Lines, by_distance, by_share, preemptors_first, rank, waits_for_preempted
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
-
-Manifest = dict[str, Any]
 
 _VICTIMS_SHOWN = 3
 _DEACTIVATED = "The workload is deactivated"
@@ -99,6 +96,7 @@ class _Cycle:
         self.snapshot = snapshot
         self.account = Account(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
         self.search = Search(self.account, snapshot.fair_sharing.strategies)
+        self.reservations = Reservations(self.account)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
         going = self.account.going()
@@ -272,14 +270,26 @@ class _Cycle:
         return [*evictions, self._wait_for_evicted(slice, found, going)]
 
     def _would_fit(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> bool:
-        """Whether a slice is admitted when these are gone as well."""
-        with without(victims):
+        """Whether a slice is admitted when these are gone as well, beside what others choose then who wait."""
+
+        def fits() -> bool:
             return isinstance(assign(slice, _later(room), replaced=replaced), Admission)
+
+        with without(victims):
+            if not fits():
+                return False
+            with self.reservations.chosen_again(victims, self._choose):
+                return fits()
+
+    def _choose(self, slice: Slice) -> Admission | None:
+        """What a slice that waits has when those are gone who are evicted."""
+        found = assign(slice, _later(self._room(slice, self._usable_queue_of(slice))))
+        return found if isinstance(found, Admission) else None
 
     def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
         """What a slice waits for is kept for it, on top of what it has."""
         own = [*victims, *self.victims.get(slice.uid, ())]
-        self.account.reserve(slice, found.admission)
+        self.reservations.keep(slice, found.admission, self._usable_queue_of(slice))
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may be gone before the others: what they left is still kept for it.
@@ -366,24 +376,6 @@ def _sleeps(slice: Slice) -> bool:
 
 def _has_none(slice: Slice) -> bool:
     return slice.admission is None and not (slice.finished or slice.deleting)
-
-
-def admission_manifest(admission: Admission) -> Manifest:
-    """A Workload's `status.admission`."""
-    return {
-        "clusterQueue": admission.cluster_queue,
-        "podSetAssignments": [
-            {
-                "name": assignment.name,
-                "flavors": dict(assignment.flavors),
-                "resourceUsage": {
-                    resource: format_amount(resource, value) for resource, value in assignment.usage.items()
-                },
-                "count": assignment.count,
-            }
-            for assignment in admission.pod_sets
-        ],
-    }
 
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:

@@ -13,7 +13,7 @@ from propcache.api import cached_property
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
-from slicebus.slices.quantities import amounts
+from slicebus.slices.quantities import amounts, format_amount
 from slicebus.slices.resources import pod_requests
 
 Manifest = dict[str, Any]
@@ -62,6 +62,15 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
         usage = {resource: value * count // self.count for resource, value in self.usage.items()}
         return PodSetAssignment(name=self.name, flavors=self.flavors, usage=usage, count=count)
 
+    def to_manifest(self) -> Manifest:
+        """An entry of a Workload's `status.admission.podSetAssignments`."""
+        return {
+            "name": self.name,
+            "flavors": dict(self.flavors),
+            "resourceUsage": {resource: format_amount(resource, value) for resource, value in self.usage.items()},
+            "count": self.count,
+        }
+
 
 class Admission(msgspec.Struct, frozen=True, dict=True):
     """Quota that a slice holds."""
@@ -87,6 +96,10 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
         """What is left of it for at most so many pods of each pod set; of one that is not among them as it was."""
         pod_sets = [assignment.at_most(counts.get(assignment.name, assignment.count)) for assignment in self.pod_sets]
         return Admission(cluster_queue=self.cluster_queue, pod_sets=tuple(pod_sets))
+
+    def to_manifest(self) -> Manifest:
+        """A Workload's `status.admission`."""
+        return {"clusterQueue": self.cluster_queue, "podSetAssignments": [each.to_manifest() for each in self.pod_sets]}
 
     @classmethod
     def from_manifest(cls, admission: Manifest) -> Self:

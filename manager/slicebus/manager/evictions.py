@@ -13,7 +13,6 @@ from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Patch
 from slicebus.proto.messages import Counts
 from slicebus.slices import kueue
-from slicebus.slices.admission import admission_manifest
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.kueue import Condition, EvictionReason
 from slicebus.slices.workload import Slice
@@ -36,7 +35,7 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
     workload = view.workload(slice)
     if slice.counts != wanted and slice.counts.keys() == wanted.keys():
         if slice.admission is not None and (kept := slice.admission.within(slice.counts)) != slice.admission:
-            body = {"status": {"admission": admission_manifest(kept)}}
+            body = {"status": {"admission": kept.to_manifest()}}
             return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
         return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, wanted))]
     return [_give_back(view, slice, now=now)]

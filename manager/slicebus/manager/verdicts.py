@@ -12,7 +12,7 @@ from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import Admit, Decision, Evict, Wait, admission_manifest
+from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason
 from slicebus.slices.workload import Slice
@@ -68,7 +68,7 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
     admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
     status = {
-        "admission": admission_manifest(decision.admission),
+        "admission": decision.admission.to_manifest(),
         "clusterName": decision.cluster,
         "conditions": with_findings(workload, reserved, admitted, *_come_back(slice), now=now),
     }

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, admission_manifest, cycle, is_pending
+from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle, is_pending
 from slicebus.slices.placement import Cluster, Strategy
 from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, FlavorName, Slice
@@ -242,6 +242,13 @@ FINDINGS: dict[str, tuple[Snapshot, Wait]] = {
 }
 
 
+def test_of_two_replacements_of_one_slice_only_one_is_admitted() -> None:
+    """A manager that was stopped may have made the second. Both would fit."""
+    old = admitted(a_slice("s0", 1))
+    both = [replacement(old, "s1", 2), replacement(old, "s2", 3)]
+    assert [admit.key for admit in admits(snapshot(old, *both))] == [both[0].key]
+
+
 @pytest.mark.parametrize(("world", "expected"), FINDINGS.values(), ids=FINDINGS.keys())
 def test_a_slice_that_waits_is_told_why_and_what_would_let_it_in(world: Snapshot, expected: Wait) -> None:
     assert decision(world) == expected
@@ -356,7 +363,7 @@ def test_what_is_written_is_what_is_read() -> None:
     pod_sets = (a_pod_set("head", 1, {"cpu": 1500, "memory": 2**30}), a_pod_set("small", 4, {"cpu": 100}))
     queue = a_queue(quotas={"default": {"cpu": "10", "memory": "8Gi"}})
     admission = admission_of(snapshot(a_slice("s1", pod_sets=pod_sets), queues=[queue])).admission
-    written: dict[str, Any] = admission_manifest(admission)
+    written: dict[str, Any] = admission.to_manifest()
     assert written == {
         "clusterQueue": "cq",
         "podSetAssignments": [

@@ -11,7 +11,7 @@ from slicebus.slices.kueue import EvictionReason, PreemptionReason
 from slicebus.slices.placement import NO_PLACE, Cluster
 from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, preempted_for
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorQuota, Limits, LocalQueue, ResourceGroup
-from slicebus.slices.workload import FlavorName, Slice, SliceKey
+from slicebus.slices.workload import Admission, FlavorName, Slice, SliceKey
 from unit.slices.builders import (
     Quota,
     a_pod_set,
@@ -418,8 +418,8 @@ class TestFlavors:
     def flavor(self, decided: list[Decision]) -> str | None:
         return next((d.admission.pod_sets[0].flavors["cpu"] for d in decided if isinstance(d, Admit)), None)
 
-    def on(self, flavor: str, name: str, cores: int, priority: int = -1) -> Slice:
-        return admitted(a_slice(name, cores, job_uid=f"job-{name}", priority=priority), flavor=flavor)
+    def on(self, flavor: str, name: str, cores: int, priority: int = -1, **changes: Any) -> Slice:
+        return admitted(a_slice(name, cores, job_uid=f"job-{name}", priority=priority, **changes), flavor=flavor)
 
     def test_the_next_flavor_rather_than_a_victim(self) -> None:
         assert self.flavor(self.decide(self.on("x", "low", 4), waiting("w", 2))) == "y"
@@ -496,6 +496,27 @@ class TestFlavors:
         [wait] = self.decide(self.on("x", "low", 3), *going, self.with_head())
         assert isinstance(wait, Wait)
         assert wait.message.endswith("Fits when those are gone who are evicted already")
+
+    def test_nobody_is_preempted_for_room_that_a_waiting_job_would_choose_then(self) -> None:
+        # The head of `old` would borrow in `x` now and has its own quota there when `new` is gone, before `mid`.
+        quotas: dict[str, dict[str, Quota]] = {"x": {"cpu": "1"}, "y": {"cpu": "5"}}
+        policy = {"withinClusterQueue": "LowerOrNewerEqualPriority"} | BORROW
+        a = a_queue("cq", quotas, cohortName="all", preemption=policy)
+        evicted_pod_sets = (a_pod_set("head"), a_pod_set("workers", 5))
+        going = self.on("y", "going", 1, pod_sets=evicted_pod_sets, evicted=True, admitted=False)
+        assert going.admission is not None
+        head, workers = going.admission.pod_sets
+        head = msgspec.structs.replace(head, flavors={"cpu": FlavorName("x")})
+        going = msgspec.structs.replace(going, admission=Admission(cluster_queue="cq", pod_sets=(head, workers)))
+        slices = [
+            going,
+            self.on("x", "new", 1, 0, created="2026-01-04T00:00:00Z"),
+            waiting("old", 1, pod_sets=(a_pod_set("head"), a_pod_set("workers", 4)), created="2026-01-02T00:00:00Z"),
+            waiting("mid", 2, created="2026-01-03T00:00:00Z"),
+        ]
+        lent = ResourceGroup(("cpu",), (FlavorQuota(FlavorName("x"), {"cpu": Limits(nominal=1000)}),))
+        shared = Cohort(name="all", parent="", resource_groups=(lent,))
+        assert evicted(cycle(world(*slices, queues=[a], cohorts=[shared]))) == {}
 
 
 def test_a_shrunk_job_frees_only_what_it_still_has() -> None:
