@@ -62,7 +62,7 @@ class Agreement:
             await self._check_unknown_end(name, kind, job, chain)
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
-        if len(holders) > 1 or len(holders) + len(waiting) != len(chain) or not chain:
+        if len(holders) > 1 or len(waiting) > 1 or len(holders) + len(waiting) != len(chain) or not chain:
             raise Violation(f"converged: {name} has unfinished slices {[(s.name, bool(s.admission)) for s in chain]}")
         for slice in waiting:
             if not slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("message"):

@@ -100,12 +100,14 @@ class Link:
         if self.died.is_set():
             raise UnavailableError("the process is dead")
 
-    async def effect(self, *, on_a_pod: bool = False) -> None:
-        """Between two effects: perhaps the process is killed or stopped here."""
+    async def effect(self, *, on_a_pod: bool = False) -> bool:
+        """Between two effects: perhaps the process is killed or stopped here. Whether it was stopped."""
         self.check()
-        if self._before_effect(on_a_pod):
-            await asyncio.sleep(0)
-            self.check()
+        if not self._before_effect(on_a_pod):
+            return False
+        await asyncio.sleep(0)
+        self.check()
+        return True
 
     async def delay(self) -> None:
         """Let time pass on the way."""
@@ -117,10 +119,17 @@ class Link:
             bus.drop()
 
 
+class Watched(Transport, Protocol):
+    """A way to an API server that shows the rules what it changes."""
+
+    async def request(self, request: Request, *, was_held: bool = False) -> Answer:
+        """`was_held`: its sender was stopped when it had decided, and could not look at its Lease again."""
+
+
 class FaultyTransport:
     """A way to an API server that fails as networks and servers do."""
 
-    def __init__(self, inner: Transport, link: Link) -> None:
+    def __init__(self, inner: Watched, link: Link) -> None:
         self._inner = inner
         self._link = link
 
@@ -131,20 +140,19 @@ class FaultyTransport:
     async def request(self, request: Request) -> Answer:
         # Renewals are no steps of the work: a crash there is one like at any other moment.
         is_effect = request.method != "GET" and "/leases" not in request.path
-        if is_effect:
-            await self._link.effect(on_a_pod="/pods/" in request.path)
+        was_held = is_effect and await self._link.effect(on_a_pod="/pods/" in request.path)
         self._link.check()
-        answer = await self._link.network.carry(self._exchange(request))
+        answer = await self._link.network.carry(self._exchange(request, was_held=was_held))
         if is_effect:
             await self._link.effect()
         return answer
 
-    async def _exchange(self, request: Request) -> Answer:
+    async def _exchange(self, request: Request, *, was_held: bool) -> Answer:
         link, weather = self._link, self._link.weather
         await link.delay()
         if weather.happens("lost"):
             raise UnavailableError("the request was lost")
-        answer = await self._inner.request(request)
+        answer = await self._inner.request(request, was_held=was_held)
         if weather.happens("unanswered"):
             raise UnavailableError("the answer was lost")
         await link.delay()

@@ -85,12 +85,12 @@ class ObservedTransport(InProcessTransport):
         self._rules = fleet.rules
         self._waits = waits
 
-    async def request(self, request: Request) -> Answer:
+    async def request(self, request: Request, *, was_held: bool = False) -> Answer:
         # Controllers that go round in circles must not stop the clock.
         await asyncio.sleep(_WAY_S if self._waits else 0)
         await self._reach()
         answer = self._server.answer(request)
-        self._rules.look()
+        self._rules.look(was_held=was_held)
         return answer
 
     @asynccontextmanager

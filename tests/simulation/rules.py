@@ -58,13 +58,17 @@ class Rules:
         """Clusters, and the manager's jobs whose delete was published to them."""
         self._fences: dict[tuple[str, str], int] = {}
         """The newest delete of a manager's job that a cluster's agent has acknowledged, by its version."""
+        self._was_held = False
+        self._late: set[SliceKey] = set()
+        """Slices that a manager made who had been stopped between its decision and its request."""
         self.checked = 0
         self.violation: Violation | None = None
         """The first one: whoever made the change may be dying of something else."""
         self.was_broken = asyncio.Event()
 
-    def look(self) -> None:
-        """Check everything that has changed since the last time."""
+    def look(self, *, was_held: bool = False) -> None:
+        """Check everything that has changed since the last time. `was_held`: by one who had been stopped meanwhile."""
+        self._was_held = was_held
         while self._unseen:
             self.checked += 1
             with self._noting():
@@ -139,6 +143,8 @@ class Rules:
                 self._quota.check_running(old.job_uid)
             return
         slice = self._slices[key] = Slice.from_manifest(change.object)
+        if old is None and self._was_held:
+            self._late.add(key)
         if slice.admission is not None:
             most = self._admitted.setdefault(slice.name, {})
             for name, count in slice.admission.counts.items():
@@ -153,9 +159,14 @@ class Rules:
             self._check_eviction(slice)
 
     def _check_chain(self, slice: Slice, old: Slice | None) -> None:
-        """Rule 2: at most one admitted and one pending, and the old one ends only when the new one has its quota."""
+        """Rule 2: at most one admitted and one pending, and the old one ends only when the new one has its quota.
+
+        One more may pend for a moment: no API server refuses a create that was under way when its sender was stopped,
+        and each size has a name of its own. Like Kueue the leader then ends all but one.
+        """
         chain = [other for other in self._slices.values() if other.chain_id == slice.chain_id and not other.finished]
-        pending = [other for other in chain if other.admission is None and not other.deleting]
+        waiting = [other for other in chain if other.admission is None and not other.deleting]
+        pending = [other for other in waiting if other.key not in self._late]
         if len(pending) > 1:
             raise Violation(f"rule 2: {slice.chain} has two pending slices: {_names(pending)}")
         holding = [other for other in chain if other.admission is not None]
