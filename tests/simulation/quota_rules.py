@@ -48,6 +48,8 @@ class QuotaRules:
         """The clusters that each job has left without their answer."""
         self._used: dict[str, Counter[tuple[Any, str]]] = {}
         """What runs of each job on all workers."""
+        self.lost_by_share: dict[str, float] = {}
+        """By job UID: when it was last preempted by fair sharing."""
         self._preempted: Counter[str] = Counter()
         """How often each chain was."""
 
@@ -109,6 +111,9 @@ class QuotaRules:
         if self._preempted[victim.chain_id] > _TURNS:
             raise Violation(f"preemption: {victim.name} is preempted again and again")
         condition, now_s = victim.conditions[Condition.PREEMPTED], asyncio.get_running_loop().time()
+        if condition["reason"] == PreemptionReason.IN_COHORT_FAIR_SHARING:
+            # Where it comes back in between, its condition says so no more.
+            self.lost_by_share[victim.job_uid] = now_s
         if victim.admission is None or f"JobUID: {victim.job_uid})" in condition["message"]:
             raise Violation(f"preemption: {victim.name} is no victim: {condition['message']}")
         versions = self._versions[CLUSTERQUEUES.kind, preempting_queue(condition["message"])].lately(now_s)

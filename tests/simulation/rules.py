@@ -78,6 +78,11 @@ class Rules:
         """Until now nothing has gone wrong: everybody has seen everything."""
         self._room.settle()
 
+    def lost_by_share(self, *, since_s: float) -> list[str]:
+        """The UIDs of the jobs that were preempted by fair sharing since then, the last one first."""
+        lost = self._quota.lost_by_share
+        return sorted((uid for uid in lost if lost[uid] >= since_s), key=lambda uid: (-lost[uid], uid))
+
     def user_deletes(self, manifest: Manifest) -> None:
         """A user is about to delete an object."""
         self._deleted_by_users.add(manifest["metadata"]["uid"])

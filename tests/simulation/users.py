@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -36,7 +35,6 @@ from slicebus.agent import marks
 from slicebus.bus.memory import MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import now
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     JOB_RESOURCES,
@@ -47,12 +45,10 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.store import owner_ref
 from slicebus.proto.errors import AlreadyExistsError, TransientError
-from slicebus.proto.messages import MESSAGES, Direction, JobRef
+from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
 from slicebus.slices import kueue
-from slicebus.slices.kueue import PreemptionReason
 
 Manifest = dict[str, Any]
 
@@ -153,19 +149,17 @@ class Users:
 
     async def end_turns(self, *, within_s: float) -> bool:
         """Delete a job where jobs take turns by fair sharing (docs/decisions/0016). Whether there was one."""
-        manager, turns = self._clients[MANAGER], dict[JobRef, datetime]()
-        for workload in (await manager.list(WORKLOADS)).items:
-            owner = owner_ref(workload)
-            for condition in workload.get("status", {}).get("conditions", ()):
-                if owner is not None and condition["reason"] == PreemptionReason.IN_COHORT_FAIR_SHARING:
-                    turns[owner] = datetime.fromisoformat(condition["lastTransitionTime"])
-        ref = max(turns, key=lambda ref: (turns[ref], ref.name), default=None)
-        if ref is None or now() - turns[ref] > timedelta(seconds=within_s):
+        manager = self._clients[MANAGER]
+        lost = self._fleet.rules.lost_by_share(since_s=asyncio.get_running_loop().time() - within_s)
+        jobs = [job for resource in JOB_RESOURCES.values() for job in (await manager.list(resource)).items]
+        by_uid = {job["metadata"]["uid"]: job for job in jobs}
+        job = next((by_uid[uid] for uid in lost if uid in by_uid), None)
+        if job is None:
             return False
-        self._fleet.note(f"jobs take turns: delete {ref.key}")
-        resource = JOB_RESOURCES[ref.kind]
-        self._fleet.rules.user_deletes(await manager.get(resource, ref.name, ref.namespace))
-        await manager.delete(resource, ref.name, ref.namespace)
+        name = job["metadata"]["name"]
+        self._fleet.note(f"jobs take turns: delete {job['kind']} {name}")
+        self._fleet.rules.user_deletes(job)
+        await manager.delete(JOB_RESOURCES[job["kind"]], name, job["metadata"]["namespace"])
         return True
 
     async def squat(self, item: Squat) -> None:
