@@ -86,7 +86,7 @@ class Inbox:
     async def _take(self, incoming: Incoming, job: JobRef) -> None:
         """Act on an order, and have its job looked at."""
         key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
-        self._note(message, key, job, ended=verdict is Verdict.ENDED or isinstance(message, Delete))
+        self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
         match verdict, message:
             case Verdict.ENDED, _:
                 self._tombstones.owe(job)

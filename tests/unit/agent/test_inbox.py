@@ -164,6 +164,25 @@ async def test_a_story(
     assert manager.dead == []
 
 
+BEHIND: dict[str, tuple[list[Message], int]] = {
+    "it holds the newest": ([a_spec(1), NEXT_SLICE, relabel(), a_spec(1)], 0),
+    "it is suspended": ([a_spec(1), Suspend(job=REF, spec_version=2)], 0),
+    "it cannot be made as ordered": ([a_spec(1), a_spec(2, parallelism=-1)], 1),
+    "it was deleted": ([a_spec(1), Delete(job=REF, spec_version=2), a_spec(1)], 0),
+    "it was suspended before it was made": ([Suspend(job=REF, spec_version=2)], 0),
+}
+
+
+@pytest.mark.parametrize(("messages", "expected"), BEHIND.values(), ids=BEHIND.keys())
+async def test_whether_a_job_is_out_of_sync(
+    worker: Worker, manager: Manager, messages: list[Message], expected: int
+) -> None:
+    for message in messages:
+        await manager.order(message)
+        await worker.sync()
+    assert worker.store.behind() == expected
+
+
 async def test_a_tombstone_outlives_a_restart(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1), Delete(job=REF, spec_version=2))
     again = Worker(worker.client)
