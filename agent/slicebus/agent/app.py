@@ -20,6 +20,7 @@ from slicebus.agent.store import SELECTORS, Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
+from slicebus.bus.lanes import Backlog
 from slicebus.journal.recording import Source
 from slicebus.kube.cache import Cache
 from slicebus.kube.clock import now, random_bytes
@@ -59,6 +60,7 @@ class Agent(Role[AgentSettings]):
         tombstones = Tombstones(self._client, self._settings.namespace, store)
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, store, cluster_uid=uid)
         executor = Executor(
@@ -82,7 +84,14 @@ class Agent(Role[AgentSettings]):
             registry=self._registry,
         )
         inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
-        heart = Heart(store, fence, say=say, look=queue.add, interval_s=self._settings.heartbeat_s)
+        heart = Heart(
+            store,
+            fence,
+            say=say,
+            look=queue.add,
+            waiting_since=lambda: (queue.due_since_s, backlog.since_s),
+            interval_s=self._settings.heartbeat_s,
+        )
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
@@ -100,6 +109,7 @@ class Agent(Role[AgentSettings]):
             look=queue.add,
             resync=resync,
             terms=heart.take,
+            backlog=backlog,
         )
         await insist("tombstones", tombstones.load)
         await insist("fence", fence.load)

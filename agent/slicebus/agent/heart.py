@@ -1,13 +1,14 @@
 """Says every few seconds that the agent is alive, and what room its cluster has."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 from msgspec import UNSET
 
 from slicebus.agent.capacity import Room, Use, room, within_grant
 from slicebus.agent.fence import Fence
+from slicebus.agent.lag import lag_s
 from slicebus.agent.store import Store
 from slicebus.agent.views import JobKey
 from slicebus.proto.errors import TransientError
@@ -17,7 +18,8 @@ _log = structlog.get_logger()
 
 
 class Heart:
-    """The agent's heartbeats. `say` publishes; `look` has a job looked at again, when its pods may start."""
+    """The agent's heartbeats. `say` publishes; `look` has a job looked at again, when its pods may start;
+    `waiting_since` has the loop's time of the oldest thing in each place where work waits."""
 
     def __init__(
         self,
@@ -26,12 +28,14 @@ class Heart:
         *,
         say: Callable[[Message], Awaitable[None]],
         look: Callable[[JobKey], None],
+        waiting_since: Callable[[], Iterable[float | None]],
         interval_s: float,
     ) -> None:
         self._store = store
         self._fence = fence
         self._say = say
         self._look = look
+        self._waiting_since = waiting_since
         self._interval_s = interval_s
         self._use = Use(store.pods, store.strangers)
         self._terms: Terms | None = None
@@ -66,15 +70,16 @@ class Heart:
                 continue
 
     def _beat(self) -> Heartbeat:
-        found = self._room()
+        found, now_s = self._room(), asyncio.get_running_loop().time()
         return Heartbeat(
             capacity=found.capacity,
             used=found.used,
             ours=found.ours,
             terms=self._terms.version if self._terms else UNSET,
-            said_s=asyncio.get_running_loop().time(),
+            said_s=now_s,
             fence_s=self._fence.seconds,
             jobs=sum(1 for _ in self._store.our_jobs()),
+            lag_s=lag_s(self._waiting_since(), now_s),
             out_of_sync=self._store.behind(),
         )
 

@@ -11,7 +11,7 @@ from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import Backlog, dispatch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
@@ -38,6 +38,7 @@ class Inbox:
         look: Callable[[JobKey], None],
         resync: Callable[[Resync], None],
         terms: Callable[[Terms], Awaitable[None]],
+        backlog: Backlog,
     ) -> None:
         self._settings = settings
         self._bus = bus
@@ -49,6 +50,7 @@ class Inbox:
         self._look = look
         self._resync = resync
         self._terms = terms
+        self._backlog = backlog
 
     def queues(self) -> list[str]:
         """The names of its queues."""
@@ -57,7 +59,7 @@ class Inbox:
     async def run(self, queue: str) -> None:
         """Handle one queue until cancelled."""
         async with self._bus.subscribe(queue, prefetch=self._settings.prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_line)
+            await dispatch(subscription, self._handle, key=_line, backlog=self._backlog)
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)

@@ -137,6 +137,7 @@ def row(manifest: dict[str, Any], now: datetime) -> list[str]:
 
 def _standing(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
     held, out_of_sync = status.get("heldDeletes", {}).get("jobs", 0), status.get("outOfSync", 0)
+    lag_s = status.get("lagSeconds", 0)
     said = [
         "connected" if cluster.connected else "silent",
         *(["not accepted"] if not cluster.accepted else []),
@@ -144,5 +145,6 @@ def _standing(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
         *(["drained"] if cluster.draining else ["cordoned"] if cluster.cordoned else []),
         *([f"{held} deletes held"] if held else []),
         *([f"{out_of_sync} out of sync"] if out_of_sync else []),
+        *([f"{lag_s} s behind"] if lag_s else []),
     ]
     return ", ".join(said)

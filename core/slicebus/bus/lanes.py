@@ -38,6 +38,26 @@ Superseded = Callable[[Delivery, Delivery], bool]
 """Whether the first delivery says nothing any more once the second is handled; both are of one line."""
 
 
+class Backlog:
+    """The deliveries that have been received and are not settled yet, of one queue or of several."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+
+    @property
+    def since_s(self) -> float | None:
+        """When the oldest one was received, by the loop's time; None when there is none."""
+        return min(self._since.values(), default=None)
+
+    def receive(self, delivery: Delivery) -> None:
+        """A delivery is in hand from now on."""
+        self._since[id(delivery)] = asyncio.get_running_loop().time()
+
+    def settle(self, delivery: Delivery) -> None:
+        """It is settled, or its connection has broken."""
+        del self._since[id(delivery)]
+
+
 async def dispatch(
     subscription: Subscription,
     handler: Handler,
@@ -48,8 +68,11 @@ async def dispatch(
     turn_s: float = _TURN_S,
     on_dead: OnDead | None = None,
     superseded: Superseded | None = None,
+    backlog: Backlog | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends. `on_dead` is told what was dead-lettered."""
+    """Handle deliveries until the subscription ends. `on_dead` is told what was dead-lettered. `backlog` has those that
+    are under way."""
+    backlog = backlog or Backlog()
     lines: dict[str, deque[Delivery]] = {}
     free = asyncio.Semaphore(workers)
 
@@ -73,29 +96,32 @@ async def dispatch(
                 reason = None
             if reason and on_dead:
                 on_dead(delivery, reason)
-            line.popleft()
+            backlog.settle(line.popleft())
         del lines[name]
 
     async with asyncio.TaskGroup() as group:
         async for delivery in subscription:
             name = key(delivery)
+            backlog.receive(delivery)
             if name in lines:
-                await _join(lines[name], delivery, superseded)
+                await _join(lines[name], delivery, superseded, backlog)
             else:
                 lines[name] = deque([delivery])
                 group.create_task(drain(name), name=f"{delivery.queue}:{name}")
 
 
-async def _join(line: deque[Delivery], delivery: Delivery, superseded: Superseded | None) -> None:
+async def _join(line: deque[Delivery], delivery: Delivery, superseded: Superseded | None, backlog: Backlog) -> None:
     """Take a delivery into its line. The first of a line is in hand, and is left alone."""
     waiting = line[-1] if len(line) > 1 and line[-1].held else None
     if superseded is not None and waiting is not None:
         if superseded(waiting, delivery):
             line[-1] = delivery
             await waiting.ack()
+            backlog.settle(waiting)
             return
         if superseded(delivery, waiting):
             await delivery.ack()
+            backlog.settle(delivery)
             return
     line.append(delivery)
 

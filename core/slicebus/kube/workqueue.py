@@ -33,7 +33,10 @@ class WorkQueue(Generic[Key]):
         self._name = name
         self._waiting: dict[Key, None] = {}
         self._active: set[Key] = set()
-        self._again: set[Key] = set()
+        self._again: dict[Key, float] = {}
+        """Active keys that were added meanwhile, and when."""
+        self._due_since: dict[Key, float] = {}
+        """Since when each key has been due that is not handled yet. A key that failed has been due since before."""
         self._pauses: dict[Key, float] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
@@ -44,10 +47,12 @@ class WorkQueue(Generic[Key]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
+        now_s = asyncio.get_running_loop().time()
         if key in self._active:
-            self._again.add(key)
+            self._again.setdefault(key, now_s)
         elif key not in self._waiting:
             self._waiting[key] = None
+            self._due_since.setdefault(key, now_s)
             self._ready.release()
 
     def add_after(self, key: Key, delay_s: float) -> None:
@@ -62,7 +67,13 @@ class WorkQueue(Generic[Key]):
 
     def seen(self, key: Key) -> None:
         """Whoever handles a key has just looked at it again: it is not handled again for what was added before."""
-        self._again.discard(key)
+        self._again.pop(key, None)
+
+    @property
+    def due_since_s(self) -> float | None:
+        """Since when the oldest key has been due, by the loop's time; None when none is. Appointments are not due yet,
+        retries are."""
+        return min(self._due_since.values(), default=None)
 
     @property
     def idle(self) -> bool:
@@ -93,14 +104,18 @@ class WorkQueue(Generic[Key]):
                 self._retry(key, error)
             except (PermanentError, ProtocolError) as error:
                 _log.error("workqueue.dropped", queue=self._name, key=str(key), error=str(error))
-                self._pauses.pop(key, None)
+                self._settle(key)
             else:
-                self._pauses.pop(key, None)
+                self._settle(key)
             finally:
                 self._active.discard(key)
                 if key in self._again:
-                    self._again.discard(key)
+                    self._due_since.setdefault(key, self._again.pop(key))
                     self.add(key)
+
+    def _settle(self, key: Key) -> None:
+        self._pauses.pop(key, None)
+        del self._due_since[key]
 
     async def _take(self) -> Key:
         await self._ready.acquire()

@@ -106,9 +106,9 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     jobs: Count = 0
     """Objects with our origin."""
     lag_s: float = 0.0
-    """Age of the oldest change on the worker that is not yet reported, in seconds."""
+    """Age of the oldest thing that the agent still has to do, in seconds; 0 when nothing waits."""
     out_of_sync: Count = 0
-    """Objects whose applied version is older than the newest received."""
+    """Jobs that are not at the newest version that this process was ordered."""
 
 
 class ScaleRequest(Message, frozen=True, kw_only=True):

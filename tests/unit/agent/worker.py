@@ -14,6 +14,7 @@ from slicebus.agent.store import SELECTORS, Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
+from slicebus.bus.lanes import Backlog
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, WORKLOADS, Resource
@@ -74,6 +75,7 @@ class Worker:
             look=self.looked.append,
             resync=self.resyncs.append,
             terms=self._take,
+            backlog=Backlog(),
         )
 
     async def _take(self, terms: Terms) -> None:

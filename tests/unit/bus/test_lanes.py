@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from slicebus.bus.contract import Delivery
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import Backlog, dispatch
 from slicebus.bus.memory import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
@@ -41,6 +41,7 @@ class Lane:
         self.handled: list[tuple[str, int]] = []
         self.unsettled = 0
         self.redelivered = 0
+        self.backlog = Backlog()
         self._handle = handle
 
     def publish(self, name: str, number: int, queue: str = "q") -> None:
@@ -59,7 +60,14 @@ class Lane:
         async def run() -> None:
             async with self.bus.subscribe(queue, prefetch=PREFETCH) as subscription:
                 superseded = is_older if coalescing else None
-                await dispatch(subscription, self._one, key=name_of, workers=WORKERS, superseded=superseded)
+                await dispatch(
+                    subscription,
+                    self._one,
+                    key=name_of,
+                    workers=WORKERS,
+                    superseded=superseded,
+                    backlog=self.backlog,
+                )
 
         task = asyncio.create_task(run())
         await settle()
@@ -313,3 +321,23 @@ async def test_what_was_lost_supersedes_nothing(jumping: LoopTime) -> None:
         await asyncio.sleep(60)
     assert unsteady.begun == [(1, 0), (3, 1)]
     assert lane.waiting == 0
+
+
+@pytest.mark.parametrize("coalescing", [True, False])
+async def test_the_backlog_is_as_old_as_the_oldest_that_is_not_settled(jumping: LoopTime, coalescing: bool) -> None:
+    troubled = Trouble(UnavailableError("503"), until={"late": START_S + 20, "later": START_S + 25})
+    lane = Lane(troubled.handle)
+    async with lane.running(coalescing=coalescing):
+        assert lane.backlog.since_s is None
+        for number, name in enumerate(["late", "free", "later", "later", "later"]):
+            lane.publish(name, number)
+            await asyncio.sleep(1)
+        assert lane.backlog.since_s == pytest.approx(START_S, abs=0.01)
+        await asyncio.sleep(15)
+        assert lane.backlog.since_s == pytest.approx(START_S, abs=0.01)
+        while ("late", 0) not in lane.handled:  # noqa: ASYNC110 time jumps
+            await asyncio.sleep(HANDLING_S)
+        await settle()
+        assert lane.backlog.since_s == pytest.approx(START_S + 2, abs=0.01)
+        await asyncio.sleep(20)
+        assert lane.backlog.since_s is None

@@ -34,11 +34,12 @@ def test_a_line_for_each_flavor() -> None:
         jobs=12,
         room="default 12/40 cpu; gpu 3/8 cpu",
         outOfSync=1,
+        lagSeconds=12,
         heldDeletes={"id": "x", "jobs": 40},
         lastHeartbeatTime="2026-01-31T12:00:26Z",
     )
     assert row(cluster, NOW)[1:] == [
-        "connected, 40 deletes held, 1 out of sync",
+        "connected, 40 deletes held, 1 out of sync, 12 s behind",
         "12",
         "4s ago",
         "default 12/40 cpu\ngpu 3/8 cpu",

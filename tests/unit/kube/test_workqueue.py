@@ -262,3 +262,73 @@ async def test_cancelling_leaves_no_timer_behind(loop_time: LoopTime) -> None:
     await loop_time.advance(10.0)
     assert handler.calls == []
     assert queue.idle
+
+
+class TestDueSince:
+    """Since when the oldest key has been due, in seconds after the beginning."""
+
+    @staticmethod
+    def since_s(queue: WorkQueue[str]) -> float | None:
+        return None if queue.due_since_s is None else round(queue.due_since_s - START_S, 6)
+
+    async def test_the_oldest_of_those_that_wait_or_are_handled(self, loop_time: LoopTime) -> None:
+        queue, handler = WorkQueue[str]("test"), Handler()
+        gates = {key: handler.hold(key) for key in "ab"}
+        assert self.since_s(queue) is None
+        async with working(queue, handler, workers=1):
+            for key in "aba":
+                queue.add(key)
+                await loop_time.advance(1.0)
+            assert handler.active == ["a"]
+            assert self.since_s(queue) == 0.0
+            gates["a"].set()
+            await settle()
+            assert self.since_s(queue) == 1.0, "b has waited for the worker"
+            gates["b"].set()
+            await settle()
+            assert self.since_s(queue) is None
+
+    async def test_what_was_added_while_its_key_was_handled(self, loop_time: LoopTime) -> None:
+        queue, handler = WorkQueue[str]("test"), Handler()
+        gate = handler.hold("a")
+        async with working(queue, handler):
+            for _ in range(3):
+                queue.add("a")
+                await loop_time.advance(1.0)
+            gate.set()
+            del handler.gates["a"]
+            gate = handler.hold("a")
+            await settle()
+            assert self.since_s(queue) == 1.0
+            gate.set()
+            await settle()
+            assert self.since_s(queue) is None
+
+    async def test_a_key_that_fails_is_due_until_it_does_not(self, jumping: LoopTime) -> None:
+        queue, handler = WorkQueue[str]("test"), Handler()
+        handler.errors["a"] = [UnavailableError("down")] * 8
+        async with working(queue, handler):
+            queue.add("a")
+            await asyncio.sleep(1.0)
+            queue.add("a")
+            await asyncio.sleep(1.0)
+            assert self.since_s(queue) == 0.0
+            await until_idle(queue)
+            assert self.since_s(queue) is None
+
+    async def test_a_key_that_cannot_be_handled_is_not_due(self, jumping: LoopTime) -> None:
+        queue, handler = WorkQueue[str]("test"), Handler()
+        handler.errors["a"] = [InvalidError("422")]
+        async with working(queue, handler):
+            queue.add("a")
+            await until_idle(queue)
+            assert self.since_s(queue) is None
+
+    async def test_an_appointment_is_due_when_its_time_comes(self, loop_time: LoopTime) -> None:
+        queue = WorkQueue[str]("test")
+        queue.add_after("a", 5.0)
+        await loop_time.advance(4.0)
+        assert self.since_s(queue) is None
+        await loop_time.advance(3.0)
+        await loop_time.advance(3.0)
+        assert self.since_s(queue) == 7.0
