@@ -105,7 +105,7 @@ metadata:
   labels: {{- include "slicebus.labels" . | nindent 4 }}
 type: Opaque
 stringData:
-  url: {{ .Values.amqp.url | required "the broker's address is needed: amqp.url, or better amqp.existingSecret.name" | quote }}
+  url: {{ .Values.amqp.url | required "the broker's address is needed: amqp.existingSecret.name, a Secret with the key url" | quote }}
 {{- end }}
 {{- end }}
 

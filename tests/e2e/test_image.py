@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from slicebus.cli.main import app
 from support.installation import run_cli
 
-pytestmark = [pytest.mark.index, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.index, pytest.mark.timeout(420)]
 
 IMPORT_ALL = """
 import importlib, pkgutil, slicebus

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.controlplane,
     pytest.mark.helm,
     pytest.mark.index,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(420),
 ]
 
 NAMESPACE = objects.NAMESPACE
@@ -56,18 +56,16 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     manager, east = control_plane.clusters["manager"], control_plane.clusters["east"]
     values: dict[str, dict[str, object]] = {
-        "manager": {"amqp": {"url": rabbitmq.url(vhost, "manager", "manager")}},
-        "agent": {
-            "amqp": {"url": rabbitmq.url(vhost, "east", "east")},
-            "cluster": "east",
-            "managerUser": "manager",
-            "heartbeatSeconds": 1,
-        },
+        "manager": {},
+        "agent": {"cluster": "east", "managerUser": "manager", "heartbeatSeconds": 1},
     }
+    users = {"manager": "manager", "agent": "east"}
     roles = {}
     for command, cluster in (("manager", manager), ("agent", east)):
         chart = f"slicebus-{command}"
-        variables = install(helm, chart, cluster, values[command])
+        address = tmp_path / f"{users[command]}.env"
+        address.write_text(f"url={rabbitmq.url(vhost, users[command], users[command])}\n")
+        variables = install(helm, chart, cluster, values[command], address=address)
         variables["KUBECONFIG"] = str(kubeconfig_of(cluster, chart, tmp_path / chart))
         roles[command] = Role(chart, command, variables, log=tmp_path / f"{chart}.log", program=image)
     try:

@@ -1,6 +1,7 @@
 """Rendered charts."""
 
 import subprocess
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,14 @@ def only(manifests: list[Manifest], kind: str) -> Manifest:
     return found
 
 
+def values_of(secret: Manifest) -> dict[str, str]:
+    """What a Secret holds."""
+    decoded = {key: b64decode(value).decode() for key, value in secret.get("data", {}).items()}
+    return decoded | secret.get("stringData", {})
+
+
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """What the Deployment's container would see, with the Secret of the chart and a pod's own names filled in."""
+    """What the Deployment's container would see, with the one Secret that is there and a pod's own names filled in."""
     (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     found = {}
     for variable in container["env"]:
@@ -43,7 +50,7 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
         if "secretKeyRef" in source:
             secret = only(manifests, "Secret")
             assert secret["metadata"]["name"] == source["secretKeyRef"]["name"]
-            found[variable["name"]] = secret["stringData"][source["secretKeyRef"]["key"]]
+            found[variable["name"]] = values_of(secret)[source["secretKeyRef"]["key"]]
         elif "fieldRef" in source:
             fields = {"metadata.namespace": NAMESPACE, "metadata.name": f"{container['name']}-pod"}
             found[variable["name"]] = fields[source["fieldRef"]["fieldPath"]]

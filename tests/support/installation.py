@@ -15,17 +15,22 @@ from support.controlplane import Cluster
 from support.helm import NAMESPACE, Manifest, environment, render
 from support.processes import Server, free_port
 
+SECRET = "slicebus-amqp"
+"""With the broker's address."""
 _READY_S = 30.0
 
 
-def install(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object]) -> dict[str, str]:
-    """Apply a chart; the variables of its role's container. The Deployment is accepted, but nobody runs its pods."""
+def install(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object], *, address: Path) -> dict[str, str]:
+    """Apply a chart, and the Secret of a file with the broker's address, as README.md says. The variables of its role's
+    container: the Deployment is accepted, but nobody runs its pods."""
     brings_kueue = "clusterqueues.kueue.x-k8s.io" in cluster.kubectl("get", "crds", "-o", "name")
     crds = {"crds": {"kueue": not brings_kueue}}
-    rendered = render(helm, chart, {**values, **crds})
+    create = ("create", "secret", "generic", SECRET, "-n", NAMESPACE, f"--from-env-file={address}")
+    secret = yaml.safe_load(cluster.kubectl(*create, "--dry-run=client", "-o", "yaml"))
+    rendered = render(helm, chart, {**values, **crds, "amqp": {"existingSecret": {"name": SECRET}}})
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    apply(cluster, namespace, *rendered)
-    return environment(rendered)
+    apply(cluster, namespace, secret, *rendered)
+    return environment([*rendered, secret])
 
 
 def apply(cluster: Cluster, *manifests: Manifest) -> None:

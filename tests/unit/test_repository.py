@@ -25,6 +25,11 @@ PACKAGES = ("agent", "bus", "cli", "journal", "kube", "manager", "process", "pro
 MOST_LINES = 400
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]*)?\)")
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+PASSWORD = re.compile(
+    r"://[^/\s:@]+:[^/\s@]+@|--from-literal|--set\S*[ =]\S*amqp\.url|--password\b|\badd_user\s+\S+[ \t]+\S"
+)
+"""A password on a command line, or a way to put it there."""
 OF_A_MACHINE = re.compile(r"/(?:home|root|work|Users)/\w|\b(?:docker|ghcr|quay|gcr)\.io\b|\bregistry\.k8s\.io\b")
 
 
@@ -116,6 +121,34 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not (path.parent / target).exists()
     ]
     assert not broken
+
+
+def test_no_document_puts_a_password_on_a_command_line() -> None:
+    commands = {
+        str(path.relative_to(TOP)): [
+            text for language, text in FENCE.findall(path.read_text()) if language in ("", "sh", "bash", "console")
+        ]
+        for path in tracked("*.md", "charts/*/templates/NOTES.txt")
+    }
+    assert commands["README.md"]
+    assert not {
+        f"{path}: {match.group()}" for path, texts in commands.items() for match in PASSWORD.finditer("\n".join(texts))
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "helm install x charts/x --set amqp.url=$URL",
+        "helm install x charts/x --set-string=image.tag=1,amqp.url=$URL",
+        "AMQP_URL=amqps://east:PASSWORD@broker:5671/slicebus slicebus doctor",
+        "kubectl create secret generic slicebus-amqp --from-literal=url=$URL",
+        "rabbitmqctl add_user east PASSWORD",
+        "curl --password=PASSWORD broker",
+    ],
+)
+def test_a_password_on_a_command_line_is_found(command: str) -> None:
+    assert PASSWORD.search(command)
 
 
 def test_the_reference_names_every_setting_annotation_and_reason() -> None:
