@@ -1,14 +1,14 @@
-"""As a user has it: charts on real API servers, roles as processes of what an image has with the charts' rights,
-everything by kubectl."""
+"""As a user has it: charts on real API servers, roles as processes of what an image has with the charts' rights, the
+quota and the job of docs/getting-started.md, everything by kubectl."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
@@ -27,6 +27,10 @@ pytestmark = [
 ]
 
 NAMESPACE = objects.NAMESPACE
+GUIDE = Path(__file__).parents[2] / "docs" / "getting-started.md"
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PERMITTED = r"^slicebus\."
+"""What docs/operations.md has the broker let each role use."""
 
 
 class Fleet:
@@ -63,6 +67,7 @@ async def fleet(
     roles = {}
     for command, cluster in (("manager", manager), ("agent", east)):
         chart = f"slicebus-{command}"
+        rabbitmq.permit(vhost, users[command], PERMITTED)
         address = tmp_path / f"{users[command]}.env"
         address.write_text(f"url={rabbitmq.url(vhost, users[command], users[command])}\n")
         variables = install(helm, chart, cluster, values[command], address=address)
@@ -86,9 +91,9 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_pat
     until(lambda: fleet.is_connected(), "east is connected", fleet)
     for cluster in (fleet.manager, fleet.east):
         apply(cluster, objects.namespace(NAMESPACE))
-    apply(fleet.manager, *(manifest for _, manifest in objects.quota(20)))
-
-    fleet.manager.kubectl("create", "-f", "-", stdin=yaml.safe_dump(objects.job("sweep")))
+    quota, job = YAML.findall(GUIDE.read_text())
+    fleet.manager.kubectl("apply", "-f", "-", stdin=quota)
+    fleet.manager.kubectl("create", "-f", "-", stdin=job)
     until(lambda: fleet.pods() == (1, 0), "one pod runs on east", fleet)
     fleet.east.kubectl("patch", "job", "sweep", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":5}}')
     until(lambda: fleet.pods() == (5, 0), "five pods run on east", fleet)

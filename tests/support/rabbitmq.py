@@ -76,8 +76,12 @@ class RabbitBroker:
         for user in ("guest", *users):
             if user != "guest":
                 self.api("PUT", f"users/{quote(user)}", {"password": user, "tags": ""})
-            everything = {"configure": ".*", "write": ".*", "read": ".*"}
-            self.api("PUT", f"permissions/{quote(name, safe='')}/{quote(user)}", everything)
+            self.permit(name, user, ".*")
+
+    def permit(self, vhost: str, user: str, names: str) -> None:
+        """Let a user do everything to what has a name like that, and to nothing else in the vhost."""
+        permissions = {"configure": names, "write": names, "read": names}
+        self.api("PUT", f"permissions/{quote(vhost, safe='')}/{quote(user)}", permissions)
 
     def remove_vhost(self, name: str) -> None:
         self.api("DELETE", f"vhosts/{quote(name, safe='')}")
