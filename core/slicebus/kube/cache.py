@@ -48,6 +48,7 @@ class Cache:
         self._gone: dict[str, int] = {}
         """By UID, the version at which an object went. With a newer one it may be back in a selector's sight."""
         self._callbacks: list[Callable[[Change], None]] = []
+        self._deleted_callbacks: list[Callable[[Manifest], None]] = []
 
     def get(self, namespace: str | None, name: str) -> Manifest | None:
         """One object, or None."""
@@ -74,6 +75,11 @@ class Cache:
         for manifest in self.all():
             callback(Change(old=None, new=manifest))
 
+    def on_deleted(self, callback: Callable[[Manifest], None]) -> None:
+        """Call back with every object that a watch has seen go, before its change is told, and also where the object
+        was found to be gone before. One that is only missing was not seen to go."""
+        self._deleted_callbacks.append(callback)
+
     def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
         """Take an object in, unless a newer state of it is known. `is_own` as of a `Change`."""
         key, metadata = key_of(manifest), manifest["metadata"]
@@ -91,7 +97,10 @@ class Cache:
         self._store(key, manifest, old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
-        """Drop an object, and anything older that still arrives of it. `is_final`: this is its last state."""
+        """Drop an object, and anything older that still arrives of it. `is_final`: this is its last state,
+        with which a watch has told that it went."""
+        for callback in self._deleted_callbacks if is_final else ():
+            callback(manifest)
         self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:

@@ -89,7 +89,14 @@ class Manager(Role[ManagerSettings]):
             count=self._settings.breaker_count,
             window_s=self._settings.breaker_window_s,
         )
-        guard = Guard(limits, store=store, executor=executor, look=queue.add, registry=self._registry)
+        guard = Guard(
+            limits,
+            client=self._client,
+            decide=decide,
+            executor=executor,
+            look=queue.add,
+            registry=self._registry,
+        )
         resyncer = Resyncer(
             client=self._client,
             decide=decide,
@@ -144,13 +151,13 @@ class Manager(Role[ManagerSettings]):
     async def _look(
         self, decide: Decider[Store], guard: Guard, resyncer: Resyncer, executor: Executor, ref: JobRef
     ) -> None:
-        view = guard.view(ref)
+        deletes_held = await guard.holds(ref)
         try:
-            commands = decide(decisions.look, job=ref, deletes_held=view.deletes_held, now=now_text())
+            commands = decide(decisions.look, job=ref, deletes_held=deletes_held, now=now_text())
             await executor.run(commands)
         except PermanentError as error:
-            if view.job is not None:
-                told = Emit(regarding=view.job, reason="ReconcileFailed", note=str(error), warning=True)
+            if (job := decide.state.view(ref).job) is not None:
+                told = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
                 await executor.run([told])
             raise
         await resyncer.clear(ref)

@@ -9,6 +9,7 @@ from typing import Any
 
 from slicebus.manager import (
     dispatch,
+    endings,
     fleet,
     identity,
     intake,
@@ -22,6 +23,7 @@ from slicebus.manager import (
     terms,
     verdicts,
 )
+from slicebus.manager.endings import Ending
 from slicebus.manager.history import History, surplus
 from slicebus.manager.history import collect as collected
 from slicebus.manager.inventories import Difference, Said
@@ -56,9 +58,17 @@ from slicebus.slices.sharing import FairSharing
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
     view = store.view(job, deletes_held=deletes_held)
+    if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
+        return told
     if store.beside_kueue:
         return kueue_jobs.decide(view, _places(store), now)
     return jobs.decide(view, now)
+
+
+def ending(store: Store, *, job: JobRef) -> Ending:
+    """Why a worker is to lose a job, by what is known of its namespace."""
+    was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
+    return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
@@ -218,6 +228,7 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
     look,
+    ending,
     refuse_cluster,
     receive,
     compare,

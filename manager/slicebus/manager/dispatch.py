@@ -72,7 +72,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.cluster is None or is_withdrawn(view):
         return []
-    if is_told_absent(view):
+    if is_told_absent(view) or view.vanished:
         return withdraw(view, reason="Evicted")
     content = spec_hash(view.cluster, slice.name, {}, None)
     wanted = Dispatch(version=0, hash=content, cluster=view.cluster, place=outbox.record.place, suspended=True)
@@ -205,16 +205,21 @@ def renew(view: JobView, *, above: int) -> list[Command]:
 
     For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
     """
-    outbox = view.outbox
-    carrier = outbox.carrier if outbox else next(reversed(list(map(view.workload, view.slices))), None)
-    if carrier is None:
+    record, carrier = _newest(view)
+    seen = max(record.version, applied_version(carrier) if carrier else 0, above)
+    lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
+    return _rewrite(view, carrier, lost)
+
+
+def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
+    """Commands that write down whether the worker's copy is gone, as it has reported; empty when that is known.
+
+    What is to come of it is decided from there, by this process or the next.
+    """
+    record, carrier = _newest(view)
+    if record.has_vanished is vanished or record.hash == kueue.ABSENT:
         return []
-    record = outbox.record if outbox else _NOTHING
-    seen = max(record.version, applied_version(carrier), above)
-    lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST)
-    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, lost.to_annotation())
-    resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=carrier, body=body)]
+    return _rewrite(view, carrier, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
 
 
 def remember(view: JobView) -> list[Command]:
@@ -238,6 +243,21 @@ def as_wanted(job: Manifest, wish: Wish) -> Manifest:
     kind = KINDS[job["kind"]]
     wanted = kind.with_counts(job, wish.own) if wish.requested else job
     return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
+
+
+def _newest(view: JobView) -> tuple[Dispatch, Manifest | None]:
+    """The newest dispatch and what it is on; of a job that has none, nothing, and its newest Workload."""
+    if view.outbox is not None:
+        return view.outbox.record, view.outbox.carrier
+    return _NOTHING, view.workload(view.slices[-1]) if view.slices else None
+
+
+def _rewrite(view: JobView, carrier: Manifest | None, record: Dispatch) -> list[Command]:
+    if carrier is None:
+        return []
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=carrier, body=body)]
 
 
 def _has_to_go(view: JobView, slice: Slice) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps a breaker for each cluster: nothing is deleted on a worker without having been asked for here.
+"""Keeps a breaker for each cluster: what nobody has asked to delete is not deleted on a worker without it (`endings`).
 
 What is held is written on the WorkerCluster, as a condition, an Event and an id. Writing the id into the annotation
 `slicebus.dev/release-deletes` releases the jobs that stood under it, and no other. A manager that starts goes on
@@ -8,19 +8,21 @@ holding where the condition says so.
 import asyncio
 from collections.abc import Callable, Collection
 
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from slicebus.kube.cache import Change
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
-from slicebus.manager import fleet, jobs
+from slicebus.manager import decisions, endings, fleet
 from slicebus.manager.breaker import Breaker, Hold, Limits
-from slicebus.manager.records import annotation
+from slicebus.manager.endings import Ending
+from slicebus.manager.records import annotation, job_ref
 from slicebus.manager.store import Store
-from slicebus.manager.views import JobView
+from slicebus.process.decisions import Decider
 from slicebus.process.executor import Executor
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.slices import kueue
 
@@ -36,13 +38,16 @@ class Guard:
         self,
         limits: Limits,
         *,
-        store: Store,
+        client: KubeClient,
+        decide: Decider[Store],
         executor: Executor,
         look: Callable[[JobRef], None],
         registry: CollectorRegistry,
     ) -> None:
         self._limits = limits
-        self._store = store
+        self._client = client
+        self._decide = decide
+        self._store = decide.state
         self._executor = executor
         self._look = look
         self._breakers: dict[ClusterName, Breaker] = {}
@@ -56,16 +61,28 @@ class Guard:
 
     def watch(self) -> None:
         """Notice every job that is to be deleted when it is, before anything is done about the first one."""
+        for jobs in self._store.jobs.values():
+            jobs.on_deleted(self._note_deleted)
         self._store.on_job_change(self._note)
+        self._store.namespaces.subscribe(self._namespace_changed)
         self._store.clusters.subscribe(self._cluster_changed)
         self._changed.set()
 
-    def view(self, ref: JobRef) -> JobView:
-        """The view of a job, with what the breaker of its cluster says of its delete."""
-        view = self._store.view(ref)
-        if view.cluster is None or not jobs.is_ending(view):
-            return view
-        return msgspec.structs.replace(view, deletes_held=not self._may_go(view.cluster, ref))
+    async def holds(self, ref: JobRef) -> bool:
+        """Whether the delete of a job is held now.
+
+        A namespace is marked before anything in it is deleted, but by another watch: the API server is asked.
+        """
+        cluster, ending = self._store.view(ref).cluster, self._ending(ref)
+        if cluster is None or ending is Ending.NONE:
+            return False
+        if ending is Ending.ASKED or self._store.namespaces.get(None, ref.namespace) is None:
+            await self._find_namespace(ref.namespace)
+            ending = self._ending(ref)
+        if ending.is_inferred:
+            return not self._may_go(cluster, ref)
+        self._breaker(cluster).forget(ref)
+        return False
 
     def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
         """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
@@ -134,12 +151,41 @@ class Guard:
             self._breakers[cluster] = Breaker(self._limits, held=manifest is not None and fleet.is_held(manifest))
         return self._breakers[cluster]
 
+    def _ending(self, ref: JobRef) -> Ending:
+        """Only that of a job which ends is a decision that somebody may ask about afterwards."""
+        is_ending = endings.is_ending(self._store.view(ref))
+        return self._decide(decisions.ending, job=ref) if is_ending else Ending.NONE
+
+    async def _find_namespace(self, name: str) -> None:
+        known = self._store.namespaces.get(None, name)
+        try:
+            self._store.namespaces.put(await self._client.get(NAMESPACES, name))
+        except NotFoundError:
+            if known is not None:
+                self._store.namespaces.remove(known)
+
+    def _note_deleted(self, job: Manifest) -> None:
+        """A watch has seen a job go, which may have been found to be missing before."""
+        self._store.note_deleted(job)
+        ref = job_ref(job)
+        if ref.uid in self._store.deleted:
+            self._note(ref)
+            self._look(ref)
+
+    def _namespace_changed(self, change: Change) -> None:
+        """Whose delete had seemed to be asked for goes with its namespace."""
+        namespace = change.new or change.old
+        if namespace is not None and (change.new is None or "deletionTimestamp" in namespace["metadata"]):
+            name = namespace["metadata"]["name"]
+            for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.namespace == name]:
+                self._note(ref)
+
     def _note(self, ref: JobRef) -> None:
         view = self._store.view(ref)
         if view.cluster is None:
             return
         breaker = self._breaker(view.cluster)
-        if jobs.is_ending(view):
+        if self._ending(ref).is_inferred:
             breaker.want(ref)
             changed = breaker.held
         else:

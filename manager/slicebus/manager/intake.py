@@ -13,7 +13,7 @@ from slicebus.manager import dispatch, unknown_ends
 from slicebus.manager.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.records import Requested, annotation, applied_version
 from slicebus.manager.views import JobView, Outbox
-from slicebus.process.commands import Command, Emit, LookAgain, Patch, Remove
+from slicebus.process.commands import Command, Emit, LookAgain, Patch
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
@@ -178,21 +178,19 @@ def status(
 ) -> list[Command]:
     """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other.
 
-    A job that a user deleted on the worker is deleted here. Where it may have ended before, it stays: `unknown_ends`.
+    That a user deleted the job on the worker is written down, and it is deleted here as far as the breaker lets it:
+    `endings`. Where it may have ended before, it stays: `unknown_ends`.
     """
     if view.job is None or not _is_from_here(view, envelope):
         return []
     if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
     if report.phase is JobPhase.GONE:
-        if dispatch.is_told_absent(view):
+        if dispatch.is_told_absent(view) or view.vanished:
             return []
-        if unknown_ends.may_have_ended(view, report):
-            return dispatch.note_unknown_end(view)
-        note = f"Deleted on cluster {envelope.cluster}, and therefore here"
-        gone = Emit(regarding=view.job, reason="DeletedOnWorker", note=note, warning=True)
-        return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
-    return take(view, report, now)
+        return dispatch.note_unknown_end(view) if unknown_ends.may_have_ended(view, report) else dispatch.vanish(view)
+    # Both may write on one Workload: the first write makes the second conflict, and the message is handled again.
+    return [*dispatch.vanish(view, vanished=False), *take(view, report, now)]
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:

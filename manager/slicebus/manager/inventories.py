@@ -107,6 +107,9 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     if outbox is None:
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
     record, reported = outbox.record, outbox.is_applied
+    if record.has_vanished:
+        # It stays gone until that is decided, unless the worker has it again.
+        return Difference.STATUS if item is not None and item.spec_hash not in ("", kueue.ABSENT) else Difference.NONE
     not_held = Difference.RENEW if reported else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.

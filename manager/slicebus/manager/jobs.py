@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch, evictions, pods, unknown_ends
+from slicebus.manager import dispatch, endings, evictions, pods, unknown_ends
 from slicebus.manager.manifests import (
     counts_patch,
     finalizer_patch,
@@ -24,7 +24,7 @@ from slicebus.manager.manifests import (
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.records import Wish, annotation
 from slicebus.manager.views import JobView
-from slicebus.process.commands import Command, Create, Emit, Patch
+from slicebus.process.commands import Command, Create, Emit, Patch, Remove
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.chain import (
@@ -59,16 +59,6 @@ def is_managed(job: Manifest) -> bool:
     )
 
 
-def is_ending(view: JobView) -> bool:
-    """Whether the worker is to lose a job that had not ended, and that is not written down yet: see `breaker`."""
-    if dispatch.is_withdrawn(view) or dispatch.is_told_absent(view):
-        return False
-    if view.job is None or "deletionTimestamp" in view.job["metadata"]:
-        return True
-    ended = KINDS[view.ref.kind].outcome(view.job).phase in _FINISHED
-    return not ended and any(slice.deleting for slice in view.unfinished)
-
-
 def decide(view: JobView, now: str) -> list[Command]:
     """Everything that is to be done for a job now."""
     return dispatch.recall(view) + _decide(view, now)
@@ -76,7 +66,7 @@ def decide(view: JobView, now: str) -> list[Command]:
 
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
-        return _end(view, reason="JobDeleted", ended=view.slices)
+        return _end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not is_managed(view.job):
         return []
     kind = KINDS[view.ref.kind]
@@ -88,6 +78,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return _end(view, reason="WorkloadDeleted", ended=deleting)
+    if (gone := endings.follow_vanished(view)) is not None:
+        return gone
     if not view.slices and (problems := [*kind.problems(view.job), *_own_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
@@ -278,14 +270,23 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
     ]
 
 
-def _end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
+def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
     """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
     if not dispatch.is_withdrawn(view):
         return dispatch.withdraw(view, reason=reason)
     if view.behind:
         return []
-    released = _release(ended, view)
+    released = [*orphaned] or _release(ended, view)
     return dispatch.remember(view) + released if released else []
+
+
+def _orphaned(view: JobView) -> list[Command]:
+    """Nobody else deletes what a job has left to nobody, and it would keep its quota."""
+    return [
+        Remove(resource=WORKLOADS, target=workload)
+        for workload in view.workloads.values()
+        if endings.is_orphan(workload) and "deletionTimestamp" not in workload["metadata"]
+    ]
 
 
 def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:

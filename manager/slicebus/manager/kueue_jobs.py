@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager import dispatch, kueue_checks, kueue_status, unknown_ends
+from slicebus.manager import dispatch, endings, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.intake import DISPATCHED_CONDITION
 from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
@@ -86,6 +86,8 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (said := unknown_ends.stop(view, now=now)):
         return said
+    if (gone := endings.follow_vanished(view)) is not None:
+        return gone
     holder = view.holder
     if holder is None:
         return _stop(view, job, now=now) or unknown_ends.close(view)

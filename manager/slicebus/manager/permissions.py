@@ -27,6 +27,7 @@ _PERMISSIONS = (
     Permission(WORKLOADS, (*READ, "patch")),
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(RESOURCEFLAVORS, READ),
+    Permission(NAMESPACES, READ),
     Permission(WORKERCLUSTERS, READ),
     Permission(WORKERCLUSTERS, ("patch",), "status"),
     Permission(EVENTS, ("create", "patch")),
@@ -43,7 +44,6 @@ _BUILTIN_PERMISSIONS = (
     Permission(COHORTS, READ),
     Permission(COHORTS, ("patch",), "status"),
     Permission(WORKLOADPRIORITYCLASSES, READ),
-    Permission(NAMESPACES, READ),
 )
 _KUEUE_PERMISSIONS = (
     Permission(ADMISSIONCHECKS, READ),

@@ -1,6 +1,6 @@
 """What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -161,6 +161,14 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The clusters that were given up and may still have a copy, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker's copy is gone, and may have ended before that. Until the job has given its quota back."""
+    vanished: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Whether the worker has reported that its copy is gone, and nobody had ordered that. The next dispatch says anew
+    what it shall hold."""
+
+    @property
+    def has_vanished(self) -> bool:
+        """As `vanished` says."""
+        return self.vanished is True
 
     def is_of_this_run(self, version: int) -> bool:
         """Whether what the worker says of a version is of the run that it was told of last."""

@@ -28,7 +28,7 @@ from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.news import is_news
 from slicebus.manager.quotas import Quotas
-from slicebus.manager.records import job_ref
+from slicebus.manager.records import annotation, job_ref
 from slicebus.manager.settings import Admission
 from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.process.table import Table
@@ -81,6 +81,8 @@ class Store:
         """The last notice of each job, where a Kueue admits (`notices.told_of`)."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
+        self.deleted: Table[str, bool] = Table(str, bool)
+        """UIDs of the jobs that a watch has seen go, until nothing is left of them."""
         self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
         """The deletes that such clusters were sent since their agents last said hello."""
         self.quotas = Quotas(
@@ -99,6 +101,7 @@ class Store:
         self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
+        self.workloads.subscribe(self._forget_deleted)
         self._read_common()
 
     @property
@@ -119,7 +122,7 @@ class Store:
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource that the manager watches, with its cache."""
-        left_to_kueue = (CLUSTERQUEUES, COHORTS, NAMESPACES, WORKLOADPRIORITYCLASSES, LOCALQUEUES)
+        left_to_kueue = (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, LOCALQUEUES)
         unwatched = left_to_kueue if self.beside_kueue else (ADMISSIONCHECKS,)
         return ((resource, cache) for resource, cache in self.decides_by() if resource not in unwatched)
 
@@ -148,6 +151,7 @@ class Store:
             "told": self.told,
             "given_up": self.given_up,
             "recalled": self.recalled,
+            "deleted": self.deleted,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -189,6 +193,19 @@ class Store:
             reported=self.reported.get(ref),
             told=self.told.get(ref, ""),
         )
+
+    def note_deleted(self, job: Manifest) -> None:
+        """A watch has seen a job go. One that has no Workload is over."""
+        ref = job_ref(job)
+        if self.workloads.keyed_by(_BY_CHAIN, chain_id(ref.namespace, ref.uid)):
+            self.deleted[ref.uid] = True
+
+    def _forget_deleted(self, change: Change) -> None:
+        if change.old is None or change.new is not None:
+            return
+        for chain in _chains(change.old):
+            if not self.workloads.keyed_by(_BY_CHAIN, chain):
+                self.deleted.pop(change.old["metadata"]["labels"][kueue.JOB_UID_LABEL], None)
 
     def _read_common(self, *_: object) -> None:
         """What all views have in common, made anew whenever some of it changes, which is seldom."""
@@ -239,8 +256,9 @@ class Store:
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
-            workload = change.new or change.old
-            ref = owner_ref(workload) if workload else None
+            # One that has just been orphaned is looked at as what it was.
+            refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
+            ref = next(filter(None, refs), None)
             if ref is not None and asks(change):
                 callback(ref)
 
@@ -279,7 +297,7 @@ class Store:
 
 
 def owner_ref(workload: Manifest) -> JobRef | None:
-    """The job that owns a Workload, when it is of a kind that slicebus runs."""
+    """The job that owns a Workload, or did until it was orphaned, when it is of a kind that slicebus runs."""
     for owner in workload["metadata"].get("ownerReferences", ()):
         if owner.get("controller") and owner["kind"] in JOB_RESOURCES:
             return JobRef(
@@ -289,4 +307,14 @@ def owner_ref(workload: Manifest) -> JobRef | None:
                 name=owner["name"],
                 uid=owner["uid"],
             )
-    return None
+    return _former_owner(workload)
+
+
+def _former_owner(workload: Manifest) -> JobRef | None:
+    """Of what was orphaned and says whose it was (`endings.adopt`). An agent's copies have no such label."""
+    metadata, kind_and_name = workload["metadata"], annotation(workload, kueue.JOB_ANNOTATION) or ""
+    uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
+    if not uid or kind not in JOB_RESOURCES:
+        return None
+    api_version, namespace = JOB_RESOURCES[kind].api_version, metadata["namespace"]
+    return JobRef(api_version=api_version, kind=kind, namespace=namespace, name=name, uid=uid)

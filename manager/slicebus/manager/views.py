@@ -105,6 +105,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         assert self.reading is not None
         return self.reading.wish
 
+    @property
+    def vanished(self) -> bool:
+        """Whether the job is here, and its copy was deleted by somebody on the worker."""
+        return self.job is not None and self.outbox is not None and self.outbox.record.has_vanished
+
     @cached_property
     def unfinished(self) -> list[Slice]:
         """The slices that have not finished."""

@@ -140,6 +140,14 @@ def a_workload(
     }
 
 
+def vanished(*workloads: Manifest, job: Manifest | None = None, **how: Any) -> JobView:
+    """A job whose copy somebody has deleted on its worker."""
+    workload = a_workload(admitted=1, dispatched=1, applied=1, **how)
+    record = Dispatch(1, CONTENT, vanished=True)
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(job or a_job(), workload, *workloads)
+
+
 def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
     """A slice whose worker was told to hold nothing."""
     return a_workload(name, admitted=1, dispatched=dispatched, hash=kueue.ABSENT, applied=applied, **how)
@@ -209,7 +217,7 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
     if kueue.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
-        what = "absent" if record.hash == kueue.ABSENT else "held"
+        what = "gone" if record.has_vanished else "absent" if record.hash == kueue.ABSENT else "held"
         more = (kueue.APPLIED_ANNOTATION,) if kueue.APPLIED_ANNOTATION in annotations else ()
         return f"version {record.version} is {what}", *more
     if annotations:

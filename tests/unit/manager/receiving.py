@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.bus.dead import REASON_HEADER
 from slicebus.bus.memory import MemoryBroker, MemoryBus
-from slicebus.kube.client import KubeClient
+from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.times import now_text
+from slicebus.manager import decisions
 from slicebus.manager.breaker import Limits
 from slicebus.manager.guard import Guard
 from slicebus.manager.inbox import Inbox
@@ -54,8 +56,15 @@ class Manager:
         self.published: list[Message] = []
         self.registry = CollectorRegistry()
         limits = Limits(share=0.2, count=2, window_s=60.0)
-        self.guard = Guard(limits, store=self.store, executor=executor, look=self.looked.append, registry=self.registry)
         decide = Decider(self.store)
+        self.guard = Guard(
+            limits,
+            client=client,
+            decide=decide,
+            executor=executor,
+            look=self.looked.append,
+            registry=self.registry,
+        )
         self.resyncer = Resyncer(
             client=client,
             decide=decide,
@@ -72,6 +81,7 @@ class Manager:
             resyncer=self.resyncer,
             registry=self.registry,
         )
+        self._decide, self._executor = decide, executor
         self._issuers: dict[tuple[str, int], Issuer] = {}
 
     async def receive(
@@ -99,6 +109,21 @@ class Manager:
         while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
             await asyncio.sleep(0)
         return wire
+
+    async def look(self, ref: JobRef) -> bool:
+        """What the manager does for a job; whether its delete is held."""
+        held = await self.guard.holds(ref)
+        await self._executor.run(self._decide(decisions.look, job=ref, deletes_held=held, now=now_text()))
+        return held
+
+    async def release(self, cluster: str) -> None:
+        """Somebody releases what is held for a cluster."""
+        found = self.store.clusters.get(None, cluster)
+        assert found is not None
+        await self.guard._show(found)
+        hold = (await self.client.get(WORKERCLUSTERS, cluster))["status"]["heldDeletes"]["id"]
+        body = {"metadata": {"annotations": {kueue.RELEASE_ANNOTATION: hold}}}
+        self.store.clusters.put(await self.client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body)))
 
     async def given(self, resource: Resource, manifest: Manifest) -> Manifest:
         """An object with its status, in the cache."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.records import Requested
+from slicebus.manager.records import Dispatch, Requested
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -136,6 +136,8 @@ async def test_a_late_word_that_the_job_is_gone_removes_nothing(manager: Manager
 async def test_what_was_deleted_on_the_worker_is_deleted_here(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(status(ref, 0, JobPhase.GONE, seen=True))
+    assert Dispatch.from_manifest(await manager.client.get(WORKLOADS, "w1", "team")).has_vanished  # type: ignore[union-attr]
+    await manager.look(ref)
     assert (await manager.client.list(JOBS)).items == []
 
 

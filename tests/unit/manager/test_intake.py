@@ -29,6 +29,7 @@ from unit.manager.objects import (
     condition,
     requested,
     shorts,
+    vanished,
     withdrawn,
 )
 
@@ -311,8 +312,11 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "somebody deleted it": (
         RUNNING,
         status(JobPhase.GONE, seen=True),
-        [("warn Job", "DeletedOnWorker"), ("remove Job", "train")],
+        [("w1", "version 1 is gone")],
     ),
+    "it is known that somebody deleted it": (vanished(), status(JobPhase.GONE, seen=True), []),
+    "it is known, and its agent has forgotten": (vanished(), status(JobPhase.GONE), []),
+    "it is there again": (vanished(), status(workload="w0"), [("w1", "version 1 is held")]),
     "it is gone, and may have ended": (RUNNING, status(JobPhase.GONE, seen=False), [("w1", "version 2 is absent")]),
     "it is gone, and its agent does not say more": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
     "it is gone, as it shall be": (a_view(a_job(), withdrawn(applied=1)), status(JobPhase.GONE), []),

@@ -24,6 +24,7 @@ from unit.manager.objects import (
     an_envelope,
     asking,
     condition,
+    vanished,
     withdrawn,
 )
 
@@ -65,6 +66,10 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "renewed above what was reported": (dispatched(applied=2, hash=LOST), an_item(), "AGAIN"),
     "gone, and the report has not come": (dispatched(), GONE, "STATUS"),
     "gone before it was reported": (dispatched(applied=2), GONE, "AGAIN"),
+    "gone, as was reported": (vanished(), GONE, "NONE"),
+    "gone, as was reported, and its copies since": (vanished(), None, "NONE"),
+    "gone, and only a copy is left": (vanished(), an_item(hash=kueue.ABSENT, status=""), "NONE"),
+    "gone, and there again": (vanished(), an_item(1), "STATUS"),
     "gone, as it shall be": (dispatched(hash=kueue.ABSENT), GONE, "NONE"),
     "only a copy that never had a job": (dispatched(), an_item(hash=kueue.ABSENT, status=""), "RENEW"),
     "renewed, and not dispatched yet": (dispatched(hash=LOST), an_item(), "RENEW"),
