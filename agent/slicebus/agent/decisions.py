@@ -21,7 +21,6 @@ from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
-    JobRef,
     Manifest,
     Message,
     Resync,
@@ -29,6 +28,8 @@ from slicebus.proto.messages import (
     Suspend,
     Terms,
     WorkloadSpec,
+    job_of,
+    version_of,
 )
 
 # --- messages from the manager --------------------------------------------------------------------------------------
@@ -63,10 +64,10 @@ def judge(
     if manager_user is not None and envelope.user_id != manager_user:
         detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
-    job = getattr(message, "job", None)
-    if not isinstance(message, (Resync, Terms)) and not isinstance(job, JobRef):
+    job = job_of(message)
+    if not isinstance(message, (Resync, Terms)) and job is None:
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
-    if isinstance(job, JobRef) and job.kind not in JOB_RESOURCES:
+    if job is not None and job.kind not in JOB_RESOURCES:
         raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")
     if not isinstance(message, Delete) and _has_ended(store, message):
         return Verdict.ENDED
@@ -164,15 +165,15 @@ MODEL = Model(state=Store, decisions={decision.__name__: decision for decision i
 
 
 def _key_of(order: Incoming) -> JobKey:
-    job = getattr(order.message, "job", None)
-    assert isinstance(job, JobRef)
+    job = job_of(order.message)
+    assert job is not None
     return JobKey.of(job)
 
 
 def _has_ended(store: Store, message: Message) -> bool:
     """Whether the job has a tombstone that is newer than the message."""
-    job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
-    tombstone = store.tombstones.get(job.uid) if isinstance(job, JobRef) else None
+    job, version = job_of(message), version_of(message)
+    tombstone = store.tombstones.get(job.uid) if job is not None else None
     return tombstone is not None and version is not None and tombstone.version >= version
 
 

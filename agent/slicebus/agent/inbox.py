@@ -16,7 +16,19 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.process.decisions import Decider, Incoming
 from slicebus.process.executor import Executor
 from slicebus.proto.errors import PermanentError
-from slicebus.proto.messages import ClusterUid, Delete, JobRef, Lane, Message, Resync, Suspend, Terms, WorkloadSpec
+from slicebus.proto.messages import (
+    ClusterUid,
+    Delete,
+    JobRef,
+    Lane,
+    Message,
+    Resync,
+    Suspend,
+    Terms,
+    WorkloadSpec,
+    job_of,
+    version_of,
+)
 from slicebus.proto.topology import agent_queue
 
 _log = structlog.get_logger()
@@ -63,8 +75,8 @@ class Inbox:
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)
-        message, job = incoming.message, getattr(incoming.message, "job", None)
-        if isinstance(job, JobRef):
+        message, job = incoming.message, job_of(incoming.message)
+        if job is not None:
             async with self._store.turn(JobKey.of(job)):
                 await self._take(incoming, job)
             return
@@ -117,7 +129,7 @@ class Inbox:
 
     def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
         """What is to be held of the job from now on."""
-        version: int | None = getattr(message, "spec_version", None)
+        version = version_of(message)
         if ended:
             if self._store.ordered.get(key, (job.uid, 0))[0] == job.uid:
                 self._store.ordered.pop(key, None)

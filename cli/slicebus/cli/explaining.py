@@ -5,8 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slicebus.journal.summary import counts_text
 from slicebus.manager.explanation import Amount, Chapter, Explanation, Waiting
+from slicebus.proto.messages import counts_text
 
 
 def page(explanation: Explanation) -> RenderableType:

@@ -16,10 +16,10 @@ import slicebus.manager.beliefs
 import slicebus.manager.decisions
 from slicebus.agent.store import Store as AgentStore
 from slicebus.journal.recording import RoleName, Source
-from slicebus.journal.summary import counts_text
 from slicebus.manager.store import Store as ManagerStore
 from slicebus.process.beliefs import Belief, Beliefs, disagreements
 from slicebus.process.replay import Made, Model, Phase, Replay, Replayer
+from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {
     "manager": slicebus.manager.decisions.MODEL,

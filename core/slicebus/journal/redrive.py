@@ -14,30 +14,7 @@ from slicebus.bus.letters import Requeue, again
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.messages import (
-    Direction,
-    Heartbeat,
-    Hello,
-    Inventory,
-    JobRef,
-    Message,
-    Pending,
-    Resync,
-    ScaleRequest,
-    Status,
-    Terms,
-)
-
-_OF_A_MOMENT: dict[type[Message], str] = {
-    Hello: "an agent says it when it starts",
-    Heartbeat: "an agent says it every few seconds",
-    Status: "the manager asks for one that differs",
-    Inventory: "an agent says it when it is asked",
-    Pending: "the manager says it when it changes",
-    Resync: "the manager says it when it starts",
-    Terms: "the manager says it again with the next heartbeat",
-}
-"""Types that no version orders, and how what they say comes by itself."""
+from slicebus.proto.messages import Direction, JobRef, Message, ScaleRequest, job_of, version_of
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -68,11 +45,11 @@ class Since:
         self._seen.add(envelope.id)
         if message.direction is Direction.UP:
             self._epochs[envelope.speaker] = max(envelope.epoch, self._epochs.get(envelope.speaker, 0))
-        job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
+        job, version = job_of(message), version_of(message)
         if isinstance(message, ScaleRequest):
             at = published, entry.offset, message.worker_uid, message.worker_generation
             self._requests[message.job] = max(at, self._requests.get(message.job, at))
-        elif isinstance(job, JobRef) and isinstance(version, int):
+        elif job is not None and version is not None:
             found = version, entry.offset
             self._versions[job] = max(found, self._versions.get(job, found))
 
@@ -85,11 +62,11 @@ class Since:
         epoch = self._epochs.get(envelope.speaker, envelope.epoch)
         if message.direction is Direction.UP and envelope.epoch < epoch:
             return f"epoch {envelope.epoch} of {envelope.cluster} has ended, {epoch} speaks now"
-        job, version = getattr(message, "job", None), getattr(message, "spec_version", None)
+        job, version = job_of(message), version_of(message)
         if isinstance(message, ScaleRequest):
             _, offset, *newest = self._requests.get(message.job, (None, -1, *_key(message)))
             return "" if newest == _key(message) else f"overtaken by another request, offset {offset}"
-        if isinstance(job, JobRef) and isinstance(version, int):
+        if job is not None and version is not None:
             newer, offset = self._versions.get(job, (version, -1))
             if version < newer:
                 return f"version {version} was overtaken by {newer}, offset {offset}"
@@ -106,8 +83,8 @@ def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
     if entry.received is None:
         return Left(entry.problem or "it is no message")
     message = entry.received.message
-    if type(message) in _OF_A_MOMENT:
-        return Left(_OF_A_MOMENT[type(message)], of_a_moment=True)
+    if message.not_redriven:
+        return Left(message.not_redriven, of_a_moment=True)
     if MARK.encode() in entry.record.message.body:
         return Left("secrets were taken out of it: redrive it from the stream")
     if why := since.why_not(entry, message):

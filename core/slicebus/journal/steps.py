@@ -14,10 +14,9 @@ import orjson
 
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot, Source, decode_batch
-from slicebus.journal.summary import counts_text
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX
-from slicebus.proto.messages import Counts, Manifest
+from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 

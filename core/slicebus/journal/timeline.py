@@ -17,7 +17,7 @@ import msgspec
 from slicebus.journal.chains import Chain, Chains
 from slicebus.journal.entry import Entry
 from slicebus.journal.steps import Step, Steps, Taken
-from slicebus.journal.summary import counts_text, summary
+from slicebus.journal.summary import summary
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -31,6 +31,7 @@ from slicebus.proto.messages import (
     Status,
     Suspend,
     WorkloadSpec,
+    counts_text,
 )
 
 _CLOCKS_AGREE = timedelta(milliseconds=100)

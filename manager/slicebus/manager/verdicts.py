@@ -3,7 +3,6 @@
 The cycle itself is `slicebus.slices.admission`; here its verdicts become writes, Events and notices.
 """
 
-from slicebus.journal.summary import counts_text
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.evictions import held_back
 from slicebus.manager.manifests import findings_patch
@@ -11,7 +10,7 @@ from slicebus.manager.notices import pending_notice
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, Patch
 from slicebus.proto.errors import ConflictError
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import Manifest, counts_text
 from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, MessageId, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX, TYPE_PATTERN, Headers, VersionHeaders
-from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, JobRef, Message
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Message, job_of
 from slicebus.proto.topology import routing_key
 
 MAX_DEPTH = 100
@@ -178,8 +178,8 @@ def _check_consistent(envelope: Envelope, message: Message, key: str) -> None:
     expected = _key(envelope, message.direction)
     if key != expected:
         raise ProtocolError(DeadReason.MALFORMED, f"routing key {key[:300]!r}, but the envelope says {expected!r}")
-    job = getattr(message, "job", None)
-    if isinstance(job, JobRef) and envelope.subject != job.key:
+    job = job_of(message)
+    if job is not None and envelope.subject != job.key:
         detail = f"header {PREFIX}subject is {envelope.subject[:300]!r}, but the job is {job.key!r}"
         raise ProtocolError(DeadReason.MALFORMED, detail)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from slicebus.proto.envelope import Envelope, MessageId
-from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Message
+from slicebus.proto.messages import ClusterName, ClusterUid, Message, job_of
 
 
 def new_id(now: datetime, random: bytes) -> MessageId:
@@ -44,13 +44,13 @@ class Issuer:
         now = self._now()
         identifier = new_id(now, self._random(10))
         self._sequence += 1
-        job = getattr(message, "job", None)
+        job = job_of(message)
         return Envelope(
             id=identifier,
             type=message.type,
             cluster=cluster,
             cluster_uid=cluster_uid,
-            subject=job.key if isinstance(job, JobRef) else "",
+            subject=job.key if job is not None else "",
             time=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             epoch=self.epoch,
             sequence=self._sequence,

@@ -3,7 +3,7 @@
 import pytest
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.summary import counts_text, summary
+from slicebus.journal.summary import summary
 from slicebus.proto.messages import (
     MESSAGES,
     Applied,
@@ -23,6 +23,7 @@ from slicebus.proto.messages import (
     Suspend,
     Terms,
     WorkloadSpec,
+    counts_text,
 )
 from unit.journal.records import JOB, entry, garbage
 
