@@ -37,6 +37,8 @@ class Requested(msgspec.Struct, frozen=True):
     unanswered: tuple[Unanswered, ...] = ()
     """This wish and those before it, oldest first, as far as the manager may not have known them when it made the last
     order: it may give away what they gave up, so no order that does not answer them grants more than they asked for."""
+    overruled: bool | UnsetType = msgspec.UNSET
+    """Whether the worker has taken over another size of the manager's spec since: the request no longer stands."""
 
     def to_annotation(self) -> str:
         """JSON."""

@@ -8,6 +8,8 @@ when the order has to wait for something that is still going.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from slicebus.agent import marks
 from slicebus.agent.views import JobReading, WorkerView
 from slicebus.agent.watching import link, link_to
@@ -257,7 +259,8 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
     baseline = {kueue.BASELINE_ANNOTATION: marks.encode_counts(counts)}
-    at = _marks(order, job, workload=name)
+    is_resized = job is not None and marks.baseline(job.manifest) != counts
+    at = _marks(order, job, workload=name, own=counts if is_resized else None)
     at["annotations"] |= baseline
     if job is None:
         if order.job.uid in view.running:
@@ -267,19 +270,36 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job.slice == name and job.version < order.spec_version:
         return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
     if marks.baseline(job.manifest) != counts:
-        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": baseline}})]
+        annotations = baseline | _request_note(job.requested, _overruled(job.requested, counts))
+        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": annotations}})]
     return []
 
 
-def _marks(order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str) -> Manifest:
-    """The metadata of a job after an order. Of what is granted it gets what no later wish has given up."""
+def _marks(
+    order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str, own: Counts | None = None
+) -> Manifest:
+    """The metadata of a job after an order. Of what is granted it gets what no later wish has given up.
+
+    `own` is the size of the manager's spec, where the order has brought another one.
+    """
     requested = job.requested if job is not None else None
     left = requested.answered(order.answers) if requested else None
     granted = left.allows(order.granted) if left else order.granted
     at = marks.job_marks(order.job, workload=workload, version=order.spec_version, grant=granted)
-    if left != requested and left is not None:
-        at["annotations"][kueue.REQUESTED_ANNOTATION] = left.to_annotation()
+    at["annotations"] |= _request_note(requested, _overruled(left, own) if own is not None else left)
     return at
+
+
+def _overruled(requested: marks.Requested | None, own: Counts) -> marks.Requested | None:
+    """A request after the worker took over another size: if somebody wants the old size again, it is asked for anew."""
+    if requested is None or requested.wanted == own:
+        return requested
+    return msgspec.structs.replace(requested, overruled=True)
+
+
+def _request_note(before: marks.Requested | None, after: marks.Requested | None) -> dict[str, str]:
+    """The annotation of a request that an order has changed; none where it has not."""
+    return {kueue.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
 def _resumed(job: JobReading, body: Manifest) -> Manifest:

@@ -68,17 +68,21 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
 
     What an agent before this one has published and no order has answered is published once more: when its epoch ended,
     its messages may still have been on their way, and are refused.
+
+    A request that the manager has overruled with a size of its own no longer stands, also where the worker wants the
+    same size again: the manager would never learn of it.
     """
     job, carrier = view.reading, view.carrier
     if job is None or carrier is None or not job.runs:
         return []
     kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
     wanted, granted, last = kind.counts(job.manifest, carrier), job.granted, job.requested
+    key = RequestKey(uid, carrier["metadata"]["generation"])
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
-    if wanted != (last.wanted if last else granted) or is_lost:
+    is_overruled = last is not None and last.overruled is True and last.key != key
+    if wanted != (last.wanted if last else granted) or is_lost or is_overruled:
         if _has_still_to_go(view, wanted):
             return []
-        key = RequestKey(uid, carrier["metadata"]["generation"])
         wish = marks.Requested.after(last, key, wanted=wanted, granted=granted)
         note = {
             kueue.REQUESTED_ANNOTATION: wish.to_annotation(),

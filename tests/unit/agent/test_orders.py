@@ -320,6 +320,32 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         assert marks.Requested.from_job(after) == left
 
 
+TAKEN_OVER = {
+    "another size": (1, 3, "w1", True),
+    "another size, before the job moves to the next slice": (1, 3, "w2", True),
+    "the size that was asked for": (3, 1, "w1", False),
+    "the size that was asked for, before the job moves to the next slice": (3, 1, "w2", False),
+    "no other size": (3, 3, "w1", False),
+    "no other size, before the job moves to the next slice": (3, 3, "w2", False),
+}
+
+
+@pytest.mark.parametrize(("baseline", "own", "workload", "overruled"), TAKEN_OVER.values(), ids=TAKEN_OVER.keys())
+def test_another_size_of_the_managers_spec_overrules_the_last_request(
+    baseline: int, own: int, workload: str, overruled: bool
+) -> None:
+    """The worker may want the same size again after it: a wish that the manager has not heard of."""
+    view = a_view(a_job(own, baseline=baseline, requested=WISH))
+    spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
+    annotations = {kueue.REQUESTED_ANNOTATION: encoded(WISH)}
+    for patch in orders.workload_spec(spec, EAST)[3].decide(view):
+        assert isinstance(patch, Patch)
+        assert isinstance(patch.body, dict)
+        annotations |= patch.body["metadata"]["annotations"]
+    left = marks.Requested.from_job({"metadata": {"annotations": annotations}})
+    assert left == msgspec.structs.replace(WISH, overruled=overruled or msgspec.UNSET)
+
+
 def test_what_somebody_has_deleted_is_not_made_again() -> None:
     """Its requests may still be on their way, and would be taken for those of the new one."""
     with pytest.raises(ConflictError, match="somebody has deleted"):

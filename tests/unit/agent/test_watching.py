@@ -33,6 +33,11 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "asked for another size": (a_view(a_job(8, requested=asked(5))), 8),
     "back to the granted size while it waits": (a_view(a_job(1, requested=asked(5))), 1),
     "back to the granted size, asked already": (a_view(a_job(1, requested=asked(1))), None),
+    "asked already, and overruled by the manager's size": (
+        a_view(a_job(5, requested=structs.replace(asked(5), overruled=True), generation=4)),
+        5,
+    ),
+    "overruled by the size that it has": (a_view(a_job(5, requested=structs.replace(asked(5), overruled=True))), None),
     "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
     "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
     "wished by one that is no more, and not asked": (
