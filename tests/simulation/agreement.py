@@ -1,5 +1,6 @@
 """What must be true when everything has calmed down: manager, workers and broker agree on every job."""
 
+from collections import Counter
 from typing import Any
 
 from simulation.limits import fitting
@@ -16,6 +17,7 @@ from slicebus.manager.unknown_ends import END_KNOWN_CONDITION
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
+from slicebus.slices import kueue
 from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -98,6 +100,10 @@ class Agreement:
                 # Somebody has edited its pods after it got its quota, and before it was made.
                 return
             raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
+        if KINDS[kind].outcome(copy).phase is not JobPhase.RUNNING and await self._running(client, job):
+            # The manager hears of the end when the last pod is gone: it gives the quota back with it.
+            await self._check_pods(name, client, job, holder.granted)
+            return
         child = KINDS[kind].child(copy)
         clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
         carrier = copy if child is None else clusters.get(child)
@@ -114,7 +120,7 @@ class Agreement:
         for what, (there, here) in told.items():
             if there != here:
                 raise Violation(f"converged: {name} on {holder.cluster}: {what} is {there}, the manager says {here}")
-        await self._check_pods(name, client, copy, carrier, holder.granted)
+        await self._check_pods(name, client, job, holder.granted)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:
         """What has no quota is nowhere, or suspended without pods."""
@@ -124,21 +130,21 @@ class Agreement:
                     continue
                 if not (marks.is_suspended(copy) and copy["spec"].get("suspend")):
                     raise Violation(f"converged: {name} has no quota and is not suspended on {cluster}")
-                await self._check_pods(name, client, copy, copy, {})
+                await self._check_pods(name, client, job, {})
 
-    async def _check_pods(
-        self, name: str, client: KubeClient, copy: Manifest, carrier: Manifest, granted: dict[str, int]
-    ) -> None:
-        started: dict[str, int] = {}
-        for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items:
-            owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
-            runs = not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
-            if runs and owners & {copy["metadata"]["uid"], carrier["metadata"]["uid"]}:
-                pod_set = pod["metadata"]["labels"].get("kueue.x-k8s.io/podset", "")
-                started[pod_set] = started.get(pod_set, 0) + 1
-        for pod_set, count in started.items():
+    async def _check_pods(self, name: str, client: KubeClient, job: Manifest, granted: dict[str, int]) -> None:
+        for pod_set, count in (await self._running(client, job)).items():
             if count > granted.get(pod_set, 0):
                 raise Violation(f"converged: {name} runs {count} {pod_set}, {granted} are granted")
+
+    async def _running(self, client: KubeClient, job: Manifest) -> Counter[str]:
+        """The pods of a job that run on a worker, those that are going too, by pod set."""
+        return Counter(
+            pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "")
+            for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items
+            if not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
+            if pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL) == job["metadata"]["uid"]
+        )
 
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:
         for resource in (*JOB_RESOURCES.values(), WORKLOADS):

@@ -1,7 +1,7 @@
 """What counts as agreement when the faults have ended, on days that were thinned to what they need."""
 
 from simulation.playing import play
-from simulation.schedule import Item, Scale, Schedule, Submit
+from simulation.schedule import Item, Scale, Schedule, StopQueue, Submit
 
 SLOW_PODS = 208
 """A seed with which the pods of both clusters take some 23 seconds to end."""
@@ -9,6 +9,13 @@ SLOW_PODS = 208
 
 def problem_of(*items: Item) -> str:
     return play(Schedule(seed=SLOW_PODS, standbys=(), inventory_s=1e6, items=items)).problem
+
+
+def test_a_rayjob_that_has_ended_and_whose_pods_are_still_going_is_no_disagreement() -> None:
+    """It starts anew when the pods of its first run have ended, and ends between two looks."""
+    job = Submit(at_s=0.0, kind="RayJob", name="a", ends=True, autoscales=False)
+    drained = StopQueue(at_s=2.0, kind="LocalQueue", queue="batch", policy="HoldAndDrain", for_s=0.5)
+    assert problem_of(job, drained) == ""
 
 
 def test_a_size_that_the_manager_has_overruled_is_asked_for_again() -> None:
