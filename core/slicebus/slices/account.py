@@ -40,6 +40,12 @@ class Account:
         self._members: dict[str, list[str]] | None = None
         self._candidates: dict[str, list[Candidate]] = {}
         self._admitted: set[str] = set()
+        self._at_first: dict[tuple[str, str], Usage] = {}
+        """What chains held, by queue, before they got more in this cycle."""
+        self._aside: tuple[str, Usage] | None = None
+        """What counts nowhere at the moment."""
+        self._gives = False
+        self._standing: Forest | None = None
         if self._going:
             self._look_ahead()
 
@@ -61,7 +67,9 @@ class Account:
         """What a slice's chain holds of a queue counts nowhere meanwhile: of a replacement only the difference does."""
         own = self.own(queue, slice)
         self._count(queue, own, times=-1)
+        self._aside = queue, own
         yield
+        self._aside = None
         self._count(queue, own, times=1)
 
     def is_going(self, slice: Slice) -> bool:
@@ -74,8 +82,12 @@ class Account:
         queue = slice.admission.cluster_queue
         before = self.own(queue, slice)
         usage = larger(before, slice.usage())
-        self._count(queue, before, times=-1)
-        self._count(queue, usage, times=1)
+        more = _difference(usage, before)
+        self.now.queues[queue].give(more)
+        if self._later is not None:
+            self._later.queues[queue].give(more)
+        self._gives = True
+        self._at_first.setdefault((queue, slice.chain_id), before)
         self.charged[queue, slice.chain_id] = usage
         self.held[slice.chain_id] = slice
         self._admitted.add(slice.chain_id)
@@ -86,9 +98,8 @@ class Account:
         queue = admission.cluster_queue
         before = self.own(queue, slice)
         usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage())
-        node = self._look_ahead().queues[queue]
-        node.use_all(before, times=-1)
-        node.use_all(usage)
+        self._gives = True
+        self._look_ahead().queues[queue].give(_difference(usage, before))
 
     def preempt(self, victims: Iterable[Victim]) -> None:
         """Count the victims no longer, later."""
@@ -125,10 +136,34 @@ class Account:
                     self._members.setdefault(slice.admission.cluster_queue, []).append(chain)
         return self._members
 
+    def set_apart(self) -> None:
+        """From now on what was held before this cycle is told from what it gives, where victims are searched."""
+        if self._gives and self._standing is None:
+            usage = {key: used for key, used in (self.charged | self._at_first).items() if key[1] not in self._going}
+            self._standing = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
+            if self._aside is not None:
+                queue, own = self._aside
+                self._standing.queues[queue].use_all(own, times=-1)
+            _link(self.later, self._standing)
+
     def _look_ahead(self) -> Forest:
         """The tree of later, from now on another than that of now."""
         if self._later is None:
             usage = {key: used for key, used in self.charged.items() if key[1] not in self._going}
             self._later = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
             self._candidates = {}
+            if self._standing is not None:
+                _link(self.now, self.now)
+                _link(self._later, self._standing)
         return self._later
+
+
+def _link(forest: Forest, standing: Forest) -> None:
+    for name, node in forest.queues.items():
+        node.standing = standing.queues[name]
+    for name, node in forest.cohorts.items():
+        node.standing = standing.cohorts[name]
+
+
+def _difference(usage: Usage, before: Usage) -> Usage:
+    return {key: value - before.get(key, 0) for key, value in usage.items()}

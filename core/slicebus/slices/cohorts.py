@@ -19,9 +19,21 @@ _NO_LIMITS = Limits()
 
 
 class Node:
-    """A ClusterQueue or a Cohort, with what is used of it. `use` is the only way in which it changes."""
+    """A ClusterQueue or a Cohort, with what is used of it. Only `use`, `use_all` and `give` change it."""
 
-    __slots__ = ("_kept", "_lendable", "_used", "cohorts", "limits", "name", "parent", "queues", "quota", "weight")
+    __slots__ = (
+        "_kept",
+        "_lendable",
+        "_used",
+        "cohorts",
+        "limits",
+        "name",
+        "parent",
+        "queues",
+        "quota",
+        "standing",
+        "weight",
+    )
 
     def __init__(self, name: str, limits: Mapping[FlavorResource, Limits], *, weight: float) -> None:
         self.name = name
@@ -37,6 +49,8 @@ class Node:
         self._kept: Usage = {}
         self._used: Usage = {}
         self._lendable: dict[str, int] = {}
+        self.standing = self
+        """The same node without what `give` has counted."""
 
     def join(self, parent: "Node") -> None:
         """Lend to a parent, and borrow there. To be called when the own children have joined."""
@@ -62,6 +76,13 @@ class Node:
         """Count every amount, `times` -1 to give it back."""
         for key, value in usage.items():
             self.use(key, times * value)
+        if self.standing is not self:
+            self.standing.use_all(usage, times=times)
+
+    def give(self, usage: Mapping[FlavorResource, int]) -> None:
+        """Count what somebody is only about to have. Because of that nobody else has more than its own."""
+        for key, value in usage.items():
+            self.use(key, value)
 
     def available(self, key: FlavorResource) -> int:
         """How much more can be used here. Negative where quota was taken away that is in use."""
@@ -95,8 +116,11 @@ class Node:
         return self._lendable
 
     def exceeds(self, keys: Iterable[FlavorResource]) -> bool:
-        """Whether it uses more than its quota of any of these."""
-        return any(self._used.get(key, 0) > self.quota.get(key, 0) for key in keys)
+        """Whether those who hold quota have more than its own of any of these: only then others may take it from them.
+
+        What was given since does not count. Who has that is no victim yet, and others would lose their own for it.
+        """
+        return any(self.standing.used(key) > self.quota.get(key, 0) for key in keys)
 
     def unused(self, key: FlavorResource) -> int:
         """What is left of what it keeps to itself."""

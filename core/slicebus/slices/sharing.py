@@ -250,7 +250,7 @@ def _first_pass(
     """Take victims until the preemptor fits. None when it does, else those that the strategy left alone."""
     refused: dict[str, list[Candidate]] = {}
     # Whoever stays within its own quota may have it back, whatever the shares.
-    is_entitled = not preemptor.node.exceeds(preemptor.short)
+    is_entitled = not any(map(preemptor.node.borrows, preemptor.short))
     for queue in targets:
         is_own = queue is preemptor.node
         if not _may_lose(queue, preemptor):

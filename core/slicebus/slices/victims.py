@@ -30,6 +30,7 @@ class Search:
         in_vain = self._in_vain.setdefault(preemptor.queue.name, [])
         if any(all(more.get(key, 0) >= need for key, need in failed.items()) for failed in in_vain):
             return []
+        self._account.set_apart()
         holders = self._account.holders_of
         found = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
         if not found and len(in_vain) < _REMEMBERED:
