@@ -22,6 +22,7 @@ from slicebus.kube.resources import (
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
 )
+from slicebus.manager.requirements import ACCEPTED_CONDITION, NOT_MANAGED
 from slicebus.manager.settings import Admission
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
@@ -251,6 +252,8 @@ async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
 
     assert "spec.managedBy" in await eventually(evicted, "the workload is deactivated")
     assert slice.cluster is None
+    told = (await world.manager.get(JOBS, "local", NAMESPACE))["status"]["conditions"]
+    assert [each["reason"] for each in told if each["type"] == ACCEPTED_CONDITION] == [NOT_MANAGED]
 
 
 async def test_a_size_that_is_changed_on_the_managers_job_goes_to_the_worker(world: World) -> None:

@@ -13,8 +13,9 @@ from slicebus.bus.dead import DETAIL_HEADER, REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import JsonPatch
-from slicebus.kube.resources import JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.client import JsonPatch, MergePatch
+from slicebus.kube.resources import EVENTS, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
+from slicebus.manager.requirements import NOT_MANAGED
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
@@ -75,6 +76,29 @@ async def test_a_job_that_cannot_be_taken_says_why(
     assert message in condition["message"]
     assert not await wrong.chain()
     await expect_that_others_work(world)
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
+async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(world: World, kind: str) -> None:
+    await set_quota(world, 20)
+    story, job = Story(world, kind, "lacking"), elastic(kind, "lacking")
+    del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    made = await world.manager.create(story.resource, job)
+    assert kueue.ELASTIC_ANNOTATION in await story.expect_event(NOT_MANAGED, on=world.manager)
+
+    async def lacks() -> bool:
+        found = await world.manager.get(story.resource, "lacking", NAMESPACE)
+        conditions = [each.get("reason") for each in found.get("status", {}).get("conditions", ())]
+        return NOT_MANAGED in conditions or kueue.NOT_MANAGED_ANNOTATION in found["metadata"].get("annotations", {})
+
+    await eventually(lacks, "the job says what it lacks")
+    body = MergePatch({"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: "true"}}})
+    await world.manager.patch(story.resource, "lacking", NAMESPACE, body)
+    await story.expect_pods(running=1)
+    assert not await lacks()
+    events = (await world.manager.list(EVENTS, namespace=NAMESPACE)).items
+    mine = [each for each in events if each["involvedObject"].get("uid") == made["metadata"]["uid"]]
+    assert [each["count"] for each in mine if each["reason"] == NOT_MANAGED] == [1]
 
 
 async def test_an_unknown_queue_is_said_on_the_slice_and_mended_by_making_it(world: World) -> None:

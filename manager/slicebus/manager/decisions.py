@@ -20,6 +20,7 @@ from slicebus.manager import (
     kueue_status,
     moving,
     queues,
+    requirements,
     terms,
     verdicts,
 )
@@ -59,6 +60,8 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
     """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
     view = store.view(job, deletes_held=deletes_held)
     if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
+        return told
+    if told := requirements.tell(view, beside_kueue=store.beside_kueue, now=now):
         return told
     if store.beside_kueue:
         return kueue_jobs.decide(view, _places(store), now)

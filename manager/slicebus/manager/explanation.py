@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from slicebus.manager.endings import HELD_CONDITION
 from slicebus.manager.intake import DISPATCHED_CONDITION
-from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, is_managed
+from slicebus.manager.jobs import RESIZABLE_CONDITION
 from slicebus.manager.queues import fair_sharing_of
 from slicebus.manager.records import applied_version
+from slicebus.manager.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.store import Store
 from slicebus.manager.unknown_ends import END_KNOWN_CONDITION
 from slicebus.manager.views import JobView
@@ -15,6 +17,7 @@ from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import admission, kueue
 from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
+from slicebus.slices.conditions import conditions_of
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import preempted_for, preemptor_uid
 from slicebus.slices.quantities import format_amount
@@ -130,13 +133,13 @@ def explain(store: Store, ref: JobRef) -> Explanation:
 
 def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     """What keeps the job from its size, beside a lack of quota."""
-    if not is_managed(job):
-        yield from _not_managed(job)
-    yield from _false(job, ACCEPTED_CONDITION)
+    yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job))
+    yield from (said for said in _said(job, ACCEPTED_CONDITION, "False") if not said.startswith(NOT_MANAGED))
     for slice in view.slices:
         for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):
             if not slice.finished:
-                yield from _false(view.workload(slice), type)
+                yield from _said(view.workload(slice), type, "False")
+        yield from _said(view.workload(slice), HELD_CONDITION, "True")
     outbox = view.outbox
     cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
     if view.cluster and cluster is None:
@@ -147,19 +150,9 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
 
 
-def _not_managed(job: Manifest) -> Iterator[str]:
-    metadata, spec = job["metadata"], job["spec"]
-    if not metadata.get("labels", {}).get(kueue.QUEUE_NAME_LABEL):
-        yield f"it has no label {kueue.QUEUE_NAME_LABEL}: slicebus leaves it alone"
-    if metadata.get("annotations", {}).get(kueue.ELASTIC_ANNOTATION) != "true":
-        yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true": slicebus leaves it alone'
-    if spec.get("managedBy") != kueue.MANAGED_BY_MULTIKUEUE:
-        yield f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}: slicebus leaves it alone"
-
-
-def _false(manifest: Manifest, type: str) -> Iterator[str]:
-    for condition in manifest.get("status", {}).get("conditions") or ():
-        if condition["type"] == type and condition["status"] == "False":
+def _said(manifest: Manifest, type: str, status: str) -> Iterator[str]:
+    for condition in conditions_of(manifest):
+        if condition["type"] == type and condition["status"] == status:
             yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
 
 

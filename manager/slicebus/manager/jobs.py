@@ -23,6 +23,7 @@ from slicebus.manager.manifests import (
 )
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.records import Wish, annotation
+from slicebus.manager.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Create, Emit, Patch, Remove
 from slicebus.proto.messages import JobPhase, Manifest
@@ -42,21 +43,9 @@ from slicebus.slices.names import group_of, slice_name
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
-ACCEPTED_CONDITION = "slicebus.dev/Accepted"
-"""On a job that cannot be taken: False, with the reason."""
 RESIZABLE_CONDITION = "slicebus.dev/Resizable"
 """On a Workload whose job wants a size that no slice can have: False, with the reason."""
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
-
-
-def is_managed(job: Manifest) -> bool:
-    """Whether slicebus shall run this job: a queue name, the elastic annotation, and managedBy for MultiKueue."""
-    metadata = job["metadata"]
-    return (
-        bool(metadata.get("labels", {}).get(kueue.QUEUE_NAME_LABEL))
-        and metadata.get("annotations", {}).get(kueue.ELASTIC_ANNOTATION) == "true"
-        and job["spec"].get("managedBy") == kueue.MANAGED_BY_MULTIKUEUE
-    )
 
 
 def decide(view: JobView, now: str) -> list[Command]:

@@ -16,10 +16,10 @@ import msgspec
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager import dispatch, endings, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.intake import DISPATCHED_CONDITION
-from slicebus.manager.jobs import is_managed
 from slicebus.manager.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.notices import STRUCTURAL_CHANGE, pending_notice, told_of
 from slicebus.manager.records import Dispatch, Wish, annotation
+from slicebus.manager.requirements import is_managed
 from slicebus.manager.views import JobView
 from slicebus.process.commands import Command, Emit, LookAgain, Patch
 from slicebus.proto.messages import Counts, JobPhase, Manifest

@@ -24,11 +24,11 @@ from slicebus.kube.resources import (
 from slicebus.manager import dispatch
 from slicebus.manager.fleet import WorkerCluster, sender
 from slicebus.manager.intake import Sender
-from slicebus.manager.jobs import is_managed
 from slicebus.manager.kueue_checks import is_ours
 from slicebus.manager.news import is_news
 from slicebus.manager.quotas import Quotas
 from slicebus.manager.records import annotation, job_ref
+from slicebus.manager.requirements import is_managed, is_of_concern
 from slicebus.manager.settings import Admission
 from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.process.table import Table
@@ -252,7 +252,7 @@ class Store:
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
-            if job is not None and is_managed(job) and asks(change):
+            if job is not None and is_of_concern(job) and asks(change):
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:

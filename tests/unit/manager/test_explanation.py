@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from slicebus.manager.explanation import Explanation, explain
-from slicebus.manager.jobs import ACCEPTED_CONDITION
 from slicebus.manager.queues import FAIR_SHARING
+from slicebus.manager.requirements import ACCEPTED_CONDITION
 from slicebus.manager.store import Store
 from slicebus.slices import kueue
 from unit.manager.objects import REF, a_job, a_workload, asking, condition

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.manager.jobs import ACCEPTED_CONDITION, RESIZABLE_CONDITION, decide, is_managed
+from slicebus.manager.jobs import RESIZABLE_CONDITION, decide
+from slicebus.manager.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
 from slicebus.slices import kueue
