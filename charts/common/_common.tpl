@@ -184,11 +184,12 @@ spec:
             {{- end }}
           ports:
             - {name: http, containerPort: 8080}
-          # Both touch neither broker nor API server: an outage there must restart nothing.
+          # It touches neither broker nor API server: an outage there must restart nothing.
           livenessProbe:
             httpGet: {path: /healthz, port: http}
             periodSeconds: 10
             failureThreshold: 6
+          # A leader or a standby in working order. Nothing is sent to the pod by it.
           readinessProbe:
             httpGet: {path: /readyz, port: http}
             periodSeconds: 5

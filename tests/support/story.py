@@ -72,7 +72,7 @@ class Story:
         page = await (await self.worker()).list(PODS, namespace=NAMESPACE)
         return [pod for pod in page.items if pod["metadata"]["name"].startswith(self.name)]
 
-    async def expect_pods(self, *, running: int, gated: int = 0) -> None:
+    async def expect_pods(self, *, running: int, gated: int = 0, within_s: float = 30.0) -> None:
         """Wait for so many workers to run and so many to wait behind the gate."""
 
         async def look() -> bool:
@@ -81,7 +81,8 @@ class Story:
             waiting = [pod for pod in pods if is_gated(pod)]
             return len(ready) == running + FIXED_PODS[self.kind] and len(waiting) == gated
 
-        await eventually(look, f"{running} workers of {self.name} run and {gated} are gated")
+        what = f"{running} workers of {self.name} run and {gated} are gated"
+        await eventually(look, what, within_s=within_s)
 
     async def expect_unfinished(self, *workers: int) -> list[Slice]:
         """Wait for unfinished slices with so many workers each, oldest first."""

@@ -22,10 +22,8 @@ from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
 from slicebus.bus.lanes import Backlog
 from slicebus.journal.recording import Source
-from slicebus.kube.cache import Cache
 from slicebus.kube.clock import now, random_bytes
-from slicebus.kube.reflector import Reflector
-from slicebus.kube.resources import PODS, Resource
+from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
 from slicebus.process.decisions import Decider
@@ -40,7 +38,6 @@ from slicebus.proto.topology import Topology, agent_topology
 from slicebus.slices import kueue
 
 _log = structlog.get_logger()
-_LOOK_FOR_CRD_S = 60.0
 
 
 class Agent(Role[AgentSettings]):
@@ -56,6 +53,7 @@ class Agent(Role[AgentSettings]):
         """Speak for the cluster until cancelled."""
         uid = await insist("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
+        informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid)))
         tombstones = Tombstones(self._client, self._settings.namespace, store)
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
@@ -71,16 +69,19 @@ class Agent(Role[AgentSettings]):
             component=self.component,
             check=self._lease.check,
             is_watched=marks.is_ours,
+            confirm=informers.confirm,
         )
         say = partial(self._say, publisher)
         watcher = Watcher(
             self._settings,
             client=self._client,
+            informers=informers,
             decide=decide,
             executor=executor,
             tombstones=tombstones,
             queue=queue,
             fence=fence,
+            ask_inventory=lambda: inventories.ask(),
             registry=self._registry,
         )
         inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
@@ -92,6 +93,10 @@ class Agent(Role[AgentSettings]):
             waiting_since=lambda: (queue.due_since_s, backlog.since_s),
             interval_s=self._settings.heartbeat_s,
         )
+
+        def look_again(resource: Resource) -> None:
+            for key in filter(lambda key: key.kind == resource.kind, store.keys()):
+                queue.add(key)
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
@@ -115,8 +120,10 @@ class Agent(Role[AgentSettings]):
         await insist("fence", fence.load)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
-                group.create_task(self._reflect(resource, cache), name=f"watch:{resource.plural}")
-            group.create_task(self._reflect_strangers(store.strangers), name="watch:other pods")
+                kept = informers.run(resource, cache, labels=SELECTORS[resource])
+                group.create_task(kept, name=f"watch:{resource.plural}")
+            others = informers.run(PODS, store.strangers, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
+            group.create_task(others, name="watch:other pods")
             for cache in (*(cache for _, cache in store.caches()), store.strangers):
                 await cache.synced.wait()
             decide.begin()
@@ -125,6 +132,7 @@ class Agent(Role[AgentSettings]):
             await insist("hello", lambda: say(hello))
             await insist("inventory", inventories.publish)
             store.on_change(queue.add)
+            informers.on_served(look_again)
             _log.info("agent.speaking", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
@@ -132,19 +140,6 @@ class Agent(Role[AgentSettings]):
             group.create_task(inventories.run(), name="inventory")
             for queue_name in inbox.queues():
                 group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")
-
-    async def _reflect(self, resource: Resource, cache: Cache) -> None:
-        """Keep a cache, once the cluster serves the resource: Ray's CRDs may be missing, or come later."""
-        while not await insist(f"find {resource.plural}", lambda: self._client.serves(resource)):
-            cache.synced.set()
-            await asyncio.sleep(_LOOK_FOR_CRD_S)
-        # Served only now: until it is listed it is not known what there is.
-        cache.synced.clear()
-        await Reflector(self._client, resource, cache, labels=SELECTORS[resource]).run()
-
-    async def _reflect_strangers(self, cache: Cache) -> None:
-        """Keep the other pods of the cluster, for the room that they take."""
-        await Reflector(self._client, PODS, cache, labels=f"!{kueue.POD_SET_LABEL}", shape=slim).run()
 
     async def _hello(self) -> Hello:
         return Hello(

@@ -142,16 +142,19 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     the pods that outlive it have ended: the manager gives their quota away.
 
     `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
-    that is the job after all.
+    that is the job after all. Of a kind that is not served nothing is said, and its copies forget jobs that went with
+    their definition.
     """
     view = store.view(key)
+    if view.is_hidden:
+        return []
     there = found or view.job
     if there is not None and (marks.is_ours(there) or there["metadata"]["uid"] in watching.linked(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _ends(store, key, cluster, present=None)
     if (gone := _gone(store, view)) and gone.job.uid not in view.running:
         commands.append(Publish(cluster=cluster, message=gone))
-    return commands
+    return commands if gone else commands + watching.unlink(view)
 
 
 def claim(store: Store, *, epoch: int) -> list[Command]:
@@ -182,7 +185,7 @@ def _is_unknown(store: Store, suspend: Suspend) -> bool:
     view = store.view(JobKey.of(suspend.job))
     present = view.reading is not None and view.reading.is_of(suspend.job)
     gone = watching.gone(view, departed=store.departed)
-    return not present and (gone is None or gone.job.uid != suspend.job.uid)
+    return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
 
 
 def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:

@@ -36,7 +36,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     copies = sorted(filter(_is_known, view.copies), key=marks.spec_version)
     if not copies:
         return None
-    gone = any(map(marks.is_linked, copies))
+    gone = any(marks.is_linked(copy) and not watching.went_with_definition(view, copy) for copy in copies)
     return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
 
 

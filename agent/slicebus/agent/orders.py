@@ -185,6 +185,9 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
 
 
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    if view.unserved:
+        kind, reason = next(iter(view.unserved.items()))
+        raise RefusedOrder("KindNotServed", f"it does not serve {kind}: {reason}")
     job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []
@@ -211,7 +214,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
     for own in (kueue.DISPATCHED_ANNOTATION, kueue.APPLIED_ANNOTATION):
         annotations.pop(own, None)
     if job is not None:
-        annotations |= link_to(job)
+        annotations |= link_to(view, job)
     return {
         "apiVersion": kueue.API_VERSION,
         "kind": "Workload",

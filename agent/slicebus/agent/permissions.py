@@ -12,9 +12,10 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.process.permissions import READ, Permission
+from slicebus.process.permissions import READ, Permission, definitions_of
 
 REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
+"""A job kind whose definition is missing is left out."""
 
 PERMISSIONS = (
     *(Permission(resource, (*READ, "create", "patch", "delete")) for resource in JOB_RESOURCES.values()),
@@ -26,4 +27,5 @@ PERMISSIONS = (
     Permission(EVENTS, ("create", "patch")),
     Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
     Permission(CONFIGMAPS, ("get", "create", "patch"), own_namespace=True),
+    *definitions_of((*JOB_RESOURCES.values(), *REQUIRED_CRDS)),
 )

@@ -12,7 +12,7 @@ from slicebus.agent.departures import Departure
 from slicebus.agent.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
-from slicebus.kube.resources import JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.kube.resources import GONE, JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
 from slicebus.process.table import Table
 from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
@@ -65,6 +65,10 @@ class Store:
         self.unanswered: Table[str, str] = Table(str, str)
         """The pods that may have been let start or not, by UID, with the version at which that was asked for. The same
         request may come late, until the pod has another version."""
+        self.unserved: Table[str, str] = Table(str, str)
+        """The job kinds that the API server does not serve now, and why."""
+        self.definitions: Table[str, str] = Table(str, str)
+        """The UID of the definition of each custom job kind; empty when it has gone, and every job of it."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -80,6 +84,8 @@ class Store:
         self._caches[PODS].subscribe(self._forget_unanswered)
         self.unanswered.observe(self._forget_seen)
         self.published.observe(self._forget_seen)
+        self.unserved.observe(self._forget_seen)
+        self.definitions.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def turn(self, key: JobKey) -> asyncio.Lock:
@@ -104,6 +110,8 @@ class Store:
             "owed": self.owed,
             "departed": self.departed,
             "unanswered": self.unanswered,
+            "unserved": self.unserved,
+            "definitions": self.definitions,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -133,8 +141,14 @@ class Store:
             copies=tuple(self._copies(key)),
             pods=pods,
             unanswered=unanswered,
+            unserved=self._unserved_of(key.kind) if self.unserved else {},
+            definition=self.definitions.get(key.kind),
             published=self.published.get(key),
         )
+
+    def _unserved_of(self, kind: str) -> dict[str, str]:
+        kinds = (kind, *KINDS[kind].needs)
+        return {name: self.unserved[name] for name in kinds if name in self.unserved}
 
     def _is_unanswered(self, pod: Pod) -> bool:
         return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
@@ -207,6 +221,8 @@ class Store:
         if job is None or not any(marks.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
             return
         found, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
+        if self.definitions.get(job.ref.kind) == GONE and found.end is None:
+            return  # It went with its definition.
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
         if known is None or known.worker_uid != found.worker_uid:
             self.departed[job.ref.uid] = found

@@ -1,11 +1,13 @@
 """What a decision about one job of the worker may look at."""
 
+from collections.abc import Mapping
 from typing import Self
 
 import msgspec
 from propcache.api import cached_property
 
 from slicebus.agent import marks
+from slicebus.kube.resources import GONE
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -99,8 +101,17 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Of a job that is gone those that its name tells of."""
     unanswered: tuple[Pod, ...] = ()
     """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
+    unserved: Mapping[str, str] = {}
+    """Of the kinds that the job needs those that the API server does not serve now, and why."""
+    definition: str | None = None
+    """The UID of the definition of the job's kind; GONE where there is none; None where that is not known."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nobody can say if the job is there: its kind may not be read, or is served in other versions only."""
+        return self.key.kind in self.unserved and self.definition != GONE
 
     @cached_property
     def pod_sets(self) -> PodSets:

@@ -14,6 +14,7 @@ from slicebus.agent.store import Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Command, Patch, Publish
@@ -34,15 +35,19 @@ class Watcher:
         settings: AgentSettings,
         *,
         client: KubeClient,
+        informers: Informers,
         decide: Decider[Store],
         executor: Executor,
         tombstones: Tombstones,
         queue: WorkQueue[JobKey],
         fence: Fence,
+        ask_inventory: Callable[[], None],
         registry: CollectorRegistry,
     ) -> None:
         self._settings = settings
         self._client = client
+        self._informers = informers
+        self._ask_inventory = ask_inventory
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -206,10 +211,17 @@ class Watcher:
                     self._tombstones.told(job, version)
                 case Publish(message=Status(job=job, phase=phase, seen=seen)):
                     _log.info("job.gone", job=job.key, phase=phase, seen=seen is True)
+                case Patch(target=copy):
+                    _log.warning("job.gone.with_definition", workload=copy["metadata"]["name"])
+                    self._ask_inventory()
 
     async def _find(self, key: JobKey) -> Manifest | None:
-        """What the API server has under the name: an empty cache is no evidence."""
+        """What the API server has under the name: an empty cache is no evidence. Raises UnavailableError where it has
+        none by that kind either, and that is not known yet."""
+        resource = JOB_RESOURCES[key.kind]
         try:
-            return await self._client.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
+            return await self._client.get(resource, key.name, key.namespace)
         except NotFoundError:
+            if key.kind not in self._store.unserved:
+                await self._informers.confirm(resource)
             return None

@@ -11,7 +11,7 @@ import msgspec
 from slicebus.agent import marks
 from slicebus.agent.departures import Departure
 from slicebus.agent.views import JobReading, WorkerView
-from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
+from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.process.commands import Command, LookAgain, Patch, Publish
 from slicebus.proto.messages import (
     Applied,
@@ -37,7 +37,7 @@ def link(view: WorkerView) -> list[Command]:
     if job is None:
         return []
     uid = job.manifest["metadata"]["uid"]
-    body = {"metadata": {"annotations": link_to(job)}}
+    body = {"metadata": {"annotations": link_to(view, job)}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
@@ -54,9 +54,27 @@ def keep(view: WorkerView) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)] if body else []
 
 
-def link_to(job: JobReading) -> dict[str, str]:
+def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
     """The annotations of a Workload copy that knows its job."""
-    return {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
+    known = {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
+    return known | ({kueue.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
+
+
+def unlink(view: WorkerView) -> list[Command]:
+    """The copies no longer know a job that went with its definition: nobody has deleted it. By the next inventory the
+    manager learns that it is not there, and sends it anew."""
+    body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}}}
+    return [
+        Patch(resource=WORKLOADS, target=copy, body=body)
+        for copy in view.copies
+        if marks.is_linked(copy) and went_with_definition(view, copy)
+    ]
+
+
+def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
+    """Whether a copy's job that is not there went because somebody removed the definition of its kind."""
+    by = marks.annotation(copy, kueue.DEFINITION_ANNOTATION)
+    return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
@@ -206,14 +224,17 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
 
     That is its end where it was seen, else that it is gone. `departed` is by the UID of the manager's job.
 
-    The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design).
+    The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design). Nor is the absence
+    of a job whose kind is not served, or was not since.
     """
+    if view.is_hidden:
+        return None
     for copy in view.copies:
         uid = marks.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:
             return departure.end
-        if marks.is_linked(copy) or departure is not None:
+        if (marks.is_linked(copy) or departure is not None) and not went_with_definition(view, copy):
             job = JobRef(
                 api_version=KINDS[view.key.kind].api_version,
                 kind=view.key.kind,

@@ -113,6 +113,12 @@ class Cache:
             self.put(manifest)
         self.synced.set()
 
+    def clear(self) -> None:
+        """Drop every object: the definition has gone, and they with it. Synced: there is nothing to list."""
+        for manifest in self.all():
+            self.remove(manifest)
+        self.synced.set()
+
     def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         found = self._objects.get(key)

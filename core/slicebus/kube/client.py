@@ -17,13 +17,15 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from slicebus.kube.failures import error_of
-from slicebus.kube.resources import SELFSUBJECTACCESSREVIEWS, Resource
+from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MOST_S = 3.0
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""A definition of Ray's is a megabyte; its metadata is not."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
@@ -272,15 +274,24 @@ class KubeClient:
         answer = await self._write("POST", SELFSUBJECTACCESSREVIEWS.path(), review)
         return bool(answer["status"]["allowed"])
 
-    async def serves(self, resource: Resource) -> bool:
-        """Whether the server serves a resource: a CRD may be missing."""
+    async def serves(self, resource: Resource, *verbs: str) -> bool:
+        """Whether the server serves a resource, with these verbs: a definition may be missing, or on its way out."""
         try:
             answer = await self._read(resource.root)
         except NotFoundError:
             return False
-        return any(entry["name"] == resource.plural for entry in answer.get("resources") or ())
+        found = (entry for entry in answer.get("resources") or () if entry["name"] == resource.plural)
+        return any(set(verbs) <= set(entry["verbs"]) for entry in found)
 
-    async def _read(self, path: str, query: Mapping[str, object | None] | None = None) -> Manifest:
+    async def definition(self, resource: Resource) -> Manifest:
+        """The `metadata` of the CustomResourceDefinition of a resource. Raises NotFoundError."""
+        answer = await self._read(CRDS.path(name=resource.definition), accept=_METADATA)
+        metadata: Manifest = answer["metadata"]
+        return metadata
+
+    async def _read(
+        self, path: str, query: Mapping[str, object | None] | None = None, *, accept: str = JSON
+    ) -> Manifest:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._timeouts.retry_s
         attempts = AsyncRetrying(
@@ -290,7 +301,7 @@ class KubeClient:
             stop=lambda _: loop.time() >= ends_at,
             reraise=True,
         )
-        return await attempts(self._answer, "GET", path, query=query)
+        return await attempts(self._answer, "GET", path, query=query, accept=accept)
 
     async def _write(
         self,
@@ -311,9 +322,10 @@ class KubeClient:
         query: Mapping[str, object | None] | None = None,
         body: object = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> Manifest:
         answer = await self._transport.request(
-            self._request(method, path, query=query, body=body, content_type=content_type)
+            self._request(method, path, query=query, body=body, content_type=content_type, accept=accept)
         )
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
@@ -331,6 +343,7 @@ class KubeClient:
         query: Mapping[str, object | None] | None = None,
         body: object = None,
         content_type: str = JSON,
+        accept: str = JSON,
         read_s: float | None = None,
     ) -> Request:
         return Request(
@@ -339,6 +352,7 @@ class KubeClient:
             query={name: str(value) for name, value in (query or {}).items() if value is not None},
             body=orjson.dumps(body) if body is not None else None,
             content_type=content_type,
+            accept=accept,
             connect_s=self._timeouts.connect_s,
             read_s=read_s or self._timeouts.read_s,
         )

@@ -11,6 +11,7 @@ A holder may lose it without noticing: it hangs, or its machine stops for a whil
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +48,9 @@ class LeaderElection:
         identity: str,
         duration_s: float,
         renew_s: float,
+        notes: Callable[[], Mapping[str, str | None]] = dict,
     ) -> None:
+        """`notes` gives the annotations that the Lease has with each renewal."""
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -57,9 +60,16 @@ class LeaderElection:
         # One renewal before others may take it, whatever this process or the server is doing meanwhile.
         self._limit_s = duration_s - renew_s
         self._lease: Manifest | None = None
+        self._notes = notes
         self._renewed_at = -math.inf
+        self._answered_at = -math.inf
         self._seen = ""
         self._expires_at = math.inf
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the server has not answered: infinite before the first answer."""
+        return asyncio.get_running_loop().time() - self._answered_at
 
     async def acquire(self) -> int:
         """Wait until the Lease is held; return its epoch."""
@@ -106,6 +116,7 @@ class LeaderElection:
         """One attempt: the Lease when it is ours now."""
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
+            self._answered_at = asyncio.get_running_loop().time()
         except NotFoundError:
             with suppress(AlreadyExistsError):
                 return await self._create()
@@ -137,7 +148,9 @@ class LeaderElection:
                 "leaseTransitions": _epoch_after(0),
             },
         }
-        return await self._client.create(LEASES, manifest)
+        created = await self._client.create(LEASES, manifest)
+        self._answered_at = asyncio.get_running_loop().time()
+        return created
 
     async def _renewed(self) -> float:
         """Renew it when that is due, and again until the server has answered; when the request was sent."""
@@ -165,10 +178,15 @@ class LeaderElection:
     async def _write(self, spec: Manifest) -> Manifest:
         assert self._lease is not None
         body = {
-            "metadata": {"resourceVersion": self._lease["metadata"]["resourceVersion"]},
+            "metadata": {
+                "resourceVersion": self._lease["metadata"]["resourceVersion"],
+                "annotations": dict(self._notes()),
+            },
             "spec": {"renewTime": _now(), "leaseDurationSeconds": math.ceil(self._duration_s)} | spec,
         }
-        return await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
+        written = await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
+        self._answered_at = asyncio.get_running_loop().time()
+        return written
 
 
 def _epoch_after(last: int) -> int:

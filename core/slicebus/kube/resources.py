@@ -2,6 +2,9 @@
 
 import msgspec
 
+GONE = ""
+"""In place of the UID of a definition: it has gone, and every object with it."""
+
 
 class Resource(msgspec.Struct, frozen=True):
     """One served resource: what the URL needs and what a manifest says."""
@@ -21,6 +24,16 @@ class Resource(msgspec.Struct, frozen=True):
     def root(self) -> str:
         """The path of the resource's group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a CustomResourceDefinition serves it, which may be missing, come and go."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
+
+    @property
+    def definition(self) -> str:
+        """The name of that definition."""
+        return f"{self.plural}.{self.group}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """The path of a collection, an object, or a subresource of it. No namespace: across all of them."""

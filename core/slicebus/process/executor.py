@@ -15,6 +15,10 @@ from slicebus.proto.messages import JobRef, Manifest
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
 
 
+async def _take_as_gone(_: Resource) -> None:
+    """What is not found is gone."""
+
+
 class Executor:
     """Carries out the commands of one decision in order.
 
@@ -32,8 +36,10 @@ class Executor:
         component: str,
         check: Callable[[], None] = lambda: None,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
+        confirm: Callable[[Resource], Awaitable[None]] = _take_as_gone,
     ) -> None:
         """`check` raises where this process may no longer lead: it may have been stopped between decision and write.
+        `confirm` raises where an object that is not found may have gone with its definition (`Informers.confirm`).
 
         An object that `is_watched` stays in its cache until the watch says that it is gone: only the watch says in what
         state it went.
@@ -45,6 +51,7 @@ class Executor:
         self._component = component
         self._check = check
         self._is_watched = is_watched
+        self._confirm = confirm
         self._events = EventRecorder(client, component=component)
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
@@ -71,7 +78,7 @@ class Executor:
         try:
             found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
         except NotFoundError:
-            self._drop(resource, target)
+            await self._drop(resource, target)
             return None
         self._keep(resource, found)
         return found
@@ -107,7 +114,7 @@ class Executor:
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
             raise
         except NotFoundError as error:
-            self._drop(resource, command.target)
+            await self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         self._keep(resource, patched, is_own=True)
 
@@ -121,9 +128,10 @@ class Executor:
         if cache is not None:
             cache.put(manifest, is_own=is_own)
 
-    def _drop(self, resource: Resource, manifest: Manifest) -> None:
+    async def _drop(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)
         if cache is not None and not self._is_watched(manifest):
+            await self._confirm(resource)
             cache.remove(manifest)
 
 

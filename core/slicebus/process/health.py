@@ -17,15 +17,21 @@ _MOST_PORT = 65_535
 
 
 @asynccontextmanager
-async def health_server(address: str, *, ready: Callable[[], bool], registry: CollectorRegistry) -> AsyncIterator[str]:
-    """Serve `/healthz`, `/readyz` and `/metrics` on `host:port`; yields the URL. Port 0 picks a free one."""
+async def health_server(
+    address: str, *, not_ready: Callable[[], str], registry: CollectorRegistry
+) -> AsyncIterator[str]:
+    """Serve `/healthz`, `/readyz` and `/metrics` on `host:port`; yields the URL. Port 0 picks a free one.
+
+    `not_ready` says why the process does not work, in words, which is what `/readyz` then says; empty while it does.
+    """
     host, port = _parse(address)
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if ready() else web.Response(text="starting\n", status=503)
+        reason = not_ready()
+        return web.Response(text=f"{reason}\n", status=503) if reason else web.Response(text="ok\n")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import Resource
+from slicebus.kube.resources import CRDS, Resource
 
 READ = ("get", "list", "watch")
 
@@ -25,6 +25,11 @@ class Permission(msgspec.Struct, frozen=True):
         name = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
         group = f".{self.resource.group}" if self.resource.group else ""
         return f"{name}{group} {self.name}".rstrip()
+
+
+def definitions_of(resources: Iterable[Resource]) -> tuple[Permission, ...]:
+    """To see whether the definitions stand of those that are custom."""
+    return tuple(Permission(CRDS, ("get",), name=resource.definition) for resource in resources if resource.is_custom)
 
 
 async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace: str) -> list[str]:

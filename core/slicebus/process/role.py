@@ -3,7 +3,7 @@
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import ClassVar, Generic, TypeVar
 
 import structlog
@@ -16,14 +16,19 @@ from slicebus.bus.settings import BusSettings
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection
+from slicebus.kube.resources import Resource
 from slicebus.process.health import health_server
+from slicebus.process.leadership import annotations
 from slicebus.process.settings import RoleSettings
 from slicebus.proto.errors import TransientError
 from slicebus.proto.topology import Topology, journal_queue
 
 _log = structlog.get_logger()
 _PAUSE_MOST_S = 5.0
+_RENEWALS = 3
+"""Who has had no answer for so many of them cannot say that it works."""
 
 Settings = TypeVar("Settings", bound=RoleSettings)
 Result = TypeVar("Result")
@@ -47,7 +52,10 @@ class Role(ABC, Generic[Settings]):
             identity=settings.identity,
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
+            notes=self._notes,
         )
+        self._informers: Informers | None = None
+        self._epoch: int | None = None
         self.leading = asyncio.Event()
         """Set once it does its work."""
 
@@ -65,9 +73,37 @@ class Role(ABC, Generic[Settings]):
             return None
         return Recorder(self._bus, source, registry=self._registry)
 
+    def informers(
+        self,
+        optional: Iterable[Resource],
+        *,
+        unserved: MutableMapping[str, str],
+        definitions: MutableMapping[str, str],
+    ) -> Informers:
+        """What keeps the caches of this role, which needs everything but what is optional."""
+        made = Informers(self._client, optional=frozenset(optional), unserved=unserved, definitions=definitions)
+        self._informers = made
+        return made
+
+    def not_ready(self) -> str:
+        """Why it does not work, in words; empty while it leads, or stands by, in working order."""
+        if not self._bus.connected:
+            return "there is no connection to the broker"
+        if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
+            return "the API server has not answered for the Lease"
+        awaited = self._informers.awaited if self._informers else []
+        if awaited:
+            return f"waits: {'; '.join(awaited)}"
+        is_starting = self._epoch is not None and not self.leading.is_set()
+        return "has the Lease, and begins" if is_starting else ""
+
+    def _notes(self) -> dict[str, str | None]:
+        left_out = self._informers.left_out if self._informers else []
+        return annotations(not_ready=self.not_ready(), left_out=left_out)
+
     async def run(self) -> None:
-        """Wait for the lease, then lead until cancelled. Raises LeaseLost in an exception group."""
-        epoch = await self._lease.acquire()
+        """Wait for the lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
+        epoch = self._epoch = await self._lease.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
@@ -106,14 +142,18 @@ async def run_role(
     A broker that is not there is waited for, alive and not ready: ending would only make the wait longer. A standby is
     ready while it waits for the lease. Raises ForbiddenError when the broker refuses the user.
     """
-    registry, connected = CollectorRegistry(), asyncio.Event()
+    registry, working = CollectorRegistry(), list[Role[Settings]]()
+
+    def not_ready() -> str:
+        return working[0].not_ready() if working else "waits for the broker"
+
     async with (
-        health_server(settings.health_address, ready=connected.is_set, registry=registry),
+        health_server(settings.health_address, not_ready=not_ready, registry=registry),
         await KubeClient.connect(kubeconfig=settings.kubeconfig) as client,
     ):
         bus = await connect(settings.amqp_url, name=name, settings=BusSettings(connect_s=math.inf))
         try:
-            connected.set()
-            await role(settings, client, bus, registry).run()
+            working.append(role(settings, client, bus, registry))
+            await working[0].run()
         finally:
             await bus.aclose()

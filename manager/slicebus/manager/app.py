@@ -8,7 +8,7 @@ import structlog
 
 from slicebus.journal.recording import Source
 from slicebus.kube.clock import now, random_bytes
-from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager import decisions, moving
@@ -61,6 +61,7 @@ class Manager(Role[ManagerSettings]):
         else:
             LifecycleMetrics(self._registry).follow(store.workloads)
             self._registry.register(QueueGauges(store, self._settings.fair_sharing))
+        informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
@@ -75,6 +76,7 @@ class Manager(Role[ManagerSettings]):
             look_again=look_again,
             component=self.component,
             check=self._lease.check,
+            confirm=informers.confirm,
         )
         dead = DeadLetterWatch(
             bus=self._bus,
@@ -99,6 +101,7 @@ class Manager(Role[ManagerSettings]):
         )
         resyncer = Resyncer(
             client=self._client,
+            informers=informers,
             decide=decide,
             executor=executor,
             guard=guard,
@@ -120,11 +123,13 @@ class Manager(Role[ManagerSettings]):
         )
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
-                group.create_task(Reflector(self._client, resource, cache).run(), name=f"watch:{resource.plural}")
+                owners = JOB_RESOURCES.values() if resource == WORKLOADS else ()
+                group.create_task(informers.run(resource, cache, owners=owners), name=f"watch:{resource.plural}")
             for _, cache in store.caches():
                 await cache.synced.wait()
             decide.begin()
             guard.watch()
+            informers.on_served(lambda resource: guard.hold_missing(resource.kind))
             store.on_job_change(queue.add)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()

@@ -57,7 +57,12 @@ from slicebus.slices.sharing import FairSharing
 
 
 def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
-    """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says."""
+    """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says.
+
+    Of a kind that is not served nobody knows which jobs there are: they are left as they are until it is.
+    """
+    if job.kind in store.unserved:
+        return []
     view = store.view(job, deletes_held=deletes_held)
     if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
         return told

@@ -84,6 +84,19 @@ class Guard:
         self._breaker(cluster).forget(ref)
         return False
 
+    def hold_missing(self, kind: str) -> None:
+        """A kind is served that was not. Its jobs that are not there went with its definition, or while nobody could
+        know: their deletes are held, however few they are."""
+        for ref in dict.fromkeys(self._store.refs()):
+            cluster = self._store.view(ref).cluster if ref.kind == kind else None
+            if cluster is None or not self._ending(ref).is_inferred:
+                continue
+            breaker = self._breaker(cluster)
+            breaker.want(ref)
+            breaker.held = bool(breaker.waiting)
+            self._look(ref)
+        self._changed.set()
+
     def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
         """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
         breaker = self._breaker(cluster)
@@ -135,6 +148,8 @@ class Guard:
             self._changed.set()
 
     def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
+        if ref.kind in self._store.unserved:
+            return False
         breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
         was_held = breaker.held
         size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
@@ -182,7 +197,7 @@ class Guard:
 
     def _note(self, ref: JobRef) -> None:
         view = self._store.view(ref)
-        if view.cluster is None:
+        if view.cluster is None or ref.kind in self._store.unserved:
             return
         breaker = self._breaker(view.cluster)
         if self._ending(ref).is_inferred:

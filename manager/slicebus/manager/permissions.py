@@ -16,7 +16,7 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.settings import Admission
-from slicebus.process.permissions import READ, Permission
+from slicebus.process.permissions import READ, Permission, definitions_of
 
 _CRDS: tuple[Resource, ...] = (WORKLOADS, RESOURCEFLAVORS, WORKERCLUSTERS)
 _BUILTIN_CRDS: tuple[Resource, ...] = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES)
@@ -52,10 +52,12 @@ _KUEUE_PERMISSIONS = (
 
 
 def required_crds(admission: Admission) -> tuple[Resource, ...]:
-    """The definitions without which the manager cannot work."""
+    """The definitions without which the manager cannot work: what decides about quota and places. A job kind whose
+    definition is missing is left out."""
     return (*_CRDS, *(_BUILTIN_CRDS if admission is Admission.BUILTIN else (ADMISSIONCHECKS,)))
 
 
 def permissions(admission: Admission) -> tuple[Permission, ...]:
     """Everything that the manager does."""
-    return (*_PERMISSIONS, *(_BUILTIN_PERMISSIONS if admission is Admission.BUILTIN else _KUEUE_PERMISSIONS))
+    of_mode = _BUILTIN_PERMISSIONS if admission is Admission.BUILTIN else _KUEUE_PERMISSIONS
+    return (*_PERMISSIONS, *of_mode, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))

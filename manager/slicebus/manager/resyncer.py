@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager import decisions
 from slicebus.manager.guard import Guard
@@ -51,6 +52,7 @@ class Resyncer:
         self,
         *,
         client: KubeClient,
+        informers: Informers,
         decide: Decider[Store],
         executor: Executor,
         guard: Guard,
@@ -58,6 +60,7 @@ class Resyncer:
         registry: CollectorRegistry,
     ) -> None:
         self._client = client
+        self._informers = informers
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -189,7 +192,8 @@ class Resyncer:
         return view.cluster != listed.cluster and not self._is_heard_since(listed, ref)
 
     async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
-        """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked."""
+        """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked. Raises
+        UnavailableError where the job's definition is not there either."""
         view = self._store.view(ref)
         if view.cluster == cluster:
             return True
@@ -198,6 +202,7 @@ class Resyncer:
         try:
             found = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
         except NotFoundError:
+            await self._informers.confirm(JOB_RESOURCES[ref.kind])
             return False
         return bool(found["metadata"]["uid"] == ref.uid)
 

@@ -85,6 +85,10 @@ class Store:
         """UIDs of the jobs that a watch has seen go, until nothing is left of them."""
         self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
         """The deletes that such clusters were sent since their agents last said hello."""
+        self.unserved: Table[str, str] = Table(str, str)
+        """The job kinds that the API server does not serve now, and why. Of their jobs nothing is known."""
+        self.definitions: Table[str, str] = Table(str, str)
+        """The UID of the definition of each custom job kind; empty when it has gone."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -152,6 +156,8 @@ class Store:
             "given_up": self.given_up,
             "recalled": self.recalled,
             "deleted": self.deleted,
+            "unserved": self.unserved,
+            "definitions": self.definitions,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:

@@ -17,7 +17,8 @@ from slicebus.agent.watcher import Watcher
 from slicebus.bus.lanes import Backlog
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, WORKLOADS, Resource
+from slicebus.kube.informers import Informers
+from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKLOADS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish
 from slicebus.process.decisions import Decider
@@ -41,6 +42,13 @@ class Worker:
         self.tombstones = Tombstones(client, SYSTEM, self.store)
         self.fence = Fence(client, SYSTEM, epoch=3)
         self.queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        self.informers = Informers(
+            client,
+            optional=JOB_RESOURCES.values(),
+            unserved=self.store.unserved,
+            definitions=self.store.definitions,
+        )
+        self.inventories_asked = 0
         self.said: list[Message] = []
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
@@ -54,11 +62,13 @@ class Worker:
         self.watcher = Watcher(
             SETTINGS,
             client=client,
+            informers=self.informers,
             decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,
             queue=self.queue,
             fence=self.fence,
+            ask_inventory=self._ask_inventory,
             registry=CollectorRegistry(),
         )
         self.broker = MemoryBroker()
@@ -77,6 +87,9 @@ class Worker:
             terms=self._take,
             backlog=Backlog(),
         )
+
+    def _ask_inventory(self) -> None:
+        self.inventories_asked += 1
 
     async def _take(self, terms: Terms) -> None:
         self.terms.append(terms)

@@ -11,7 +11,14 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import ListPage, WatchEvent
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import CONFIGMAPS
-from slicebus.proto.errors import ExpiredError, ForbiddenError, InvalidError, ThrottledError, UnavailableError
+from slicebus.proto.errors import (
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
 from unit.kube.loop_time import START_S, LoopTime
 
 Manifest = dict[str, Any]
@@ -199,3 +206,111 @@ async def test_a_watch_that_has_lasted_is_followed_by_the_next_at_once(jumping: 
     source, _ = await play(page(5), [20.0, bookmark(7)], [20.0, bookmark(8)])
     assert source.asked == [("list", None), ("watch", "5"), ("watch", "7"), ("watch", "8")]
     assert source.at == [0, 0, 20, 40]
+
+
+class Confirmation:
+    """Answers whether what went was deleted, when the test says so."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self._answers = deque(answers)
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.asked += 1
+        await self.may_answer.wait()
+        answer = self._answers.popleft() if self._answers else None
+        if answer is not None:
+            raise answer
+
+
+def going(name: str, version: int) -> WatchEvent:
+    manifest = an_object(name, version)
+    return WatchEvent("MODIFIED", manifest | {"metadata": manifest["metadata"] | {"deletionTimestamp": "now"}})
+
+
+async def confirmed(
+    confirm: Confirmation, *script: ListPage | Watched | Exception
+) -> tuple[Source, Cache, asyncio.Task[None]]:
+    """Run a reflector that has what goes confirmed until the script is over."""
+    source, cache = Source(*script), Cache()
+    task = asyncio.create_task(Reflector(source, CONFIGMAPS, cache, confirm=confirm).run())
+    ended = asyncio.create_task(source.over.wait())
+    await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    return source, cache, task
+
+
+async def over(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_goes_is_confirmed_first_and_holds_up_nothing(jumping: LoopTime) -> None:
+    confirm = Confirmation()
+    events = [event("DELETED", "a", 6), going("b", 7), event("DELETED", "c", 8), event("ADDED", "d", 9)]
+    _, cache, task = await confirmed(confirm, page(5, *(an_object(name, 3) for name in "abc")), events)
+    assert names(cache) == ["a", "b", "c", "d"]
+    assert not [manifest for manifest in cache.all() if "deletionTimestamp" in manifest["metadata"]]
+    confirm.may_answer.set()
+    await asyncio.sleep(1)
+    assert names(cache) == ["b", "d"]
+    assert [m["metadata"]["name"] for m in cache.all() if "deletionTimestamp" in m["metadata"]] == ["b"]
+    assert confirm.asked <= 2, "what came meanwhile is one question"
+    await over(task)
+
+
+async def test_a_question_without_an_answer_is_asked_again(jumping: LoopTime) -> None:
+    confirm = Confirmation(UnavailableError("away"), UnavailableError("away"))
+    confirm.may_answer.set()
+    _, cache, task = await confirmed(confirm, page(5, an_object("a", 3)), [event("DELETED", "a", 6)])
+    await asyncio.sleep(5)
+    assert (names(cache), confirm.asked) == ([], 3)
+    await over(task)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [page(5, an_object("a", 3)), [event("DELETED", "a", 6)]],
+        [page(5, an_object("a", 3)), [going("a", 6)]],
+        [page(5, an_object("a", 3)), ExpiredError("410"), page(30)],
+        [page(5, an_object("a", 3)), NotFoundError("no such resource")],
+    ],
+    ids=["deleted", "going", "not listed", "not served"],
+)
+async def test_what_did_not_just_go_ends_it_and_stays(
+    jumping: LoopTime, script: list[ListPage | Watched | Exception]
+) -> None:
+    confirm = Confirmation(NotFoundError("no definition"))
+    confirm.may_answer.set()
+    _, cache, task = await confirmed(confirm, *script)
+    with pytest.raises(NotFoundError, match="no "):
+        await task
+    assert names(cache) == ["a"]
+    assert not [manifest for manifest in cache.all() if "deletionTimestamp" in manifest["metadata"]]
+
+
+async def test_what_is_back_in_sight_when_the_answer_comes_stays(jumping: LoopTime) -> None:
+    confirm = Confirmation()
+    events = [event("DELETED", "a", 6), event("ADDED", "a", 7)]
+    _, cache, task = await confirmed(confirm, page(5, an_object("a", 3)), events)
+    confirm.may_answer.set()
+    await asyncio.sleep(1)
+    assert [manifest["metadata"]["resourceVersion"] for manifest in cache.all()] == ["7"]
+    await over(task)
+
+
+async def test_a_list_outdates_what_is_being_confirmed(jumping: LoopTime) -> None:
+    confirm = Confirmation()
+    script = [
+        page(5),
+        [event("ADDED", "a", 6), event("DELETED", "a", 7)],
+        ExpiredError("410"),
+        page(9, an_object("a", 8)),
+    ]
+    confirm.may_answer.set()
+    _, cache, task = await confirmed(confirm, *script)
+    await asyncio.sleep(1)
+    assert names(cache) == ["a"]
+    await over(task)

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from slicebus.bus.dead import REASON_HEADER
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.informers import Informers
+from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.times import now_text
 from slicebus.manager import decisions
 from slicebus.manager.breaker import Limits
@@ -67,6 +68,12 @@ class Manager:
         )
         self.resyncer = Resyncer(
             client=client,
+            informers=Informers(
+                client,
+                optional=JOB_RESOURCES.values(),
+                unserved=self.store.unserved,
+                definitions=self.store.definitions,
+            ),
             decide=decide,
             executor=executor,
             guard=self.guard,

@@ -43,6 +43,8 @@ class JobKind(Protocol):
 
     api_version: str
     kind: str
+    needs: tuple[str, ...]
+    """Other kinds that a worker must serve for a job of this one."""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""

@@ -20,6 +20,7 @@ class BatchJob:
 
     api_version = "batch/v1"
     kind = "Job"
+    needs: tuple[str, ...] = ()
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """One pod set."""

@@ -16,6 +16,7 @@ class RayCluster:
 
     api_version = "ray.io/v1"
     kind = "RayCluster"
+    needs: tuple[str, ...] = ()
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups."""

@@ -27,6 +27,7 @@ class RayJob:
 
     api_version = "ray.io/v1"
     kind = "RayJob"
+    needs: tuple[str, ...] = ("RayCluster",)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, the groups, the submitter."""

@@ -1,0 +1,206 @@
+"""Keeps a role's caches like its API server, as far as that serves what they hold.
+
+A definition may be missing when a role starts, come later, and be removed while the role runs; it may serve other
+versions only; the role may not be allowed to read. Each of these stops what needs the resource, and is said:
+
+- An *optional* resource is left out until it comes: its cache counts as synced and is empty. What that means for the
+  objects of its kind the role decides, by `unserved` and `definitions`.
+- A *required* one is waited for. When it goes while the role works, the role ends: it begins anew when it is there.
+
+Who removes a definition removes every object of it, and each of these looks as if somebody had deleted it. So before a
+cache loses an object the server is asked whether the definition stands, and is the one that the object was listed by.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, MutableMapping
+from functools import partial
+
+import structlog
+
+from slicebus.kube.cache import Cache, Manifest
+from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import randomness
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import GONE, Resource
+from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError, UnavailableError
+
+_log = structlog.get_logger()
+_PAUSE_FIRST_S = 0.5
+_PAUSE_MOST_S = 30.0
+"""A definition is looked for so often: the answer is a short 404."""
+
+
+class Absent(NotFoundError):
+    """A resource is not served to this process. `is_gone`: because there is no definition, and hence no object."""
+
+    def __init__(self, reason: str, *, is_gone: bool = False) -> None:
+        super().__init__(reason)
+        self.is_gone = is_gone
+
+
+class DefinitionLost(SlicebusError):
+    """A definition went that the role cannot work without."""
+
+
+class Informers:
+    """Feeds the caches of one role. One `run` a resource."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        optional: Collection[Resource],
+        unserved: MutableMapping[str, str],
+        definitions: MutableMapping[str, str],
+    ) -> None:
+        """`unserved` gets why an optional resource is left out, by its kind, as long as it is; `definitions` the UID of
+        the definition of each optional custom kind, or GONE. Both change before a cache does."""
+        self._client = client
+        self._optional = optional
+        self._unserved = unserved
+        self._definitions = definitions
+        self._awaited: dict[Resource, str] = {}
+        self._uids: dict[Resource, str] = {}
+        self._reflectors: dict[Resource, Reflector] = {}
+        self._on_served: list[Callable[[Resource], None]] = []
+
+    @property
+    def awaited(self) -> list[str]:
+        """The required resources that are not served, and why, in words."""
+        return list(self._awaited.values())
+
+    @property
+    def left_out(self) -> list[str]:
+        """The optional ones."""
+        return [f"{kind}: {reason}" for kind, reason in sorted(self._unserved.items())]
+
+    def on_served(self, callback: Callable[[Resource], None]) -> None:
+        """Call back with each optional resource that was left out, when it is listed and no longer is."""
+        self._on_served.append(callback)
+
+    async def run(
+        self,
+        resource: Resource,
+        cache: Cache,
+        *,
+        labels: str | None = None,
+        shape: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+        owners: Collection[Resource] = (),
+    ) -> None:
+        """Keep one cache until cancelled. Raises DefinitionLost for a required resource that was there.
+
+        `owners`: optional resources whose objects own these. A garbage collector deletes what they owned right after
+        them, so that is not believed either before it is known whether their definitions stand.
+        """
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                self._found(resource, await self._find(resource), cache)
+                reflector = self._reflectors[resource] = Reflector(
+                    self._client,
+                    resource,
+                    cache,
+                    labels=labels,
+                    shape=shape,
+                    confirm=partial(self._check_with, resource, owners),
+                    listed=partial(self._listed, resource),
+                )
+                await reflector.run()
+            except TransientError as error:
+                _log.warning("definition.unknown", resource=resource.plural, error=str(error))
+                pause_s = _PAUSE_FIRST_S
+            except (NotFoundError, ForbiddenError) as error:
+                pause_s = pause_s if self._is_out(resource) else _PAUSE_FIRST_S
+                self._leave_out(resource, cache, _absence(resource, error))
+            await asyncio.sleep(pause_s * randomness().uniform(0.5, 1.5))
+            pause_s = min(pause_s * 2, _PAUSE_MOST_S)
+
+    async def confirm(self, resource: Resource) -> None:
+        """Return where an object that is not there cannot have gone with its definition. Raises UnavailableError where
+        it may have: nothing is to be made of its absence."""
+        try:
+            await self._check(resource)
+        except Absent as error:
+            if resource in self._reflectors:
+                self._reflectors[resource].doubt()
+            raise UnavailableError(str(error)) from error
+
+    async def _check_with(self, resource: Resource, owners: Collection[Resource]) -> None:
+        await self._check(resource)
+        for owner in owners:
+            if not self._is_out(owner):
+                await self.confirm(owner)
+
+    def _is_out(self, resource: Resource) -> bool:
+        return resource in self._awaited or (resource in self._optional and resource.kind in self._unserved)
+
+    async def _check(self, resource: Resource) -> None:
+        known = self._uids.get(resource)
+        found = await self._find(resource)
+        if known and found and known != found:
+            raise Absent(f"the definition {resource.definition} was replaced", is_gone=True)
+
+    async def _find(self, resource: Resource) -> str:
+        """The UID of the definition that stands; empty where that cannot be known. Raises Absent."""
+        if not resource.is_custom:
+            return ""
+        try:
+            metadata = await self._client.definition(resource)
+        except NotFoundError as error:
+            raise Absent(f"the definition {resource.definition} is missing", is_gone=True) from error
+        except ForbiddenError:
+            # No object can be made any more of a definition that is on its way out.
+            if await self._client.serves(resource, "create"):
+                return ""
+            raise Absent(f"the definition {resource.definition} is missing or going", is_gone=True) from None
+        if "deletionTimestamp" in metadata:
+            raise Absent(f"the definition {resource.definition} is being removed", is_gone=True)
+        uid: str = metadata["uid"]
+        return uid
+
+    def _found(self, resource: Resource, uid: str, cache: Cache) -> None:
+        before = self._uids.get(resource)
+        if before and uid and before != uid:
+            del self._uids[resource]
+            raise Absent(f"the definition {resource.definition} was replaced", is_gone=True)
+        if uid:
+            self._uids[resource] = uid
+        if resource in self._optional:
+            if uid:
+                self._definitions[resource.kind] = uid
+            if resource.kind in self._unserved:
+                # Until it is listed it is not known what there is.
+                cache.synced.clear()
+
+    def _listed(self, resource: Resource) -> None:
+        self._awaited.pop(resource, None)
+        if resource in self._optional and self._unserved.pop(resource.kind, None) is not None:
+            _log.info("resource.served", resource=resource.plural)
+            for callback in self._on_served:
+                callback(resource)
+
+    def _leave_out(self, resource: Resource, cache: Cache, absent: Absent) -> None:
+        reason, known = str(absent), self._awaited.get(resource)
+        if resource in self._optional:
+            known = self._unserved.get(resource.kind)
+            self._unserved[resource.kind] = reason
+            if absent.is_gone:
+                self._uids.pop(resource, None)
+                self._definitions[resource.kind] = GONE
+                cache.clear()
+            cache.synced.set()
+        elif absent.is_gone and cache.synced.is_set():
+            raise DefinitionLost(reason)
+        else:
+            self._awaited[resource] = reason
+        if known != reason:
+            event = "resource.left_out" if resource in self._optional else "resource.awaited"
+            _log.warning(event, resource=resource.plural, reason=reason)
+
+
+def _absence(resource: Resource, error: SlicebusError) -> Absent:
+    if isinstance(error, Absent):
+        return error
+    if isinstance(error, ForbiddenError):
+        return Absent(f"{resource.plural} may not be read: {error}")
+    return Absent(f"{resource.plural} are not served as {resource.api_version}")

@@ -1,0 +1,58 @@
+"""Who leads, and whether that one works: what a leader writes onto its Lease, and `slicebus doctor` reads."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
+import msgspec
+
+from slicebus.proto.messages import Manifest
+
+NOT_READY_ANNOTATION = "slicebus.dev/not-ready"
+"""On a Lease: why its holder does not work."""
+LEFT_OUT_ANNOTATION = "slicebus.dev/left-out"
+"""On a Lease: the job kinds that its holder leaves out, and why."""
+
+
+def annotations(*, not_ready: str, left_out: Sequence[str]) -> dict[str, str | None]:
+    """What a leader writes with each renewal."""
+    return {NOT_READY_ANNOTATION: not_ready or None, LEFT_OUT_ANNOTATION: "; ".join(left_out) or None}
+
+
+class Leadership(msgspec.Struct, frozen=True):
+    """What a Lease says."""
+
+    holder: str
+    """Empty where nobody leads."""
+    epoch: int
+    silent_s: float
+    """Since the last renewal, by the clock of whoever reads: clocks may differ by some seconds."""
+    duration_s: float
+    not_ready: str = ""
+    left_out: str = ""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether somebody holds the Lease and renews it."""
+        return bool(self.holder) and self.silent_s <= self.duration_s
+
+    @property
+    def absence(self) -> str:
+        """Why nobody leads, in words."""
+        if not self.holder:
+            return "nobody leads"
+        return f"{self.holder} led, and has not renewed it for {self.silent_s:.0f} s"
+
+    @classmethod
+    def from_manifest(cls, lease: Manifest, *, now: datetime) -> Self:
+        """Of a Lease as its holder last wrote it."""
+        spec, written = lease["spec"], lease["metadata"].get("annotations") or {}
+        renewed = spec.get("renewTime") or spec.get("acquireTime")
+        return cls(
+            holder=spec.get("holderIdentity") or "",
+            epoch=spec.get("leaseTransitions", 0),
+            silent_s=(now - datetime.fromisoformat(renewed)).total_seconds() if renewed else 0.0,
+            duration_s=spec.get("leaseDurationSeconds", 0),
+            not_ready=written.get(NOT_READY_ANNOTATION, ""),
+            left_out=written.get(LEFT_OUT_ANNOTATION, ""),
+        )

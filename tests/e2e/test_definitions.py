@@ -1,0 +1,142 @@
+"""Ray's definitions are missing, come, and are removed: that stops Ray's jobs, and nothing is taken as deleted."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from e2e.conftest import wiped_world
+from slicebus.cli.demo.world import World, embedded_world, fleet
+from slicebus.kube.client import KubeClient
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.standins import crds as ray_crds
+from support.story import NAMESPACE, Story, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+RAY = (RAYCLUSTERS, RAYJOBS)
+LONG_S = 60.0
+"""What was refused is tried again after half a minute."""
+
+
+@pytest.fixture
+async def bare(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles."""
+    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
+    async with made as world:
+        yield world
+        for client in (world.manager, *world.workers.values()):
+            await install(client)
+
+
+async def remove(*clients: KubeClient) -> None:
+    """Take Ray's definitions away, and with them every object of theirs."""
+    for client in clients:
+        for resource in RAY:
+            await client.delete(CRDS, resource.definition)
+    for client in clients:
+
+        async def gone(client: KubeClient = client) -> bool:
+            return not any([await client.serves(resource) for resource in RAY])
+
+        await eventually(gone, "Ray's definitions are gone", within_s=LONG_S)
+
+
+async def install(*clients: KubeClient) -> None:
+    """Bring Ray's definitions where they are not."""
+    for client in clients:
+        if await client.serves(RAYJOBS):
+            continue
+        for definition in custom_resource_definitions(ray_crds.__name__):
+            await client.create(CRDS, definition)
+
+        async def served(client: KubeClient = client) -> bool:
+            return all([await client.serves(resource) for resource in RAY])
+
+        await eventually(served, "Ray's definitions are served", within_s=LONG_S)
+
+
+async def running(world: World, kind: str, name: str, workers: int) -> Story:
+    """A job that has grown to so many workers."""
+    story = Story(world, kind, name)
+    await story.submit()
+    await story.expect_pods(running=1)
+    await story.scale(workers)
+    await story.expect_pods(running=workers)
+    return story
+
+
+async def dispatched(story: Story) -> Manifest | None:
+    """Why the job's slice is not with its worker."""
+    page = await story.world.manager.list(WORKLOADS, namespace=NAMESPACE)
+    found = [w for w in page.items if w["metadata"]["ownerReferences"][0]["name"] == story.name]
+    conditions = [entry for w in found for entry in w.get("status", {}).get("conditions", ())]
+    return next((c for c in conditions if c["type"] == "slicebus.dev/Dispatched" and c["status"] == "False"), None)
+
+
+async def refused(story: Story) -> bool:
+    found = await dispatched(story)
+    return found is not None and found["reason"] == "KindNotServed"
+
+
+async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_nothing_when_it_goes(
+    bare: World, urls: dict[str, str]
+) -> None:
+    await remove(bare.manager)
+    async with fleet(bare, urls):
+        await set_quota(bare, 20)
+        batch = await running(bare, "Job", "batch", 3)
+        await install(bare.manager)
+        ray = await running(bare, "RayCluster", "ray", 2)
+        before = await ray.worker_job()
+
+        await remove(bare.manager)
+        await batch.scale(5)
+        await batch.expect_pods(running=5)
+        assert (await ray.worker_job())["metadata"]["uid"] == before["metadata"]["uid"]
+
+        await install(bare.manager)
+        name = await ray.cluster()
+
+        async def held() -> bool:
+            status = (await bare.manager.get(WORKERCLUSTERS, name)).get("status", {})
+            return any(c["type"] == "DeletesHeld" and c["status"] == "True" for c in status.get("conditions", ()))
+
+        await eventually(held, "somebody is asked what went with the definition", within_s=LONG_S)
+        after = await ray.worker_job()
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert "deletionTimestamp" not in after["metadata"]
+        await ray.expect_pods(running=2)
+        await running(bare, "RayCluster", "another", 2)
+
+
+async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_gets_its_jobs_anew(
+    bare: World, urls: dict[str, str]
+) -> None:
+    workers = tuple(bare.workers.values())
+    await remove(*workers)
+    async with fleet(bare, urls):
+        await set_quota(bare, 20)
+        ray = Story(bare, "RayCluster", "ray")
+        await ray.submit()
+        await eventually(lambda: refused(ray), "the worker refuses, and says why")
+        found = await dispatched(ray)
+        assert found is not None
+        assert "it does not serve RayCluster: the definition rayclusters.ray.io is missing" in found["message"]
+        await ray.expect_event("KindNotServed", on=bare.manager)
+        batch = await running(bare, "Job", "batch", 2)
+
+        await install(*workers)
+        await ray.expect_pods(running=1, within_s=LONG_S)
+        before = await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE)
+
+        await remove(*workers)
+        await eventually(lambda: refused(ray), "the worker has lost it, and says why", within_s=LONG_S)
+        await batch.scale(4)
+        await batch.expect_pods(running=4)
+        assert (await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE))["metadata"]["uid"] == before["metadata"]["uid"]
+
+        await install(*workers)
+        await ray.expect_pods(running=1, within_s=2 * LONG_S)
+        assert (await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE))["metadata"]["uid"] == before["metadata"]["uid"]

@@ -1,0 +1,156 @@
+"""What an agent makes of a job that is not there while the definition of its kind is not there either, or was not."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent import inventory, orders, watching
+from slicebus.agent.departures import Departure
+from slicebus.agent.orders import RefusedOrder
+from slicebus.agent.views import WorkerView
+from slicebus.kube.resources import CRDS, GONE, RAYCLUSTERS, WORKLOADS
+from slicebus.proto.errors import UnavailableError
+from slicebus.proto.messages import Applied, JobPhase, Refused, Status, Suspend
+from slicebus.slices import kueue
+from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_spec, a_view
+from unit.agent.test_inbox import Manager, receiving
+from unit.agent.test_watcher import delete_job, given_job, linked_copy
+from unit.agent.worker import Worker
+
+MISSING = {"Job": "the definition is missing"}
+
+
+@pytest.fixture
+async def manager(worker: Worker) -> AsyncIterator[Manager]:
+    async with receiving(worker):
+        yield Manager(worker)
+
+
+def made_by(definition: str | None) -> dict[str, Any]:
+    """A copy that knows its job, made while that definition stood; None for one that an older agent has linked."""
+    copy = a_copy(linked="worker-uid", version=3)
+    if definition:
+        copy["metadata"]["annotations"][kueue.DEFINITION_ANNOTATION] = definition
+    return copy
+
+
+def seen(copy: dict[str, Any], **how: Any) -> WorkerView:
+    return msgspec.structs.replace(a_view(None, copy), **how)
+
+
+ABSENT: dict[str, tuple[WorkerView, bool, bool]] = {
+    "it stands": (seen(made_by("d1"), definition="d1"), True, False),
+    "nothing is known of it": (seen(made_by("d1")), True, False),
+    "it stands, and the copy is of an older agent": (seen(made_by(None), definition="d1"), True, False),
+    "it is missing": (seen(made_by("d1"), definition=GONE, unserved=MISSING), False, True),
+    "it is missing, and the copy is of an older agent": (
+        seen(made_by(None), definition=GONE, unserved=MISSING),
+        False,
+        True,
+    ),
+    "it was replaced": (seen(made_by("d1"), definition="d2"), False, True),
+    "it may not be read": (seen(made_by("d1"), definition="d1", unserved=MISSING), False, False),
+}
+"""A job that is not there: is it reported as deleted, and do its copies forget it?"""
+
+
+@pytest.mark.parametrize(("view", "is_gone", "is_forgotten"), ABSENT.values(), ids=ABSENT.keys())
+def test_only_what_is_missing_under_its_own_definition_was_deleted(
+    view: WorkerView, is_gone: bool, is_forgotten: bool
+) -> None:
+    gone = watching.gone(view, departed={REF.uid: Departure("worker-uid", seen=True)})
+    assert (gone is not None) is is_gone
+    item = inventory.item(view, EAST)
+    assert item is not None
+    if is_forgotten:
+        [patch] = watching.unlink(view)
+        annotations = {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}
+        assert (patch.resource, patch.body) == (WORKLOADS, {"metadata": {"annotations": annotations}})
+        assert item.spec_hash == kueue.ABSENT, "the manager sends it anew"
+    else:
+        assert watching.unlink(view) == []
+        assert item.spec_hash == "", "its end is being reported, or not known"
+
+
+def test_a_copy_knows_by_which_definition_its_job_was_made() -> None:
+    view = msgspec.structs.replace(a_view(a_job(), a_copy()), definition="d1")
+    [patch] = watching.link(view)
+    assert patch.body["metadata"]["annotations"][kueue.DEFINITION_ANNOTATION] == "d1"
+
+
+@pytest.mark.parametrize("kinds", [{"RayJob": "why"}, {"RayCluster": "why"}], ids=["its own", "that of its cluster"])
+def test_an_order_for_a_kind_that_is_not_served_is_refused_by_name(kinds: dict[str, str]) -> None:
+    view = msgspec.structs.replace(a_view(None), unserved=kinds)
+    with pytest.raises(RefusedOrder, match=f"it does not serve {next(iter(kinds))}: why") as refused:
+        orders.next_step(orders.steps(a_spec(1), EAST), 0, view)
+    assert refused.value.reason == "KindNotServed"
+
+
+def test_a_rayjob_needs_rayclusters(worker: Worker) -> None:
+    worker.store.unserved["RayCluster"] = "why"
+    key = msgspec.structs.replace(KEY, kind="RayJob")
+    assert (worker.store.view(key).unserved, worker.store.view(KEY).unserved) == ({"RayCluster": "why"}, {})
+
+
+async def test_a_refusal_is_said_and_nothing_is_made(worker: Worker, manager: Manager) -> None:
+    worker.store.unserved["Job"] = "why"
+    await manager.order(a_spec(1))
+    [refused] = worker.said
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.message) == ("KindNotServed", "it does not serve Job: why")
+    assert (await worker.job(), await worker.copies(), manager.dead) == (None, [], [])
+
+
+async def test_what_went_with_its_definition_is_asked_for_and_not_reported(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    worker.store.definitions["Job"], worker.store.unserved["Job"] = GONE, "why"
+    await delete_job(worker)
+    assert dict(worker.store.departed) == {}
+    assert await worker.look() == []
+    assert worker.inventories_asked == 1
+    await worker.sync()
+    del worker.store.unserved["Job"]
+    worker.store.definitions["Job"] = "d2"
+    assert await worker.look() == []
+
+
+async def test_nothing_is_said_of_a_job_while_its_kind_may_not_be_read(worker: Worker, manager: Manager) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    worker.store.unserved["Job"] = "why"
+    await delete_job(worker)
+    worker.said.clear()
+    await manager.order(Suspend(job=REF, spec_version=2, reason="Preempted", message="because"))
+    assert await worker.look() == []
+    assert (worker.said, dict(worker.store.tombstones)) == ([], {}), "it may be there after all"
+    del worker.store.unserved["Job"]
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert gone.phase is JobPhase.GONE
+
+
+async def test_a_definition_of_which_nobody_has_told_yet_is_asked_for(worker: Worker) -> None:
+    key = msgspec.structs.replace(KEY, kind="RayCluster")
+    copy = a_copy(linked="worker-uid")
+    copy["metadata"]["annotations"][kueue.JOB_ANNOTATION] = f"RayCluster/{KEY.name}"
+    await worker.create(
+        WORKLOADS,
+        {**copy, "metadata": {n: v for n, v in copy["metadata"].items() if n not in ("uid", "resourceVersion")}},
+    )
+    await worker.client.delete(CRDS, RAYCLUSTERS.definition)
+    with pytest.raises(UnavailableError, match="is missing"):
+        await worker.watcher.look(key)
+    assert worker.said == []
+
+
+async def test_a_delete_is_answered_although_the_definition_is_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await delete_job(worker)
+    worker.store.definitions["Job"], worker.store.unserved["Job"] = GONE, "why"
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]

@@ -1,0 +1,274 @@
+"""Caches while definitions are missing, come, go and are replaced: what a cache loses was deleted by somebody."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.client import KubeClient
+from slicebus.kube.embedded.api import Api
+from slicebus.kube.embedded.inprocess import InProcessTransport
+from slicebus.kube.informers import DefinitionLost, Informers
+from slicebus.kube.resources import CRDS, GONE, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.transport import Answer, Request
+from slicebus.proto.errors import NotFoundError, UnavailableError
+from unit.kube.loop_time import LoopTime
+from unit.kube.servers import DEFINITIONS
+
+Manifest = dict[str, Any]
+NAMESPACE = "team"
+MISSING = "the definition rayclusters.ray.io is missing"
+
+
+class Guarded(InProcessTransport):
+    """A server that allows not everything."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        super().__init__(self.api, host="here")
+        self.forbids: set[str] = set()
+        """Beginnings of paths."""
+
+    async def request(self, request: Request) -> Answer:
+        if any(request.path.startswith(path) for path in self.forbids):
+            return Answer(403, b'{"message": "no", "reason": "Forbidden"}')
+        return await super().request(request)
+
+
+class Kept:
+    """One cache, with what its role is told."""
+
+    def __init__(self, resource: Resource, *, optional: bool = True) -> None:
+        self.server = Guarded()
+        self.client = KubeClient(self.server)
+        self.resource = resource
+        self.cache = Cache()
+        self.unserved: dict[str, str] = {}
+        self.definitions: dict[str, str] = {}
+        self.lost_as: list[tuple[str | None, str | None]] = []
+        """Why the kind was unserved, and by which definition, when the cache lost each object."""
+        self.served: list[str] = []
+        self.informers = Informers(
+            self.client,
+            optional=[resource] if optional else [],
+            unserved=self.unserved,
+            definitions=self.definitions,
+        )
+        self.informers.on_served(lambda found: self.served.append(found.kind))
+        self.cache.subscribe(self._note)
+        self.task: asyncio.Task[None] | None = None
+
+    def _note(self, change: Change) -> None:
+        if change.new is None:
+            self.lost_as.append((self.unserved.get(self.resource.kind), self.definitions.get(self.resource.kind)))
+
+    async def define(self) -> None:
+        for definition in DEFINITIONS:
+            if definition["metadata"]["name"] == self.resource.definition:
+                await self.client.create(CRDS, definition)
+
+    async def undefine(self) -> None:
+        await self.client.delete(CRDS, self.resource.definition)
+
+    async def make(self, *names: str) -> None:
+        for name in names:
+            await self.client.create(self.resource, an_object(self.resource, name))
+
+    @property
+    def names(self) -> set[str]:
+        return {manifest["metadata"]["name"] for manifest in self.cache.all()}
+
+    async def until(self, seen: Callable[[], object]) -> None:
+        """Let time pass until something is seen."""
+        for _ in range(2000):
+            if seen():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"not seen: {self.names}, {self.unserved}, {self.informers.awaited}")
+
+
+def an_object(resource: Resource, name: str) -> Manifest:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    spec: Manifest = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": []}}}}
+    if resource == WORKLOADS:
+        spec = {}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+
+
+@asynccontextmanager
+async def kept(resource: Resource = RAYCLUSTERS, *, optional: bool = True, defined: bool = True) -> AsyncIterator[Kept]:
+    """A cache that is being kept."""
+    made = Kept(resource, optional=optional)
+    await made.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    if defined and resource.is_custom:
+        await made.define()
+    made.task = asyncio.create_task(made.informers.run(resource, made.cache))
+    try:
+        yield made
+    finally:
+        made.task.cancel()
+        await asyncio.gather(made.task, return_exceptions=True)
+
+
+async def test_a_kind_is_left_out_until_its_definition_comes(jumping: LoopTime) -> None:
+    async with kept(defined=False) as ray:
+        await ray.cache.synced.wait()
+        assert (ray.unserved, ray.definitions, ray.names) == ({"RayCluster": MISSING}, {"RayCluster": GONE}, set())
+        assert ray.informers.left_out == [f"RayCluster: {MISSING}"]
+        await asyncio.sleep(90)
+        await ray.define()
+        await ray.make("one")
+        await ray.until(lambda: not ray.unserved)
+        assert (ray.names, ray.served, ray.informers.left_out) == ({"one"}, ["RayCluster"], [])
+        assert ray.definitions["RayCluster"] != GONE
+        assert ray.cache.synced.is_set()
+
+
+async def test_what_goes_with_its_definition_is_known_to(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        await ray.make("one", "two")
+        await ray.until(lambda: len(ray.names) == 2)
+        await ray.undefine()
+        await ray.until(lambda: not ray.names)
+        assert ray.lost_as == [(MISSING, GONE)] * 2
+        await ray.define()
+        await ray.until(lambda: not ray.unserved)
+        await ray.make("three")
+        await ray.until(lambda: ray.names == {"three"})
+
+
+async def test_what_somebody_deletes_goes_at_once(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        await ray.make("one", "two")
+        await ray.until(lambda: len(ray.names) == 2)
+        at = jumping.now
+        await ray.client.delete(RAYCLUSTERS, "one", NAMESPACE)
+        await ray.until(lambda: ray.names == {"two"})
+        assert ray.lost_as == [(None, ray.definitions["RayCluster"])]
+        assert jumping.now - at < 0.5
+
+
+async def test_what_was_owned_goes_after_it_is_known_why(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        definition = next(found for found in DEFINITIONS if found["metadata"]["name"] == WORKLOADS.definition)
+        await ray.client.create(CRDS, definition)
+        workloads, seen = Cache(), list[bool]()
+        workloads.subscribe(lambda change: seen.append("RayCluster" in ray.unserved) if change.new is None else None)
+        task = asyncio.create_task(ray.informers.run(WORKLOADS, workloads, owners=[RAYCLUSTERS, JOBS]))
+        await ray.client.create(WORKLOADS, an_object(WORKLOADS, "slice"))
+        await ray.until(lambda: len(workloads))
+        at = jumping.now
+        await ray.undefine()
+        await ray.client.delete(WORKLOADS, "slice", NAMESPACE)
+        await ray.until(lambda: not len(workloads))
+        assert seen == [True]
+        assert jumping.now - at < 5, "nobody waits until the watch has ended"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_definition_that_was_replaced_in_a_moment_has_lost_its_objects_too(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        await ray.make("one")
+        await ray.until(lambda: ray.names)
+        before = ray.definitions["RayCluster"]
+        await ray.undefine()
+        await ray.define()
+        await ray.until(lambda: ray.served)
+        assert ray.lost_as == [("the definition rayclusters.ray.io was replaced", GONE)]
+        assert ray.definitions["RayCluster"] not in (before, GONE)
+
+
+async def test_a_required_definition_is_waited_for(jumping: LoopTime) -> None:
+    async with kept(WORKLOADS, optional=False, defined=False) as workloads:
+        await asyncio.sleep(90)
+        assert workloads.informers.awaited == ["the definition workloads.kueue.x-k8s.io is missing"]
+        assert not workloads.cache.synced.is_set()
+        await workloads.define()
+        await workloads.cache.synced.wait()
+        assert (workloads.informers.awaited, workloads.unserved, workloads.served) == ([], {}, [])
+
+
+async def test_without_a_required_definition_nobody_goes_on(jumping: LoopTime) -> None:
+    async with kept(WORKLOADS, optional=False) as workloads:
+        await workloads.make("one")
+        await workloads.until(lambda: workloads.names)
+        await workloads.undefine()
+        assert workloads.task is not None
+        with pytest.raises(DefinitionLost, match="the definition workloads"):
+            await workloads.task
+        assert (workloads.names, workloads.lost_as) == ({"one"}, []), "nothing was taken as deleted"
+
+
+@pytest.mark.parametrize("resource", [RAYCLUSTERS, JOBS], ids=lambda resource: resource.plural)
+async def test_what_may_not_be_read_is_left_out_by_name_and_keeps_what_is_known(
+    jumping: LoopTime, resource: Resource
+) -> None:
+    async with kept(resource) as made:
+        await made.cache.synced.wait()
+        made.server.forbids.add(resource.path())
+        # The watch that it has is ended, as by a restart.
+        made.server.api.store.forget()
+        await made.until(lambda: made.unserved)
+        assert made.unserved == {resource.kind: f"{resource.plural} may not be read: 403: no"}
+        assert made.definitions.get(resource.kind) != GONE
+        made.server.forbids.clear()
+        await made.until(lambda: not made.unserved)
+
+
+async def test_what_is_required_and_may_not_be_read_is_waited_for(jumping: LoopTime) -> None:
+    made = Kept(WORKLOADS, optional=False)
+    await made.define()
+    made.server.forbids.add(WORKLOADS.path())
+    task = asyncio.create_task(made.informers.run(WORKLOADS, made.cache))
+    await made.until(lambda: made.informers.awaited)
+    assert made.informers.awaited == ["workloads may not be read: 403: no"]
+    made.server.forbids.clear()
+    await made.cache.synced.wait()
+    assert made.informers.awaited == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_who_may_not_read_definitions_goes_by_what_is_served(jumping: LoopTime) -> None:
+    made = Kept(RAYCLUSTERS)
+    made.server.forbids.add(CRDS.path())
+    task = asyncio.create_task(made.informers.run(RAYCLUSTERS, made.cache))
+    await made.until(lambda: made.unserved)
+    assert made.unserved == {"RayCluster": "the definition rayclusters.ray.io is missing or going"}
+    made.server.forbids.clear()
+    await made.define()
+    made.server.forbids.add(CRDS.path())
+    await made.until(lambda: not made.unserved)
+    await made.informers.confirm(RAYCLUSTERS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_absence_is_evidence_only_where_the_definition_stands(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        await ray.cache.synced.wait()
+        await ray.informers.confirm(RAYCLUSTERS)
+        await ray.informers.confirm(JOBS)
+        await ray.undefine()
+        with pytest.raises(UnavailableError, match="is missing"):
+            await ray.informers.confirm(RAYCLUSTERS)
+
+
+async def test_a_version_that_is_not_served_is_no_definition_that_has_gone(jumping: LoopTime) -> None:
+    made = Kept(RAYCLUSTERS)
+    [definition] = [found for found in DEFINITIONS if found["metadata"]["name"] == RAYCLUSTERS.definition]
+    [version] = definition["spec"]["versions"]
+    older = definition | {"spec": definition["spec"] | {"versions": [version | {"name": "v1alpha1"}]}}
+    await made.client.create(CRDS, older)
+    task = asyncio.create_task(made.informers.run(RAYCLUSTERS, made.cache))
+    await made.until(lambda: made.unserved)
+    assert made.unserved == {"RayCluster": "rayclusters are not served as ray.io/v1"}
+    assert made.definitions["RayCluster"] != GONE
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    with pytest.raises(NotFoundError):
+        await made.client.list(RAYCLUSTERS)

@@ -1,0 +1,75 @@
+"""What a manager makes of jobs that are not there while the definition of their kind is not there either."""
+
+import asyncio
+
+import pytest
+
+from slicebus.kube.resources import CRDS, JOBS, RAYCLUSTERS, WORKERCLUSTERS
+from slicebus.manager import decisions
+from slicebus.process.commands import Publish
+from slicebus.proto.errors import UnavailableError
+from slicebus.proto.messages import Delete, JobRef
+from unit.manager.receiving import Manager
+from unit.manager.test_resyncer import an_item, inventory
+
+NOW = "2026-05-01T10:00:00Z"
+
+
+async def test_a_job_whose_kind_is_not_served_was_not_deleted(manager: Manager) -> None:
+    ref = await lose_job(manager)
+    store = manager.store
+    assert decisions.look(store, job=ref, deletes_held=False, now=NOW) == []
+    del store.unserved["Job"]
+    told = decisions.look(store, job=ref, deletes_held=False, now=NOW)
+    assert [command.message.type for command in told if isinstance(command, Publish)] == ["delete"]
+
+
+async def lose_job(manager: Manager) -> JobRef:
+    """A job that runs on east and went with its definition."""
+    ref = await manager.given_job()
+    manager.guard.watch()
+    manager.store.unserved["Job"] = "the definition is missing"
+    cache = manager.store.cache_of(JOBS)
+    assert cache is not None
+    cache.clear()
+    return ref
+
+
+async def test_what_is_missing_when_a_kind_is_served_again_is_held_however_little_it_is(manager: Manager) -> None:
+    ref = await lose_job(manager)
+    assert await manager.guard.holds(ref)
+    del manager.store.unserved["Job"]
+    manager.guard.hold_missing("Job")
+    assert await manager.guard.holds(ref)
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    written = await manager.client.get(WORKERCLUSTERS, "east")
+    assert written["status"]["heldDeletes"]["jobs"] == 1
+
+
+async def test_nothing_else_is_held_while_a_kind_is_not_served(manager: Manager) -> None:
+    await lose_job(manager)
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    assert not manager.guard._breaker("east").held  # type: ignore[arg-type]
+
+
+async def test_what_is_there_when_a_kind_is_served_again_is_not_held(manager: Manager) -> None:
+    ref = await manager.given_job()
+    manager.guard.hold_missing("Job")
+    assert not await manager.guard.holds(ref)
+    assert not manager.guard._breaker("east").held  # type: ignore[arg-type]
+
+
+async def test_a_stranger_is_let_be_while_nobody_can_know_it(manager: Manager) -> None:
+    stranger = JobRef("ray.io/v1", "RayCluster", "team", "stranger", "uid-1")
+    await manager.receive(inventory(an_item(stranger, 5)))
+    await manager.client.delete(CRDS, RAYCLUSTERS.definition)
+    with pytest.raises(UnavailableError, match="is missing"):
+        await manager.resyncer.clear(stranger)
+    manager.store.unserved["RayCluster"] = "the definition is missing"
+    await manager.resyncer.clear(stranger)
+    await asyncio.sleep(0)
+    assert not [message for message in manager.published if isinstance(message, Delete)]
