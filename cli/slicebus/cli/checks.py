@@ -10,12 +10,14 @@ import slicebus.manager.permissions
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.resources import ADMISSIONCHECKS, WORKERCLUSTERS, Resource
+from slicebus.kube.clock import now
+from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.manager import kueue_checks
 from slicebus.manager.fleet import WorkerCluster
 from slicebus.manager.settings import Admission
+from slicebus.process.leadership import Leadership
 from slicebus.process.permissions import Permission, missing
-from slicebus.proto.errors import SlicebusError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
 from slicebus.slices import kueue
@@ -45,6 +47,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     crds: Sequence[Resource]
     permissions: Sequence[Permission]
     chart: str
+    """Its Lease has the same name."""
     namespace: str
     beside_kueue: bool = False
 
@@ -80,8 +83,13 @@ async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig
             yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
             for check in await _cluster(client, needs):
                 yield check
+            leader = await _leader(client, needs)
+            yield leader
             if cluster is None:
-                for check in [*await _fleet(client), *(await _kueue(client) if needs.beside_kueue else ())]:
+                for check in await _fleet(client, is_led=leader.ok):
+                    yield check
+            if needs.beside_kueue:
+                for check in await _kueue(client):
                     yield check
     except SlicebusError as error:
         yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
@@ -143,6 +151,7 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
         checks.append(Check("crds", f"missing: {names}", advice))
     else:
         checks.append(Check("crds", f"{len(needs.crds)} kinds are served"))
+    checks.append(await _job_kinds(client))
     refused = await missing(client, needs.permissions, namespace=needs.namespace)
     if refused:
         advice = f"bind the ClusterRole of the chart {needs.chart} to who runs this"
@@ -152,13 +161,44 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
     return checks
 
 
-async def _fleet(client: KubeClient) -> list[Check]:
+async def _job_kinds(client: KubeClient) -> Check:
+    """A kind that is not there is no fault: a cluster may do without."""
+    served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
+    found = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
+    left_out = [JOB_RESOURCES[kind].definition for kind in served if not served[kind]]
+    if left_out:
+        found += f"; without {', '.join(left_out)} the jobs of those kinds are left out, and nothing else"
+    return Check("job kinds", found)
+
+
+async def _leader(client: KubeClient, needs: Needs) -> Check:
+    """Who leads, and whether that one works, as it has written onto its Lease."""
+    name = f"{needs.namespace}/{needs.chart}"
+    try:
+        lease = await client.get(LEASES, needs.chart, needs.namespace)
+    except NotFoundError:
+        advice = "start the role; where it runs in another namespace, say so with --namespace"
+        return Check("leader", f"nobody has ever led: there is no Lease {name}", advice)
+    except ForbiddenError as error:
+        return Check("leader", str(error), f"bind the Role of the chart {needs.chart} to who runs this")
+    found = Leadership.from_manifest(lease, now=now())
+    if found.is_at_work and found.not_ready:
+        advice = "repair that: it goes on by itself then"
+        return Check("leader", f"{found.holder} leads and does not work: {found.not_ready}", advice)
+    if not found.is_at_work:
+        advice = "start the role, and look at its log and at /readyz of its pods"
+        return Check("leader", f"{found.absence}, says the Lease {name}", advice)
+    left_out = f"; it leaves out {found.left_out}" if found.left_out else ""
+    return Check("leader", f"{found.holder} leads and works, epoch {found.epoch}{left_out}")
+
+
+async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:
     if not await client.serves(WORKERCLUSTERS):
         return []
     clusters = [WorkerCluster.from_manifest(found) for found in (await client.list(WORKERCLUSTERS)).items]
     if not clusters:
         return [Check("fleet", "no WorkerCluster", "create one for each worker cluster, with spec.accepted: true")]
-    return [_fleet_member(cluster) for cluster in clusters]
+    return [_fleet_member(cluster, is_led=is_led) for cluster in clusters]
 
 
 async def _kueue(client: KubeClient) -> list[Check]:
@@ -185,11 +225,14 @@ def _admission_check(check: Manifest) -> Check:
     return Check(subject, "active")
 
 
-def _fleet_member(cluster: WorkerCluster) -> Check:
+def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
+    """What is to be done about a cluster; nothing is known of its connection where no manager works."""
     subject = f"cluster {cluster.name}"
     if not cluster.accepted:
         advice = f"""kubectl patch workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
         return Check(subject, "not accepted", advice)
+    if not is_led:
+        return Check(subject, "accepted; whether it is connected only a manager that works can say")
     if not cluster.connected:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)

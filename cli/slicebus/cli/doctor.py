@@ -49,7 +49,8 @@ def doctor(
         int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
     ] = JOURNAL_MAX_BYTES,
 ) -> None:
-    """Check broker, topology, API server, CRDs and permissions. Exit status 1 when something has to be done."""
+    """Check broker, API server, definitions, permissions, who leads and the fleet. Exit status 1 when something has to
+    be done."""
     from slicebus.cli.checks import checks, needs_of
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)

@@ -1,0 +1,109 @@
+"""What `slicebus doctor` says of a role that does not work: that, by name, and nothing of the clusters."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slicebus.cli.checks import Check, checks, needs_of
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient
+from slicebus.kube.clock import now
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.embedded import EmbeddedApiServer
+from slicebus.kube.resources import CRDS, LEASES, NAMESPACES, WORKERCLUSTERS
+from slicebus.kube.standins import crds as ray_crds
+from slicebus.kube.times import micro_time_text
+from slicebus.process.leadership import annotations
+from slicebus.proto.messages import Manifest
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+
+
+class Doctor:
+    """The manager's cluster as somebody looks at it."""
+
+    def __init__(self, client: KubeClient, kubeconfig: Path, broker: str) -> None:
+        self.client = client
+        self._kubeconfig = kubeconfig
+        self._broker = broker
+
+    async def lease(self, not_ready: str = "", left_out: tuple[str, ...] = (), holder: str = "manager-1") -> None:
+        written = annotations(not_ready=not_ready, left_out=left_out)
+        metadata = {"name": "slicebus-manager", "namespace": objects.SYSTEM_NAMESPACE}
+        spec = {"holderIdentity": holder, "renewTime": micro_time_text(now())}
+        manifest: Manifest = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": metadata | {"annotations": {name: text for name, text in written.items() if text}},
+            "spec": spec | {"leaseDurationSeconds": 12, "leaseTransitions": 7},
+        }
+        await self.client.create(LEASES, manifest)
+
+    async def findings(self) -> dict[str, Check]:
+        journal = journal_queue(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
+        needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal)
+        url = f"memory://manager@{self._broker}"
+        found = checks(needs, cluster=None, amqp_url=url, kubeconfig=str(self._kubeconfig))
+        return {check.subject: check async for check in found}
+
+
+@pytest.fixture
+async def doctor(tmp_path: Path, broker_name: str) -> AsyncIterator[Doctor]:
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
+        for definition in custom_resource_definitions():
+            await client.create(CRDS, definition)
+        await client.create(NAMESPACES, objects.namespace(objects.SYSTEM_NAMESPACE))
+        await client.create(WORKERCLUSTERS, objects.worker_cluster("east"))
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": server.url}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "users": [{"name": "test", "user": {}}],
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        yield Doctor(client, path, broker_name)
+
+
+async def test_a_manager_that_never_led_is_to_be_started_and_no_cluster_is_blamed(doctor: Doctor) -> None:
+    found = await doctor.findings()
+    assert found["leader"].found == "nobody has ever led: there is no Lease slicebus-system/slicebus-manager"
+    assert found["leader"].advice
+    assert found["cluster east"].ok
+    assert "only a manager that works can say" in found["cluster east"].found
+
+
+async def test_a_manager_that_waits_is_named_with_what_it_waits_for(doctor: Doctor) -> None:
+    await doctor.lease("waits: the definition workloads.kueue.x-k8s.io is missing")
+    found = await doctor.findings()
+    assert "manager-1 leads and does not work: waits: the definition workloads" in found["leader"].found
+    assert not found["leader"].ok
+    assert found["cluster east"].ok
+
+
+async def test_a_manager_that_gave_its_lease_back_does_not_lead(doctor: Doctor) -> None:
+    await doctor.lease(holder="")
+    found = await doctor.findings()
+    assert found["leader"].found == "nobody leads, says the Lease slicebus-system/slicebus-manager"
+
+
+async def test_a_manager_that_works_says_what_it_leaves_out_and_a_silent_cluster_is_told(doctor: Doctor) -> None:
+    await doctor.lease(left_out=("RayJob: the definition rayjobs.ray.io is missing",))
+    found = await doctor.findings()
+    assert found["leader"].ok
+    assert "manager-1 leads and works, epoch 7; it leaves out RayJob: the definition" in found["leader"].found
+    assert not found["cluster east"].ok
+    assert found["cluster east"].found == "not connected"
+
+
+async def test_job_kinds_that_are_not_served_are_named_and_no_fault(doctor: Doctor) -> None:
+    await doctor.lease()
+    kinds = (await doctor.findings())["job kinds"]
+    assert kinds.ok
+    assert kinds.found.startswith("the API server serves Job; without rayclusters.ray.io, rayjobs.ray.io the jobs")
+    for definition in custom_resource_definitions(ray_crds.__name__):
+        await doctor.client.create(CRDS, definition)
+    assert (await doctor.findings())["job kinds"].found == "the API server serves Job, RayCluster, RayJob"
