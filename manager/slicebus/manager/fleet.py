@@ -141,7 +141,6 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
         "agentVersion": message.agent_version,
         "kubernetesVersion": message.kubernetes_version,
         "schemaVersion": message.schema_version,
-        "schedulerBackends": message.scheduler_backends,
     }
     return _report(cluster, told, envelope, now=now)
 

@@ -16,7 +16,7 @@ from unit.manager.objects import NOW, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
 LATER = "2026-01-31T13:00:00Z"
-HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0", scheduler_backends=["default"])
+HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
 BEAT = Heartbeat(capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, jobs=2, lag_s=1.6, out_of_sync=1)
 
 
@@ -94,7 +94,6 @@ def test_what_the_agent_says_is_written_down() -> None:
         "agentVersion": "0.1.0",
         "kubernetesVersion": "v1.34.0",
         "schemaVersion": "1.0",
-        "schedulerBackends": ["default"],
         "capacity": {"": {"cpu": "64"}},
         "used": {"": {"cpu": "5"}},
         "room": "unlimited",

@@ -22,7 +22,7 @@ from slicebus.proto.messages.base import (
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """An agent has taken its lease and speaks from now on, with the epoch of the envelope."""
+    """An agent has taken its lease and speaks from now on. Nobody says or reads `scheduler_backends` yet."""
 
     type: ClassVar[str] = "hello"
     direction: ClassVar[Direction] = Direction.UP
