@@ -58,13 +58,6 @@ class JsonPatch(msgspec.Struct, frozen=True):
     content_type: str = "application/json-patch+json"
 
 
-class StrategicPatch(msgspec.Struct, frozen=True):
-    """Kubernetes' own format: lists of built-in kinds are merged by key. Not for custom resources."""
-
-    body: Manifest
-    content_type: str = "application/strategic-merge-patch+json"
-
-
 class ListPage(msgspec.Struct, frozen=True):
     """Items of one list request; `continue_token` is empty on the last page."""
 
@@ -203,36 +196,27 @@ class KubeClient:
     async def create(self, resource: Resource, manifest: Manifest, *, field_manager: str = "slicebus") -> Manifest:
         """The object as it was created. Raises AlreadyExistsError, InvalidError."""
         namespace = manifest["metadata"].get("namespace")
-        return await self._write("POST", resource.path(namespace), manifest, {"fieldManager": field_manager})
+        query = {"fieldManager": field_manager}
+        return await self._answer("POST", resource.path(namespace), query=query, body=manifest)
 
     async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
         """The object as it was replaced. Raises ConflictError when its resourceVersion is not the newest."""
         metadata = manifest["metadata"]
-        return await self._write(
-            "PUT", resource.path(metadata.get("namespace"), metadata["name"], subresource), manifest
-        )
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        return await self._answer("PUT", path, body=manifest)
 
     async def patch(
         self,
         resource: Resource,
         name: str,
         namespace: str | None,
-        patch: MergePatch | JsonPatch | StrategicPatch,
+        patch: MergePatch | JsonPatch,
         *,
         subresource: str = "",
     ) -> Manifest:
         """The object as it was patched. A resourceVersion in the patch makes another one a ConflictError."""
         path = resource.path(namespace, name, subresource)
-        return await self._write("PATCH", path, patch.body, content_type=patch.content_type)
-
-    async def apply(
-        self, resource: Resource, manifest: Manifest, *, field_manager: str, force: bool = True, subresource: str = ""
-    ) -> Manifest:
-        """The object after a server-side apply. Unless forced, a field that another manager owns is a ConflictError."""
-        metadata = manifest["metadata"]
-        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
-        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
-        return await self._write("PATCH", path, manifest, query, content_type="application/apply-patch+yaml")
+        return await self._answer("PATCH", path, body=patch.body, content_type=patch.content_type)
 
     async def delete(
         self,
@@ -253,7 +237,7 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        await self._write("DELETE", resource.path(namespace, name), options)
+        await self._answer("DELETE", resource.path(namespace, name), body=options)
 
     async def version(self) -> str:
         """The server's version, such as `v1.36.3`."""
@@ -271,7 +255,7 @@ class KubeClient:
             "metadata": {},
             "spec": {"resourceAttributes": attributes | narrowed},
         }
-        answer = await self._write("POST", SELFSUBJECTACCESSREVIEWS.path(), review)
+        answer = await self._answer("POST", SELFSUBJECTACCESSREVIEWS.path(), body=review)
         return bool(answer["status"]["allowed"])
 
     async def serves(self, resource: Resource, *verbs: str) -> bool:
@@ -302,17 +286,6 @@ class KubeClient:
             reraise=True,
         )
         return await attempts(self._answer, "GET", path, query=query, accept=accept)
-
-    async def _write(
-        self,
-        method: str,
-        path: str,
-        body: object,
-        query: Mapping[str, object | None] | None = None,
-        *,
-        content_type: str = JSON,
-    ) -> Manifest:
-        return await self._answer(method, path, query=query, body=body, content_type=content_type)
 
     async def _answer(
         self,

@@ -97,7 +97,6 @@ class Condition(StrEnum):
     REQUEUED = "Requeued"
     PREEMPTED = "Preempted"
     PODS_READY = "PodsReady"
-    DEACTIVATION_TARGET = "DeactivationTarget"
 
 
 class EvictionReason(StrEnum):
@@ -137,5 +136,4 @@ class FinishedReason(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     OUT_OF_SYNC = "OutOfSync"
-    OWNER_NOT_FOUND = "OwnerNotFound"
     SLICE_REPLACED = "WorkloadSliceReplaced"

@@ -32,7 +32,6 @@ class PodSet(msgspec.Struct, frozen=True):
     requests: dict[str, int]
     template: Manifest
     """A PodTemplateSpec."""
-    min_count: int | None = None
 
     @classmethod
     def from_manifest(cls, pod_set: Manifest) -> Self:
@@ -42,7 +41,6 @@ class PodSet(msgspec.Struct, frozen=True):
             count=pod_set.get("count", 1),
             requests=pod_requests(pod_set["template"].get("spec", {})),
             template=pod_set["template"],
-            min_count=pod_set.get("minCount"),
         )
 
 

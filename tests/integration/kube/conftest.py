@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
-from integration.kube.contract import WIDGETS, Api, widget_definition
+from integration.kube.contract import WIDGETS, Api, Manifest, widget_definition
 from slicebus.kube.client import KubeClient
 from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES
@@ -18,6 +19,18 @@ from support.missing import skip_or_fail
 from support.waiting import eventually
 
 _numbers = itertools.count(1)
+
+
+def kubeconfig_of(server: EmbeddedApiServer) -> Manifest:
+    """By which kubectl reaches it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "embedded",
+        "clusters": [{"name": "embedded", "cluster": {"server": server.url}}],
+        "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
+        "users": [{"name": "embedded", "user": {}}],
+    }
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.controlplane)])
@@ -34,7 +47,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
             await client.delete(NAMESPACES, namespace)
         return
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
-        server.write_kubeconfig(tmp_path / "kubeconfig")
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(server)))
         yield await prepared(Api(client, tmp_path / "kubeconfig", namespace))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.kube.client import KubeClient, WatchEvent
+from slicebus.kube.client import KubeClient, MergePatch, WatchEvent
 from slicebus.kube.resources import CONFIGMAPS, CRDS, Resource
 from slicebus.proto.errors import NotFoundError
 from support.waiting import eventually
@@ -16,6 +16,12 @@ Manifest = dict[str, Any]
 STRANGER = "00000000-0000-0000-0000-000000000000"
 """A UID that no object has."""
 WIDGETS = Resource("contract.slicebus.dev", "v1", "widgets", "Widget")
+
+
+class StrategicPatch(MergePatch, frozen=True):
+    """Kubernetes' own format, as kubectl apply sends it. Roles send none."""
+
+    content_type: str = "application/strategic-merge-patch+json"
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -37,6 +43,12 @@ class Api(msgspec.Struct, frozen=True):
     async def widget(self, name: str = "a", **fields: Any) -> Manifest:
         """A custom resource that was created."""
         return await self.client.create(WIDGETS, self.manifest(WIDGETS, name, **fields))
+
+    async def apply(self, manifest: Manifest, *, manager: str, force: bool = False, subresource: str = "") -> Manifest:
+        """The widget after a server-side apply, as kubectl apply --server-side sends one. Roles send none."""
+        path = WIDGETS.path(self.namespace, manifest["metadata"]["name"], subresource)
+        query, form = {"fieldManager": manager, "force": str(force).lower()}, "application/apply-patch+yaml"
+        return await self.client._answer("PATCH", path, query=query, body=manifest, content_type=form)
 
     async def names(self, resource: Resource = CONFIGMAPS, **query: Any) -> list[str]:
         """What a list finds. The real server puts its own root certificates into every namespace."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, pod_template
-from slicebus.kube.client import JsonPatch, MergePatch, StrategicPatch
+from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, StrategicPatch, pod_template
+from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from slicebus.proto.errors import (
     AlreadyExistsError,
@@ -180,9 +180,7 @@ PATCHES = [
 
 
 @pytest.mark.parametrize(("patch", "data"), PATCHES)
-async def test_patches_change_a_part(
-    api: Api, patch: MergePatch | JsonPatch | StrategicPatch, data: dict[str, str] | None
-) -> None:
+async def test_patches_change_a_part(api: Api, patch: MergePatch | JsonPatch, data: dict[str, str] | None) -> None:
     await api.config_map(data={"a": "1", "b": "2"})
     patched = await api.client.patch(CONFIGMAPS, "a", api.namespace, patch)
     assert patched.get("data") == data

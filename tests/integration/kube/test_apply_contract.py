@@ -11,7 +11,7 @@ from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError
 
 async def applied(api: Api, manager: str, *, force: bool = False, **fields: Any) -> Manifest:
     manifest = api.manifest(WIDGETS, "a", **fields)
-    return await api.client.apply(WIDGETS, manifest, field_manager=manager, force=force)
+    return await api.apply(manifest, manager=manager, force=force)
 
 
 async def test_an_apply_creates_and_changes(api: Api) -> None:
@@ -63,7 +63,7 @@ async def test_entries_of_a_keyed_list_have_their_own_owners(api: Api) -> None:
 async def test_an_apply_of_the_status_leaves_the_rest(api: Api) -> None:
     await applied(api, "one", spec={"size": 2})
     manifest = api.manifest(WIDGETS, "a", spec={"size": 3}, status={"phase": "Ready"})
-    done = await api.client.apply(WIDGETS, manifest, field_manager="two", subresource="status")
+    done = await api.apply(manifest, manager="two", force=True, subresource="status")
     assert (done["spec"]["size"], done["status"]) == (2, {"phase": "Ready"})
     assert (await applied(api, "one", spec={"size": 4}))["status"] == {"phase": "Ready"}
 
@@ -92,4 +92,4 @@ async def test_a_status_has_owners_of_its_own(api: Api) -> None:
     assert entry["fieldsV1"].keys() == {"f:status"}
     manifest = api.manifest(WIDGETS, "a", status={"phase": "Other"})
     with pytest.raises(ConflictError, match=r'with subresource "status" using .*: \.status\.phase'):
-        await api.client.apply(WIDGETS, manifest, field_manager="one", subresource="status", force=False)
+        await api.apply(manifest, manager="one", subresource="status")

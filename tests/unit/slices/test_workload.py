@@ -82,11 +82,7 @@ def test_a_workload_with_nothing_but_a_name_is_the_first_slice_of_its_own_chain(
 
 def test_a_pod_set_has_the_defaults_of_the_api() -> None:
     pod_set = PodSet.from_manifest({"template": {"spec": {"containers": []}}})
-    assert (pod_set.name, pod_set.count, pod_set.min_count) == ("main", 1, None)
-
-
-def test_the_min_count_of_partial_admission_is_kept() -> None:
-    assert PodSet.from_manifest({"template": {}, "count": 3, "minCount": 1}).min_count == 1
+    assert (pod_set.name, pod_set.count) == ("main", 1)
 
 
 def test_a_request_that_is_no_quantity_makes_the_workload_unreadable() -> None:

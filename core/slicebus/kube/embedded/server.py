@@ -2,18 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import yaml
 from aiohttp import web
 
 from slicebus.kube.embedded.api import Api, is_watch
 from slicebus.kube.embedded.status import Refusal
 from slicebus.kube.transport import JSON, Request
-
-Manifest = dict[str, Any]
 
 _MAX_BODY = 3 * 1024**2
 """As the real server's."""
@@ -41,21 +37,6 @@ class EmbeddedApiServer:
     ) -> None:
         self._stopping.set()
         await self._runner.cleanup()
-
-    def kubeconfig(self) -> Manifest:
-        """A kubeconfig for this server."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "embedded",
-            "clusters": [{"name": "embedded", "cluster": {"server": self.url}}],
-            "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
-            "users": [{"name": "embedded", "user": {}}],
-        }
-
-    def write_kubeconfig(self, path: Path) -> None:
-        """Write a kubeconfig for kubectl."""
-        path.write_text(yaml.safe_dump(self.kubeconfig()))
 
     async def _handle(self, received: web.Request) -> web.StreamResponse:
         request = Request(
