@@ -21,6 +21,13 @@ CONTENT: dict[str, set[tuple[str, bytes]]] = {
     "life-of-a-job": {("look", b'"reason":"WorkloadSliceReplaced"'), ("verdict", b'"type":"pending"')},
     "eviction": {("verdict", b'"reason":"Preempted"'), ("look", b'"type":"suspend"'), ("receive", b'"Suspended"')},
     "ray-job": {("look", b'"type":"scale-request"'), ("look", b"RayJob"), ("look", b'"reason":"JobFinished"')},
+    "beside-kueue": {
+        ("look", b"Worker cluster west holds it"),
+        ("look", b'"type":"pending"'),
+        ("move", b'"WorkerClusterDrained"'),
+        ("verdict", b'"Retry"'),
+        ("report_checks", b'"reason":"Active"'),
+    },
     "lost-cluster": {("stand", b'"reason":"ClusterLost"'), ("move", b'"WorkerClusterLost"'), ("is_back", b"true")},
 }
 """Decisions that a recording is there for, and what comes of them."""

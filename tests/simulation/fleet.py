@@ -35,7 +35,7 @@ from slicebus.kube.standins.pods import PodRunner
 from slicebus.kube.standins.ray import RayClusterController, RayJobController
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
-from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 
@@ -197,10 +197,13 @@ class Process:
 class Fleet:
     """Everything that a schedule determines."""
 
-    def __init__(self, schedule: Schedule, *, skew_s: float = _SKEW_S) -> None:
+    def __init__(
+        self, schedule: Schedule, *, skew_s: float = _SKEW_S, admission: Admission = Admission.BUILTIN
+    ) -> None:
         """`skew_s` is how far the clock of a process may be off."""
         self.schedule = schedule
         self.skew_s = skew_s
+        self._admission = admission
         self.random = Random(f"{schedule.seed}/controllers")
         # tenacity's jitter knows no other source.
         global_random.seed(schedule.seed)
@@ -356,6 +359,7 @@ class Fleet:
                 amqp_url="memory://manager@sim",
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
+                admission=self._admission,
                 fair_sharing=self.schedule.fair_sharing,
                 admission_writers=self.schedule.admission_writers,
                 cluster_lost_requeue_s=REQUEUE_S,

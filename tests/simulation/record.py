@@ -15,12 +15,15 @@ from pathlib import Path
 import structlog
 
 from simulation.day import Day
-from simulation.fleet import Fleet
+from simulation.fleet import MANAGER, Fleet
+from simulation.kueue import Kueue
 from simulation.loop import run
-from simulation.schedule import Cut, Delete, Item, Join, Policy, Quota, Scale, Schedule, Submit
+from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
 from slicebus.journal.export import to_line
+from slicebus.manager.settings import Admission
 from slicebus.proto.topology import JOURNAL
 
+BESIDE_KUEUE = "beside-kueue"
 FOLDER = Path(__file__).parents[1] / "replays"
 _NEVER_S = 1e6
 _SETTLED_S = 15.0
@@ -58,6 +61,14 @@ SCENARIOS: Mapping[str, Schedule] = {
         Cut(at_s=4.0, cluster="east", for_s=230.0),
         inventory_s=60.0,
     ),
+    BESIDE_KUEUE: _schedule(
+        Submit(at_s=0.0, kind="Job", name="a"),
+        Scale(at_s=8.0, api="east", pick=0, counts=(3,)),
+        Scale(at_s=16.0, api="east", pick=0, counts=(20,)),
+        Scale(at_s=24.0, api="east", pick=0, counts=(2,)),
+        Drain(at_s=32.0, cluster="east", for_s=60.0),
+        Delete(at_s=100.0, api="manager", kind="Job", pick=0),
+    ),
 }
 
 
@@ -66,11 +77,27 @@ async def _play(fleet: Fleet) -> None:
     await asyncio.sleep(_SETTLED_S)
 
 
-def recording(schedule: Schedule) -> bytes:
+async def _play_beside_kueue(fleet: Fleet) -> None:
+    kueue = Kueue(fleet.client(MANAGER))
+    await kueue.install()
+    running = asyncio.ensure_future(kueue.run())
+    playing = asyncio.ensure_future(_play(fleet))
+    try:
+        await asyncio.wait((running, playing), return_when=asyncio.FIRST_COMPLETED)
+        (running if running.done() else playing).result()
+    finally:
+        running.cancel()
+        playing.cancel()
+        await asyncio.gather(running, playing, return_exceptions=True)
+
+
+def recording(name: str) -> bytes:
     """The journal of a scenario, as `slicebus journal export` writes it, compressed. Raises Violation."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    fleet = Fleet(schedule, skew_s=0.0)
-    run(fleet.run(_play))
+    beside_kueue = name == BESIDE_KUEUE
+    admission = Admission.KUEUE if beside_kueue else Admission.BUILTIN
+    fleet = Fleet(SCENARIOS[name], skew_s=0.0, admission=admission)
+    run(fleet.run(_play_beside_kueue if beside_kueue else _play))
     lines = [to_line(record) + b"\n" for record in fleet.memory.streams[JOURNAL].records]
     return gzip.compress(b"".join(lines), mtime=0)
 
@@ -84,7 +111,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
     for name in options.only or SCENARIOS:
-        content = recording(SCENARIOS[name])
+        content = recording(name)
         (options.to / f"{name}.jsonl.gz").write_bytes(content)
         print(f"{name}: {len(content)} bytes")
     return 0
