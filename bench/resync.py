@@ -21,9 +21,9 @@ from slicebus.agent.inventories import Inventories
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import SELECTORS
 from slicebus.agent.store import Store as AgentStore
+from slicebus.ambient.clock import now, random_bytes
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import JOBS, NAMESPACES
 from slicebus.manager.breaker import Limits

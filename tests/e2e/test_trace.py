@@ -2,13 +2,13 @@
 
 import asyncio
 
+from slicebus.ambient.clock import now
 from slicebus.bus.dead import dead_copy
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.cli.recorded import STREAM, Span
 from slicebus.cli.trace import find
 from slicebus.journal.timeline import STEP, Outcome, Story
-from slicebus.kube.clock import now
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue

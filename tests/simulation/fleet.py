@@ -1,7 +1,6 @@
 """A fleet in one process: API servers, a broker, roles that die and come back, and the controllers around them."""
 
 import asyncio
-import random as global_random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -21,12 +20,12 @@ from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule
 from simulation.violations import Violation
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
+from slicebus.ambient.clock import ambient
 from slicebus.bus.contract import Bus
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import ambient
 from slicebus.kube.embedded.api import Api
 from slicebus.kube.embedded.inprocess import InProcessTransport
 from slicebus.kube.resources import NODES, WORKERCLUSTERS
@@ -205,8 +204,6 @@ class Fleet:
         self.skew_s = skew_s
         self._admission = admission
         self.random = Random(f"{schedule.seed}/controllers")
-        # tenacity's jitter knows no other source.
-        global_random.seed(schedule.seed)
         self.weather = {role: Weather(schedule.seed, role) for role in ROLES}
         self.effects = dict.fromkeys(ROLES, 0)
         """The effects that each role has had."""

@@ -8,9 +8,9 @@ come first served. What a real Kueue does is tested with a real one (tests/e2e/t
 import asyncio
 from typing import Any
 
+from slicebus.ambient.clock import now
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import now
 from slicebus.kube.resources import ADMISSIONCHECKS, CRDS, JOBS, WORKLOADS
 from slicebus.kube.times import time_text
 from slicebus.manager.manifests import workload_manifest

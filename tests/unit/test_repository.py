@@ -21,7 +21,7 @@ from support.image import build_wheel
 
 TOP = Path(__file__).parents[2]
 ROOTS = ("proto", "core", "agent", "manager", "cli")
-PACKAGES = ("agent", "bus", "cli", "journal", "kube", "manager", "process", "proto", "slices")
+PACKAGES = ("agent", "ambient", "bus", "cli", "journal", "kube", "manager", "process", "proto", "slices")
 MOST_LINES = 400
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]*)?\)")

@@ -20,9 +20,9 @@ from slicebus.agent.store import SELECTORS, Store
 from slicebus.agent.tombstones import Tombstones
 from slicebus.agent.views import JobKey
 from slicebus.agent.watcher import Watcher
+from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
 from slicebus.journal.recording import Source
-from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.process.commands import Publish

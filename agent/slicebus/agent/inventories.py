@@ -9,7 +9,7 @@ from slicebus.agent.inventory import Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.store import Store
 from slicebus.agent.views import JobKey
-from slicebus.kube.clock import randomness
+from slicebus.ambient.clock import randomness
 from slicebus.proto.errors import TransientError
 from slicebus.proto.messages import Inventory, Message
 

@@ -9,8 +9,8 @@ import structlog
 
 from slicebus.agent.store import Store
 from slicebus.agent.views import Tombstone
+from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import now
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.process.marks import read_json
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError

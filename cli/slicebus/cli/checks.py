@@ -7,10 +7,10 @@ import msgspec
 
 import slicebus.agent.permissions
 import slicebus.manager.permissions
+from slicebus.ambient.clock import now
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.clock import now
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.manager import kueue_checks
 from slicebus.manager.fleet import WorkerCluster

@@ -27,7 +27,7 @@ _TITLES = ("CLUSTER", "STATUS", "JOBS", "HEARTBEAT", "ROOM")
 @fleet.command(name="list")
 def list_clusters(kubeconfig: Kubeconfig = None) -> None:
     """Show every WorkerCluster: what of its nodes is left for jobs, how it stands, when it spoke last."""
-    from slicebus.kube.clock import now
+    from slicebus.ambient.clock import now
 
     found = asyncio.run(with_client(kubeconfig, _clusters))
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")

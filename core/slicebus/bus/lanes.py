@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError, TransientError
 
@@ -30,7 +31,7 @@ _RETRY_S = 600.0
 """The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. Well
 below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
 _TURN_S = 10.0
-_PAUSE_MOST_S = 5.0
+_BACKOFF = Backoff(first_s=0.02, most_s=5.0)
 
 Handler = Callable[[Delivery], Awaitable[None]]
 OnDead = Callable[[Delivery, DeadReason], None]
@@ -145,7 +146,7 @@ async def _handle(delivery: Delivery, handler: Handler, *, turn_s: float) -> Dea
     ends_at = loop.time() + turn_s
     attempts = AsyncRetrying(
         retry=retry_if_exception_type((TransientError, ConflictError)),
-        wait=wait_random_exponential(multiplier=0.02, max=_PAUSE_MOST_S),
+        wait=_BACKOFF,
         # By the loop's time, as everything here.
         stop=lambda _: loop.time() >= ends_at,
         reraise=True,

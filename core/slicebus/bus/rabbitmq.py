@@ -24,9 +24,9 @@ from tenacity import (
     retry_if_exception_type,
     stop_after_delay,
     stop_never,
-    wait_random_exponential,
 )
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.rabbitmq_failures import close_quietly, translated
 from slicebus.bus.rabbitmq_messages import RabbitDelivery, from_incoming, to_message
@@ -36,6 +36,7 @@ from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, T
 from slicebus.proto.topology import Queue, Topology
 
 _log = structlog.get_logger()
+_SUBSCRIBING = Backoff(first_s=0.25, most_s=1.0)
 _ATTEMPT_S = 10.0
 """One attempt to connect: TCP, TLS and login."""
 _CLOSE_S = 5.0
@@ -119,7 +120,7 @@ class RabbitBus:
         A connection that breaks is waited for, and the message is published again: it may be there twice.
         """
         attempts = AsyncRetrying(
-            retry=retry_if_exception_type(UnavailableError), wait=wait_random_exponential(multiplier=0.05, max=1)
+            retry=retry_if_exception_type(UnavailableError), wait=Backoff(first_s=0.05, most_s=1.0)
         )
         async with self._in_flight:
             try:
@@ -266,7 +267,7 @@ class RabbitBus:
     async def _connect(self, *, within_s: float | None) -> None:
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(UnavailableError),
-            wait=wait_random_exponential(multiplier=0.2, max=self._settings.reconnect_most_s),
+            wait=Backoff(first_s=0.2, most_s=self._settings.reconnect_most_s),
             stop=stop_after_delay(within_s) if within_s else stop_never,
             before_sleep=self._tell_attempt,
             reraise=True,
@@ -341,14 +342,17 @@ class RabbitSubscription:
 
     async def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
         """Deliveries until it is closed, over as many connections as it takes."""
+        failures = 0
         while not (self._closing.is_set() or self._bus.closed):
             try:
                 async for message, channel in self._consume():
+                    failures = 0
                     yield RabbitDelivery(self._bus, message, channel, queue=self._queue)
             except (UnavailableError, NotFoundError) as error:
                 # A queue is missing for a moment while a broker is restored.
                 _log.warning("subscription.interrupted", queue=self._queue, error=str(error))
-                await asyncio.sleep(0.5)
+                failures += 1
+                await asyncio.sleep(_SUBSCRIBING.pause_s(failures))
 
     async def close(self) -> None:
         """Give everything unsettled back to the broker."""

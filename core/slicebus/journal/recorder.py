@@ -13,6 +13,7 @@ off its beginning. Snapshots are so at most a fifth of what is recorded, or `_SN
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -20,6 +21,8 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.clock import now
 from slicebus.bus.contract import Bus
 from slicebus.journal.recording import (
     UNWRITABLE,
@@ -32,7 +35,6 @@ from slicebus.journal.recording import (
     encode_record,
     encode_snapshot_part,
 )
-from slicebus.kube.clock import now
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.topology import DECISIONS
 
@@ -41,8 +43,7 @@ _PERIOD_S = 0.05
 _BATCH_BYTES = 64 * 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """About as much as a busy manager records in a minute: a broker that restarts leaves no gap."""
-_PAUSE_FIRST_S = 0.5
-_PAUSE_MOST_S = 30.0
+_BACKOFF = Backoff(first_s=0.5, most_s=30.0)
 _LAST_WORDS_S = 2.0
 _SNAPSHOT_LEAST_BYTES = 16 * 1024 * 1024
 _SNAPSHOT_RATIO = 4
@@ -133,14 +134,12 @@ class Recorder:
 
     async def _insist(self) -> None:
         """Publish the next batch, however long it takes."""
-        pause_s = _PAUSE_FIRST_S
-        while True:
+        for failures in itertools.count(1):
             try:
                 await self._publish()
             except SlicebusError as error:
                 _log.warning("recording.unpublished", source=str(self._source), error=str(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _PAUSE_MOST_S)
+                await asyncio.sleep(_BACKOFF.pause_s(failures))
             else:
                 return
 

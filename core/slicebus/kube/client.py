@@ -14,16 +14,16 @@ import msgspec
 import orjson
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.kube.failures import error_of
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
-_PAUSE_FIRST_S = 0.1
-_PAUSE_MOST_S = 3.0
+_BACKOFF = Backoff(first_s=0.1, most_s=3.0)
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """A definition of Ray's is a megabyte; its metadata is not."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -280,7 +280,7 @@ class KubeClient:
         ends_at = loop.time() + self._timeouts.retry_s
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(TransientError),
-            wait=wait_random_exponential(multiplier=_PAUSE_FIRST_S, max=_PAUSE_MOST_S),
+            wait=_BACKOFF,
             # By the loop's time, as everything here.
             stop=lambda _: loop.time() >= ends_at,
             reraise=True,

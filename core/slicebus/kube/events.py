@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import EVENTS
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import NotFoundError, SlicebusError

@@ -17,16 +17,15 @@ from functools import partial
 
 import structlog
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import randomness
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import GONE, Resource
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError, UnavailableError
 
 _log = structlog.get_logger()
-_PAUSE_FIRST_S = 0.5
-_PAUSE_MOST_S = 30.0
+_BACKOFF = Backoff(first_s=0.5, most_s=45.0)
 """A definition is looked for so often: the answer is a short 404."""
 
 
@@ -92,7 +91,7 @@ class Informers:
         `owners`: optional resources whose objects own these. A garbage collector deletes what they owned right after
         them, so that is not believed either before it is known whether their definitions stand.
         """
-        pause_s = _PAUSE_FIRST_S
+        absences = 1
         while True:
             try:
                 self._found(resource, await self._find(resource), cache)
@@ -108,12 +107,12 @@ class Informers:
                 await reflector.run()
             except TransientError as error:
                 _log.warning("definition.unknown", resource=resource.plural, error=str(error))
-                pause_s = _PAUSE_FIRST_S
+                absences = 1
             except (NotFoundError, ForbiddenError) as error:
-                pause_s = pause_s if self._is_out(resource) else _PAUSE_FIRST_S
+                absences = absences if self._is_out(resource) else 1
                 self._leave_out(resource, cache, _absence(resource, error))
-            await asyncio.sleep(pause_s * randomness().uniform(0.5, 1.5))
-            pause_s = min(pause_s * 2, _PAUSE_MOST_S)
+            await asyncio.sleep(_BACKOFF.pause_s(absences))
+            absences += 1
 
     async def confirm(self, resource: Resource) -> None:
         """Return where an object that is not there cannot have gone with its definition. Raises UnavailableError where

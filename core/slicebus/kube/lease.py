@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
+from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import now
 from slicebus.kube.resources import LEASES
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError

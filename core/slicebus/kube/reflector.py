@@ -16,16 +16,15 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient, WatchEvent
-from slicebus.kube.clock import randomness
 from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ExpiredError, ForbiddenError, NotFoundError, SlicebusError, TransientError
 
 _log = structlog.get_logger()
 _PAGE = 500
-_PAUSE_FIRST_S = 0.2
-_PAUSE_MOST_S = 30.0
+_BACKOFF = Backoff(first_s=0.2, most_s=45.0)
 _LASTED_S = 1.0
 """A watch that ends sooner is one that the server did not want."""
 
@@ -61,7 +60,8 @@ class Reflector:
         self._shape = shape
         self._confirm = confirm
         self._listed = listed
-        self._pause_s = _PAUSE_FIRST_S
+        self._failures = 0
+        """In a row."""
         self._leaving: list[WatchEvent] = []
         self._left = asyncio.Event()
         self._lists = 0
@@ -94,7 +94,7 @@ class Reflector:
                     self._resource, resource_version=version, namespace=self._namespace, labels=self._labels
                 ):
                     version = event.object["metadata"]["resourceVersion"]
-                    self._pause_s = _PAUSE_FIRST_S
+                    self._failures = 0
                     if event.type != "BOOKMARK":
                         self._take(event)
                 if loop.time() - began >= _LASTED_S:
@@ -174,8 +174,8 @@ class Reflector:
 
     async def _pause(self) -> None:
         """Wait before the next request: a server that closes at once must not be asked hundreds of times a second."""
-        await asyncio.sleep(self._pause_s * randomness().uniform(0.5, 1.5))
-        self._pause_s = min(self._pause_s * 2, _PAUSE_MOST_S)
+        self._failures += 1
+        await asyncio.sleep(_BACKOFF.pause_s(self._failures))
 
 
 def _is_going(manifest: Manifest) -> bool:

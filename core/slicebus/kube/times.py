@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from slicebus.kube.clock import now
+from slicebus.ambient.clock import now
 
 
 def now_text() -> str:

@@ -16,12 +16,11 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from slicebus.kube.clock import randomness
+from slicebus.ambient.backoff import Backoff
 from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
-_PAUSE_FIRST_S = 0.02
-_PAUSE_MOST_S = 60.0
+_BACKOFF = Backoff(first_s=0.02, most_s=90.0)
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -37,7 +36,8 @@ class WorkQueue(Generic[Key]):
         """Active keys that were added meanwhile, and when."""
         self._due_since: dict[Key, float] = {}
         """Since when each key has been due that is not handled yet. A key that failed has been due since before."""
-        self._pauses: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
+        """In a row."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
         """Counts the keys that wait, so that each wakes one worker."""
@@ -114,7 +114,7 @@ class WorkQueue(Generic[Key]):
                     self.add(key)
 
     def _settle(self, key: Key) -> None:
-        self._pauses.pop(key, None)
+        self._failures.pop(key, None)
         del self._due_since[key]
 
     async def _take(self) -> Key:
@@ -125,8 +125,7 @@ class WorkQueue(Generic[Key]):
         return key
 
     def _retry(self, key: Key, error: Exception) -> None:
-        wait_s = self._pauses.get(key, _PAUSE_FIRST_S)
-        self._pauses[key] = min(wait_s * 2, _PAUSE_MOST_S)
-        pause_s = wait_s * randomness().uniform(0.5, 1.5)
+        self._failures[key] = self._failures.get(key, 0) + 1
+        pause_s = _BACKOFF.pause_s(self._failures[key])
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_
 import msgspec
 from msgspec import Raw
 
+from slicebus.ambient.clock import now
 from slicebus.journal.changes import Told
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
@@ -27,7 +28,6 @@ from slicebus.journal.recording import (
     Record,
 )
 from slicebus.kube.cache import Cache, Change
-from slicebus.kube.clock import now
 from slicebus.kube.resources import Resource
 from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
 from slicebus.process.table import FORGOTTEN, Table

@@ -8,8 +8,9 @@ from typing import ClassVar, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
@@ -26,7 +27,7 @@ from slicebus.proto.errors import TransientError
 from slicebus.proto.topology import Topology, journal_queue
 
 _log = structlog.get_logger()
-_PAUSE_MOST_S = 5.0
+_BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 _RENEWALS = 3
 """Who has had no answer for so many of them cannot say that it works."""
 
@@ -128,7 +129,7 @@ async def insist(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
 
     attempts = AsyncRetrying(
         retry=retry_if_exception_type(TransientError),
-        wait=wait_random_exponential(multiplier=0.2, max=_PAUSE_MOST_S),
+        wait=_BACKOFF,
         before_sleep=tell,
     )
     return await attempts(attempt)

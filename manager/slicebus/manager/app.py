@@ -6,8 +6,8 @@ from functools import partial
 
 import structlog
 
+from slicebus.ambient.clock import now, random_bytes
 from slicebus.journal.recording import Source
-from slicebus.kube.clock import now, random_bytes
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue

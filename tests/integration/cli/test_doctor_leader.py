@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from slicebus.ambient.clock import now
 from slicebus.cli.checks import Check, checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import now
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, LEASES, NAMESPACES, WORKERCLUSTERS

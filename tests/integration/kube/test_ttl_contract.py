@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from integration.kube.contract import Api
+from slicebus.ambient.clock import now
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import running
 from slicebus.kube.client import MergePatch
-from slicebus.kube.clock import now
 from slicebus.kube.resources import JOBS
 from slicebus.kube.standins.ttl import TtlController
 from slicebus.kube.times import time_text

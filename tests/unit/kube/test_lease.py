@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from slicebus.ambient.clock import ambient
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.clock import ambient
 from slicebus.kube.embedded.patches import merge_patch
 from slicebus.kube.lease import LeaderElection, LeaseLost
 from slicebus.kube.resources import LEASES, Resource

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.clock import now, random_bytes
+from slicebus.ambient.clock import now, random_bytes
 from slicebus.manager.publisher import Publisher
 from slicebus.manager.store import Store
 from slicebus.process.commands import Publish

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slicebus.ambient.clock import now
 from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import now
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, RAYCLUSTERS, RAYJOBS, WORKLOADS
 from slicebus.kube.times import micro_time_text
 from slicebus.process.leadership import Leadership, annotations

@@ -6,7 +6,7 @@ The real server leaves this to controllers; here it has happened when the reques
 from datetime import timedelta
 from typing import Any
 
-from slicebus.kube.clock import now
+from slicebus.ambient.clock import now
 from slicebus.kube.embedded.store import Key, Store, owner_uids
 from slicebus.kube.resources import CRDS, NAMESPACES, PODS
 from slicebus.kube.times import time_text

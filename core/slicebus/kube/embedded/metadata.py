@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from slicebus.kube.clock import randomness
+from slicebus.ambient.clock import randomness
 
 Manifest = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.kube.clock import random_bytes
+from slicebus.ambient.clock import random_bytes
 from slicebus.kube.embedded import metadata as metadata_rules
 from slicebus.kube.embedded import schema
 from slicebus.kube.embedded.apply import Writer, recorded

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from slicebus.kube.clock import now
+from slicebus.ambient.clock import now
 from slicebus.kube.embedded.kinds import Served
 
 Manifest = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.standins.controller import (
     Controller,

@@ -6,8 +6,8 @@ a pod is a pod. Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray`
 
 from typing import Any
 
+from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import random_hex
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS
 from slicebus.kube.standins.controller import (
     Controller,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient
-from slicebus.kube.clock import now
 from slicebus.kube.resources import JOBS
 from slicebus.kube.standins.controller import Controller
 from slicebus.proto.errors import ConflictError, NotFoundError

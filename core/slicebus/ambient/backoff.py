@@ -1,0 +1,32 @@
+"""How long to wait before trying again: longer after each failure, and not the same for all who wait.
+
+Everything that tries again waits by a `Backoff`: tenacity takes one as it is where a call is repeated, and whoever
+keeps state of its own counts its failures. tenacity's own strategies were rejected: they know one source of random
+numbers a process, and a simulation has several processes in one.
+"""
+
+import msgspec
+from tenacity import RetryCallState
+
+from slicebus.ambient.clock import randomness
+
+_DOUBLINGS = 64
+"""More than lie between any two pauses, and less than a float has."""
+
+_SHORTER, _LONGER = 0.5, 1.5
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """Pauses that double from about `first_s`, none longer than `most_s`: each may be half shorter or longer."""
+
+    first_s: float
+    most_s: float
+
+    def pause_s(self, failures: int) -> float:
+        """The pause after so many failures in a row, counted from 1."""
+        pause_s = min(self.first_s * 2.0 ** min(failures - 1, _DOUBLINGS), self.most_s / _LONGER)
+        return pause_s * randomness().uniform(_SHORTER, _LONGER)
+
+    def __call__(self, state: RetryCallState) -> float:
+        """The same, for tenacity."""
+        return self.pause_s(state.attempt_number)
