@@ -27,13 +27,13 @@ def _everything_may_start(pod_sets: PodSets, granted: Mapping[str, int], **how: 
     return to_ungate(pod_sets, dict.fromkeys(_POD_SETS, 1000), **how)
 
 
-def has_ended(_store: Any, *, incoming: Any) -> bool:
-    """As the agent's decision of this name, without looking at the tombstones."""
+def _has_ended(_store: Any, _message: Any) -> bool:
+    """As the agent's function of this name, without looking at the tombstones."""
     return False
 
 
-def bury(_store: Any, *, key: Any) -> list[Any]:
-    """As the agent's decision of this name, without looking at the tombstones."""
+def _removes_of_ended(_store: Any, _key: Any, _view: Any) -> list[Any]:
+    """As the agent's function of this name, without looking at the tombstones."""
     return []
 
 
@@ -49,7 +49,7 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store, "sender", _sender_without_epoch),
-    "tombstones": lambda: patch.multiple(decisions, has_ended=has_ended, bury=bury),
+    "tombstones": lambda: patch.multiple(decisions, _has_ended=_has_ended, _removes_of_ended=_removes_of_ended),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),

@@ -47,13 +47,14 @@ def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
     """Play a schedule to its end, on the product as it is or without one of its safeguards."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     fleet, problem = Fleet(schedule), ""
-    try:
-        with mutated(mutation):
+    # A mutation that does not fit the product is no outcome.
+    with mutated(mutation):
+        try:
             run(fleet.run(day.play))
-    except Violation as violation:
-        problem = str(violation)
-    except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
-        problem = "".join(traceback.format_exception(error))
+        except Violation as violation:
+            problem = str(violation)
+        except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
+            problem = "".join(traceback.format_exception(error))
     return Outcome(
         schedule=schedule,
         problem=str(fleet.rules.violation or problem),

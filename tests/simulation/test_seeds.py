@@ -77,6 +77,7 @@ def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
     search = ("--first", str(first), "--count", str(SEEDS - first), "--until-failure", "--no-shrink")
     done = simulate(*search, "--mutation", mutation)
     assert done.returncode == 1, done.stdout + done.stderr
+    assert " 1 failed" in done.stdout, done.stderr
 
 
 @pytest.mark.timeout(900)
