@@ -191,6 +191,14 @@ def is_told_absent(view: JobView) -> bool:
     return outbox is None or outbox.record.hash == kueue.ABSENT
 
 
+def is_unanswered(view: JobView) -> bool:
+    """Whether the worker has asked for a size after the last order that it was told."""
+    requested, outbox = view.wish.requested, view.outbox
+    if requested is None or not requested.is_wish or outbox is None or outbox.record.hash == LOST:
+        return False
+    return outbox.record.answers != requested.key
+
+
 def take_as_applied(view: JobView, *, version: int) -> list[Command]:
     """Commands that write down what the worker's report would have said, where the newest version is this one."""
     outbox = view.outbox

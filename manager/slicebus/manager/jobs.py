@@ -129,8 +129,15 @@ def _other_pods(view: JobView) -> list[ChainCommand]:
 
 
 def _kept(wish: Wish, view: JobView) -> Wish:
-    """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less."""
+    """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less.
+
+    What it has asked for before keeps no more: of a request that no order has answered the worker knows that it is all
+    it may run, and it does not ask for the same size again.
+    """
     held = view.holder.granted if view.holder else {}
+    if dispatch.is_unanswered(view):
+        assert wish.requested is not None
+        held = {name: min(count, wish.requested.counts.get(name, count)) for name, count in held.items()}
     if wish.correlation is not None or held.keys() != wish.counts.keys():
         return wish
     return msgspec.structs.replace(wish, counts={name: max(n, held[name]) for name, n in wish.counts.items()})

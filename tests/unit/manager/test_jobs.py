@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.manager.jobs import RESIZABLE_CONDITION, decide
+from slicebus.manager.records import LOST
 from slicebus.manager.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
@@ -213,6 +214,26 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         a_job(3, generation=2),
         [holding(count=5, job_count=5, applied=1)],
         [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "an edit here is as much less as the worker has asked for already": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "an edit here is less than the worker has asked for already": (
+        a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "an edit here is less, and what the worker asked for before was answered": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, version=2, applied=2, answers=requested({}).key)],
+        [("w1", "version 3 is held"), ("workload-spec to east", 3)],
+    ),
+    "an edit here is less, and nobody knows what was answered": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [a_workload(count=5, admitted=5, dispatched=2, hash=LOST, applied=2)],
+        [("w1", "version 3 is held"), ("workload-spec to east", 3)],
     ),
     "an edit here is less of a slice that waits": (
         a_job(3, generation=2),
