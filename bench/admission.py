@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from slicebus.manager import decisions
-from slicebus.manager.store import Store
+from slicebus.manager.decide import catalog
+from slicebus.manager.state.store import Store
 from slicebus.slices.admission import Wait
-from slicebus.slices.placement import Strategy
+from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
 
 Manifest = dict[str, Any]
@@ -107,7 +107,7 @@ def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
     """Seconds of CPU of one cycle, its decisions, and how many of them admit or evict."""
     gc.collect()
     began = time.process_time()
-    decided = decisions.cycle(store, trees=trees, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    decided = catalog.cycle(store, trees=trees, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
     took = time.process_time() - began
     return took, len(decided), sum(not isinstance(decision, Wait) for decision in decided)
 

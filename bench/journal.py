@@ -44,12 +44,12 @@ from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.bus.memory import MemoryBroker
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, running
-from slicebus.cli.recorded import records_of_file
+from slicebus.cli.journal_source import records_of_file
 from slicebus.cli.replay import few_collections
-from slicebus.cli.replaying import MODELS
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.replay import WINDOW, Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.export import to_line
 from slicebus.journal.recorder import Recorder
@@ -60,12 +60,12 @@ from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
-from slicebus.process.logs import configure_logging
-from slicebus.process.replay import WINDOW, Replayer
-from slicebus.process.role import Role
 from slicebus.proto import codec
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
+from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.role import Role
+from slicebus.sandbox.bus import MemoryBroker
 
 EAST = ClusterName("east")
 LEAST_SHARE = 0.5

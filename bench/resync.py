@@ -16,30 +16,30 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from slicebus.agent import marks
-from slicebus.agent.inventories import Inventories
+from slicebus.agent.act.inventory import Inventories
 from slicebus.agent.settings import AgentSettings
-from slicebus.agent.store import SELECTORS
-from slicebus.agent.store import Store as AgentStore
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import SELECTORS
+from slicebus.agent.state.store import Store as AgentStore
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.cli.demo import objects
+from slicebus.decisions.commands import Publish
+from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import JOBS, NAMESPACES
-from slicebus.manager.breaker import Limits
-from slicebus.manager.guard import Guard
-from slicebus.manager.manifests import workload_manifest
-from slicebus.manager.records import Dispatch
-from slicebus.manager.resyncer import Resyncer
-from slicebus.manager.store import Store as ManagerStore
-from slicebus.process.commands import Publish
-from slicebus.process.decisions import Decider
-from slicebus.process.executor import Executor
-from slicebus.process.logs import configure_logging
+from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide.manifests import workload_manifest
+from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
+from slicebus.runtime.executor import Executor
+from slicebus.runtime.logs import configure_logging
+from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
@@ -55,8 +55,8 @@ def worker_job(number: int) -> Manifest:
     """A job as the agent makes it, with a status as a Job controller writes it."""
     ref = JobRef("batch/v1", "Job", objects.NAMESPACE, f"sweep-{number:05}", f"5f5ed85f-b2ea-4765-aa57-{number:012}")
     job = KINDS["Job"].worker_copy(objects.job(ref.name), {})
-    at = marks.job_marks(ref, workload=slice_of(ref), version=1, grant={"main": 1})
-    at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts({"main": 1})
+    at = annotations.job_marks(ref, workload=slice_of(ref), version=1, grant={"main": 1})
+    at["annotations"][kueue.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
     metadata = job["metadata"] | {name: job["metadata"].get(name, {}) | at[name] for name in at}
     status = {"active": 1, "ready": 1, "startTime": "2026-01-31T12:00:00Z", "uncountedTerminatedPods": {}}
     return job | {"metadata": metadata, "status": status}
@@ -169,7 +169,7 @@ class Sides:
 
     def fill(self, jobs: list[Manifest]) -> None:
         for job in jobs:
-            ref, version = marks.reference(job), int(job["metadata"]["resourceVersion"])
+            ref, version = annotations.reference(job), int(job["metadata"]["resourceVersion"])
             own, workload = managers_side(job, ref, version)
             self.manager.jobs["Job"].put(own)
             self.manager.workloads.put(workload)

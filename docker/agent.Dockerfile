@@ -11,6 +11,7 @@ COPY proto proto
 COPY core core
 COPY agent agent
 COPY manager manager
+COPY sandbox sandbox
 COPY cli cli
 RUN python -m venv /opt/hatch \
  && /opt/hatch/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel . \

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slicebus.bus.memory import MemoryBroker
+from slicebus.sandbox.bus import MemoryBroker
 
 pytest_plugins = ["support.servers"]
 

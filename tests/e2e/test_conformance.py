@@ -11,7 +11,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, PODS, RESOURCEFLAVORS
 from slicebus.slices.quantities import amount
 from slicebus.slices.ungate import is_gated
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 FOLDER = Path(__file__).parent

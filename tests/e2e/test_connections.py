@@ -15,7 +15,7 @@ from support.fleet import Fleet, Jobs, kubeconfig_through
 from support.installation import Role
 from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
-from support.story import set_quota
+from support.scenario import set_quota
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -8,22 +8,22 @@ from msgspec import structs
 
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead import REASON_HEADER, USER_HEADER, dead_copy
+from slicebus.bus.dead_letter_headers import REASON_HEADER, USER_HEADER, dead_copy
+from slicebus.bus.dead_letters import DeadLetter, Wanted
 from slicebus.bus.factory import connect
-from slicebus.bus.letters import DeadLetter, Wanted
+from slicebus.cli.dead_letter_actions import Outcome, Requeuer, discard, settle, survey
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.cli.settling import Outcome, Requeuer, discard, settle, survey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS
-from slicebus.manager.records import job_ref
+from slicebus.manager.state.annotations import job_ref
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Hello, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 HELLO = Hello(agent_version="9.9.9", kubernetes_version="v1.34.0", schema_version="1.0")

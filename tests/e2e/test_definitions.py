@@ -10,8 +10,8 @@ from slicebus.cli.demo.world import World, embedded_world, fleet
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.kube.standins import crds as ray_crds
-from support.story import NAMESPACE, Story, set_quota
+from slicebus.sandbox.controllers import crds as ray_crds
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

@@ -10,12 +10,12 @@ import pytest
 from slicebus.cli.demo.world import World, embedded_world
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.endings import HELD_CONDITION
+from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.proto.messages import ClusterName
 from support import roles
 from support.controlplane import ControlPlane
 from support.installation import run_cli
-from support.story import NAMESPACE, elastic, set_quota
+from support.scenario import NAMESPACE, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

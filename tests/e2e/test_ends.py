@@ -13,7 +13,7 @@ from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.conditions import conditions_of
 from support import roles
-from support.story import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

@@ -17,7 +17,7 @@ from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 from support import roles
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")

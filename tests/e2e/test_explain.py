@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slicebus.cli.demo.world import World
 from support.installation import run_cli
-from support.story import Story, set_quota
+from support.scenario import Story, set_quota
 
 
 async def test_why_a_resize_waits(world: World, kubeconfig: Path) -> None:

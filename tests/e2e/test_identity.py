@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wiped_world
-from slicebus.agent.identity import cluster_uid
+from slicebus.agent.act.identity import cluster_uid
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import EVENTS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.identity import NAME_CONFLICT
-from slicebus.manager.records import reported_status
+from slicebus.manager.decide.identity import NAME_CONFLICT
+from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.messages import ClusterName, WorkloadSpec
 from slicebus.proto.topology import DEAD, agent_queue
 from support import roles
 from support.installation import run_cli
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 EAST, OTHER = ClusterName("east"), ClusterName("west")

@@ -22,7 +22,7 @@ from slicebus.kube.resources import (
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
 )
-from slicebus.manager.requirements import ACCEPTED_CONDITION, NOT_MANAGED
+from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, NOT_MANAGED
 from slicebus.manager.settings import Admission
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
@@ -36,8 +36,8 @@ from support.fleet import QuotaWatch
 from support.installation import run_cli
 from support.kueue import Kueue, binary_and_definitions
 from support.recordings import exported
+from support.scenario import NAMESPACE, Story, elastic, set_quota
 from support.servers import SHARED_CRDS, tools
-from support.story import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 

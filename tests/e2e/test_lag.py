@@ -8,7 +8,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
 from support.proxy import Proxy
-from support.story import NAMESPACE, set_quota
+from support.scenario import NAMESPACE, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")

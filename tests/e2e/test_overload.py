@@ -20,12 +20,12 @@ import structlog
 from msgspec import structs
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead import REASON_HEADER
+from slicebus.bus.dead_letter_headers import REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.resources import EVENTS, JOBS, PODS
-from slicebus.manager.records import Requested, job_ref
+from slicebus.manager.state.annotations import Requested, job_ref
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
@@ -48,7 +48,7 @@ from support.fleet import Fleet, Jobs, connected, kubeconfig_through, pod_of
 from support.installation import Role
 from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
-from support.story import NAMESPACE, set_quota
+from support.scenario import NAMESPACE, set_quota
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -3,7 +3,7 @@
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.slices import kueue
-from support.story import Story, set_quota
+from support.scenario import Story, set_quota
 from support.waiting import eventually
 
 

@@ -10,12 +10,12 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import NODES, RESOURCEFLAVORS, WORKERCLUSTERS
-from slicebus.manager.fleet import GIVEN_UP
+from slicebus.manager.decide.worker_cluster import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.quantities import amount
 from support import roles
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 EAST, WEST = ClusterName("east"), ClusterName("west")

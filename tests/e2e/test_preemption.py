@@ -12,7 +12,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition, EvictionReason
 from support import roles
-from support.story import Story, elastic, set_quota
+from support.scenario import Story, elastic, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")

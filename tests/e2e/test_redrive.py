@@ -9,18 +9,18 @@ import pytest
 
 from e2e.test_dead_letters import accept, refuses
 from slicebus.bus.contract import Bus
+from slicebus.bus.dead_letters import Wanted, again
 from slicebus.bus.factory import connect
-from slicebus.bus.letters import Wanted, again
+from slicebus.cli.dead_letter_actions import discard, settle, survey
 from slicebus.cli.demo.world import World
-from slicebus.cli.recorded import STREAM, Span
+from slicebus.cli.journal_source import STREAM, Span
 from slicebus.cli.redrive import publish, select
-from slicebus.cli.settling import discard, settle, survey
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import to_line
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.topology import DEAD
 from support.fleet import queues_of
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 from support.waiting import eventually
 
 _AT_REST_S = 1.0

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo.world import World
-from slicebus.cli.replaying import MODELS
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line
-from slicebus.process.replay import Replayer
 from support.installation import run_cli
 from support.recordings import exported
-from support.story import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Story, set_quota
 
 KINDS = ("Job", "RayCluster", "RayJob")
 

@@ -14,13 +14,13 @@ from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.kube.transport import Answer, Request, Transport
-from slicebus.manager import fleet
+from slicebus.manager.decide import worker_cluster
 from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
 from slicebus.proto.topology import JOURNAL
 from slicebus.slices import kueue
 from support import roles
 from support.installation import run_cli
-from support.story import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -233,7 +233,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
         async with roles.manager(world, urls, **BREAKER) as manager:
             await held(world, len(MANY))
             cluster = await world.manager.get(WORKERCLUSTERS, "east")
-            assert fleet.is_held(cluster)
+            assert worker_cluster.is_held(cluster)
             assert manager.metric("slicebus_deletes_held", cluster="east") == len(MANY)
             events = (await world.manager.list(EVENTS)).items
             uid = cluster["metadata"]["uid"]
@@ -251,7 +251,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
             for story in stories:
                 await story.expect_nothing_left()
             await held(world, 0)
-            assert not fleet.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
+            assert not worker_cluster.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
             again = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
             assert again.stdout == "no deletes are held for east\n"
 

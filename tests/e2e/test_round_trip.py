@@ -6,7 +6,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.slices import kueue
-from support.story import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 
 KINDS = ("Job", "RayCluster", "RayJob")

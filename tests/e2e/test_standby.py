@@ -20,7 +20,7 @@ from slicebus.proto.topology import DEAD, JOURNAL
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, Jobs
 from support.rabbitmq import RabbitBroker
-from support.story import set_quota
+from support.scenario import set_quota
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]

@@ -3,17 +3,17 @@
 import asyncio
 
 from slicebus.ambient.clock import now
-from slicebus.bus.dead import dead_copy
+from slicebus.bus.dead_letter_headers import dead_copy
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
-from slicebus.cli.recorded import STREAM, Span
+from slicebus.cli.journal_source import STREAM, Span
 from slicebus.cli.trace import find
-from slicebus.journal.timeline import STEP, Outcome, Story
+from slicebus.journal.traces import STEP, Outcome, Story
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
-from support.story import Story as Job
-from support.story import set_quota
+from support.scenario import Story as Job
+from support.scenario import set_quota
 from support.waiting import eventually
 
 

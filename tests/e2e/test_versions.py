@@ -4,12 +4,12 @@ import pytest
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.bus.memory import MemoryBroker
 from slicebus.cli.demo import world as demo
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.proto.topology import DEAD, JOURNAL, words
-from support.story import NAMESPACE, Story, set_quota
+from slicebus.sandbox.bus import MemoryBroker
+from support.scenario import NAMESPACE, Story, set_quota
 from support.versions import OtherVersion, as_of, of_a_newer_minor
 
 OLDER, NEWER = as_of("1.0"), of_a_newer_minor

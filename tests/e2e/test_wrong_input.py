@@ -9,13 +9,13 @@ import pytest
 from msgspec import structs
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead import DETAIL_HEADER, REASON_HEADER
+from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
-from slicebus.manager.requirements import NOT_MANAGED
+from slicebus.manager.decide.requirements import NOT_MANAGED
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
@@ -23,7 +23,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from slicebus.slices import kueue
-from support.story import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Story, elastic, set_quota
 from support.waiting import eventually
 
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from simulation.limits import fitting
 from simulation.violations import Violation
-from slicebus.agent import marks
-from slicebus.bus.memory import MemoryBroker
+from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
-from slicebus.manager.jobs import RESIZABLE_CONDITION
-from slicebus.manager.records import reported_status
-from slicebus.manager.unknown_ends import END_KNOWN_CONDITION
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
+from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
+from slicebus.sandbox.bus import MemoryBroker
 from slicebus.slices import kueue
 from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
@@ -80,7 +80,7 @@ class Agreement:
             raise Violation(f"converged: the end of {name} is unknown, and it may run again: {chain}")
         for cluster, client in self._workers.items():
             for copy in (await client.list(JOB_RESOURCES[kind], namespace=objects.NAMESPACE)).items:
-                if marks.annotation(copy, "slicebus.dev/manager-uid") == job["metadata"]["uid"]:
+                if annotations.annotation(copy, "slicebus.dev/manager-uid") == job["metadata"]["uid"]:
                     raise Violation(f"converged: the end of {name} is unknown, and it is on {cluster}")
 
     async def _check_waiting(self, workloads: list[Slice]) -> None:
@@ -112,9 +112,9 @@ class Agreement:
         wanted = KINDS[kind].counts(copy, carrier)
         asked = waiting[0].counts if waiting else holder.counts
         told = {
-            "its slice": (marks.slice_of(copy), holder.name),
+            "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
-            "what is granted": (marks.granted(copy), holder.granted),
+            "what is granted": (annotations.granted(copy), holder.granted),
             "its status": (copy.get("status", {}), reported_status(job)),
         }
         for what, (there, here) in told.items():
@@ -126,9 +126,9 @@ class Agreement:
         """What has no quota is nowhere, or suspended without pods."""
         for cluster, client in self._workers.items():
             for copy in (await client.list(JOB_RESOURCES[kind], namespace=objects.NAMESPACE)).items:
-                if marks.annotation(copy, "slicebus.dev/manager-uid") != job["metadata"]["uid"]:
+                if annotations.annotation(copy, "slicebus.dev/manager-uid") != job["metadata"]["uid"]:
                     continue
-                if not (marks.is_suspended(copy) and copy["spec"].get("suspend")):
+                if not (annotations.is_suspended(copy) and copy["spec"].get("suspend")):
                     raise Violation(f"converged: {name} has no quota and is not suspended on {cluster}")
                 await self._check_pods(name, client, job, {})
 
@@ -149,7 +149,10 @@ class Agreement:
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:
         for resource in (*JOB_RESOURCES.values(), WORKLOADS):
             for found in (await client.list(resource)).items:
-                if marks.is_ours(found) and marks.annotation(found, "slicebus.dev/manager-uid") not in known:
+                if (
+                    annotations.is_ours(found)
+                    and annotations.annotation(found, "slicebus.dev/manager-uid") not in known
+                ):
                     raise Violation(f"converged: {found['metadata']['name']} is left on {name} without a job")
 
     def _check_queues(self) -> None:

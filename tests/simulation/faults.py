@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from simulation.schedule import Trouble
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.memory import MemoryBus, MemoryDelivery, MemorySubscription
 from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
 from slicebus.proto.topology import Topology
+from slicebus.sandbox.bus import MemoryBus, MemoryDelivery, MemorySubscription
 
 Result = TypeVar("Result")
 _PACE_S = 0.002

@@ -22,21 +22,21 @@ from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.ambient.clock import ambient
 from slicebus.bus.contract import Bus
-from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare
 from slicebus.kube.client import KubeClient
-from slicebus.kube.embedded.api import Api
-from slicebus.kube.embedded.inprocess import InProcessTransport
 from slicebus.kube.resources import NODES, WORKERCLUSTERS
-from slicebus.kube.standins.jobs import JobController
-from slicebus.kube.standins.pods import PodRunner
-from slicebus.kube.standins.ray import RayClusterController, RayJobController
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
+from slicebus.sandbox.apiserver.api import Api
+from slicebus.sandbox.apiserver.inprocess import InProcessTransport
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.sandbox.controllers.jobs import JobController
+from slicebus.sandbox.controllers.pods import PodRunner
+from slicebus.sandbox.controllers.ray import RayClusterController, RayJobController
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"

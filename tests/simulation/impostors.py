@@ -3,9 +3,9 @@
 from typing import Any
 
 from simulation.violations import Violation
-from slicebus.agent import marks
-from slicebus.kube.embedded.store import Change
+from slicebus.agent.state import annotations
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.sandbox.apiserver.store import Change
 
 Manifest = dict[str, Any]
 RESTORED = "simulation/restored"
@@ -16,7 +16,7 @@ _CARRIED = {(resource.group, resource.plural) for resource in (*JOB_RESOURCES.va
 def check_other(cluster: str, change: Change) -> None:
     """No order is carried out there: nothing is made, changed to a newer version, granted more, or deleted."""
     found = change.object
-    if change.key[:2] not in _CARRIED or not marks.is_ours(found):
+    if change.key[:2] not in _CARRIED or not annotations.is_ours(found):
         return
     name, before = found["metadata"]["name"], change.old
     if before is None and RESTORED not in found["metadata"]["labels"]:
@@ -25,7 +25,9 @@ def check_other(cluster: str, change: Change) -> None:
         return
     if change.type == "DELETED" or "deletionTimestamp" in found["metadata"]:
         raise Violation(f"identity: {name} was deleted on {cluster}, which is another cluster")
-    if marks.spec_version(found) > marks.spec_version(before) or _grew(marks.granted(before), marks.granted(found)):
+    if annotations.spec_version(found) > annotations.spec_version(before) or _grew(
+        annotations.granted(before), annotations.granted(found)
+    ):
         raise Violation(f"identity: an order for {name} was carried out on {cluster}, which is another cluster")
 
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from simulation.schedule import Submit
-from slicebus.agent import marks
+from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch
-from slicebus.kube.standins.pods import RUN_SECONDS_ANNOTATION
+from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 
@@ -54,7 +54,7 @@ def is_sized_by_users(job: Manifest) -> bool:
 
 def is_sized_where_it_runs(found: Manifest) -> bool:
     """Whether an object on a worker says the size of a job: of a RayJob its cluster does."""
-    return found["kind"] == "RayCluster" or (found["kind"] == "Job" and marks.is_ours(found))
+    return found["kind"] == "RayCluster" or (found["kind"] == "Job" and annotations.is_ours(found))
 
 
 def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:

@@ -13,8 +13,8 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CRDS, JOBS, WORKLOADS
 from slicebus.kube.times import time_text
-from slicebus.manager.manifests import workload_manifest
-from slicebus.manager.store import owner_ref
+from slicebus.manager.decide.manifests import workload_manifest
+from slicebus.manager.state.store import owner_ref
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import JobRef
 from slicebus.slices import kueue

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from random import Random
 
 from simulation.schedule import Lose, Moment
-from slicebus.bus.memory import MemoryBroker
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import manager_queue
+from slicebus.sandbox.bus import MemoryBroker
 
 _QUEUES = [manager_queue(lane) for lane in Lane]
 

@@ -8,15 +8,19 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
-from slicebus.agent import app, decisions, inventories, marks, watching
-from slicebus.agent.fence import Fence
-from slicebus.agent.views import WorkerView
-from slicebus.manager import store, verdicts
-from slicebus.manager.fleet import sender
-from slicebus.manager.intake import Sender
-from slicebus.slices.account import Account
-from slicebus.slices.placement import Fleet
+from slicebus.agent import app
+from slicebus.agent.act import inventory
+from slicebus.agent.act.fence import Fence
+from slicebus.agent.decide import catalog, reconcile
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import WorkerView
+from slicebus.manager.decide import verdicts
+from slicebus.manager.decide.intake import Sender
+from slicebus.manager.decide.worker_cluster import sender
+from slicebus.manager.state import store
+from slicebus.slices.fleet import Fleet
 from slicebus.slices.ungate import PodSets, to_ungate
+from slicebus.slices.usage import Account
 
 Manifest = dict[str, Any]
 
@@ -47,19 +51,19 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
 
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "versions": lambda: patch.object(marks, "spec_version", lambda _: 0),
+    "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store, "sender", _sender_without_epoch),
-    "tombstones": lambda: patch.multiple(decisions, _has_ended=_has_ended, _removes_of_ended=_removes_of_ended),
+    "tombstones": lambda: patch.multiple(catalog, _has_ended=_has_ended, _removes_of_ended=_removes_of_ended),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
     "fence": lambda: patch.object(Fence, "closed", False),
-    "unanswered requests": lambda: patch.object(inventories, "unanswered", lambda _: None),
-    "claims": lambda: patch.object(watching, "claim", lambda *_, **__: []),
+    "unanswered requests": lambda: patch.object(inventory, "unanswered", lambda _: None),
+    "claims": lambda: patch.object(reconcile, "claim", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),
-    "ungate cap": lambda: patch.object(watching, "to_ungate", _everything_may_start),
+    "ungate cap": lambda: patch.object(reconcile, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 

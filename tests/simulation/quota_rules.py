@@ -17,8 +17,8 @@ from simulation.limits import excess, grown
 from simulation.queues import flavor_of
 from simulation.versions import Versions
 from simulation.violations import Violation
-from slicebus.kube.embedded.store import Change, Key
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
+from slicebus.sandbox.apiserver.store import Change, Key
 from slicebus.slices.kueue import Condition, PreemptionReason
 from slicebus.slices.policies import Preemption, Whom
 from slicebus.slices.preemption import preempting_queue

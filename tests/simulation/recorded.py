@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from simulation.violations import Violation
 from slicebus.bus.contract import Record
-from slicebus.cli.replaying import MODELS
-from slicebus.process.replay import Replayer
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.replay import Replayer
 
 
 def check(records: Iterable[Record]) -> int:

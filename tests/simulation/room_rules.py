@@ -9,7 +9,7 @@ from typing import Any
 
 from simulation.versions import Versions
 from simulation.violations import Violation
-from slicebus.kube.embedded.store import Change
+from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices.quantities import add, amounts
 from slicebus.slices.quota import Usage, usage_by_chain
 from slicebus.slices.workload import FlavorName, Slice, SliceKey

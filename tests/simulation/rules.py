@@ -12,14 +12,14 @@ from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.violations import Violation
-from slicebus.agent import marks
-from slicebus.kube.embedded.api import Api
-from slicebus.kube.embedded.store import Change
+from slicebus.agent.state import annotations
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.records import Dispatch
+from slicebus.manager.state.annotations import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue
+from slicebus.sandbox.apiserver.api import Api
+from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition, FinishedReason
@@ -86,7 +86,7 @@ class Rules:
     def user_deletes(self, manifest: Manifest) -> None:
         """A user is about to delete an object."""
         self._deleted_by_users.add(manifest["metadata"]["uid"])
-        if (origin := marks.annotation(manifest, _ORIGIN)) is not None:
+        if (origin := annotations.annotation(manifest, _ORIGIN)) is not None:
             self._deleted_by_users.add(origin)
 
     def published(self, message: WireMessage) -> None:
@@ -133,7 +133,7 @@ class Rules:
                 self._check_manager_job(change)
         elif kind == (PODS.group, PODS.plural):
             job = self._job_of(cluster, change.object)
-            self._quota.see_pod(cluster, change, marks.annotation(job, _ORIGIN) if job else None)
+            self._quota.see_pod(cluster, change, annotations.annotation(job, _ORIGIN) if job else None)
             self._check_pod(cluster, change, job)
         elif kind == (WORKLOADS.group, WORKLOADS.plural):
             _check_version(cluster, change)
@@ -190,7 +190,7 @@ class Rules:
             for pod in self._pods(cluster):
                 runs = not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
                 job = self._job_of(cluster, pod) if runs else None
-                if job is not None and marks.annotation(job, _ORIGIN) == evicted.job_uid:
+                if job is not None and annotations.annotation(job, _ORIGIN) == evicted.job_uid:
                     name = pod["metadata"]["name"]
                     raise Violation(f"rule 1: {evicted.name} gave its quota back, and {name} runs on {cluster}")
 
@@ -205,7 +205,7 @@ class Rules:
             return
         if job is None:
             raise Violation(f"rule 1: {cluster} ungated {change.key[3]}, whose job is gone")
-        if cluster in self._left_by(marks.annotation(job, _ORIGIN) or ""):
+        if cluster in self._left_by(annotations.annotation(job, _ORIGIN) or ""):
             raise Violation(f"nothing runs twice: {cluster} starts {change.key[3]}, whose job went elsewhere")
         self._check_fence(cluster, job)
         pod_set = pod_set_of(change.object)
@@ -217,21 +217,21 @@ class Rules:
             and pod.get("status", {}).get("phase") not in _OVER
             and self._job_of(cluster, pod) is job
         )
-        granted = marks.granted(job).get(pod_set, 0)
+        granted = annotations.granted(job).get(pod_set, 0)
         if started > granted:
             raise Violation(f"rule 1: {cluster} runs {started} pods of {change.key[3]}'s set, {granted} are granted")
 
     def _check_worker_job(self, cluster: str, change: Change) -> None:
         job = change.object
-        if not marks.is_ours(job):
+        if not annotations.is_ours(job):
             self._check_stranger(cluster, change)
             return
         self._check_delete(cluster, change)
         if change.type == "DELETED":
             return
         _check_version(cluster, change)
-        granted, slice = marks.granted(job), marks.slice_of(job)
-        before = marks.granted(change.old) if change.old else {}
+        granted, slice = annotations.granted(job), annotations.slice_of(job)
+        before = annotations.granted(change.old) if change.old else {}
         for name, count in granted.items():
             if count > before.get(name, 0) and count > self._admitted.get(slice, {}).get(name, 0):
                 raise Violation(f"rule 1: {cluster} grants {count} {name} to {slice}, which was never admitted so")
@@ -243,7 +243,7 @@ class Rules:
 
         It may come back for a moment: no API server refuses a create that was under way when its sender was stopped.
         """
-        uid = marks.annotation(job, _ORIGIN) or ""
+        uid = annotations.annotation(job, _ORIGIN) or ""
         fence = self._fences.get((cluster, uid), 0)
         if _version(job) <= fence and "deletionTimestamp" not in job["metadata"]:
             name = job["metadata"]["name"]
@@ -253,7 +253,7 @@ class Rules:
         """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason."""
         if not _goes(change):
             return
-        metadata, origin = change.object["metadata"], marks.annotation(change.object, _ORIGIN)
+        metadata, origin = change.object["metadata"], annotations.annotation(change.object, _ORIGIN)
         if metadata["uid"] not in self._deleted_by_users and (cluster, origin) not in self._ordered:
             raise Violation(f"rule 6: {metadata['name']} was deleted on {cluster}, and nobody had ordered it")
 
@@ -292,16 +292,16 @@ class Rules:
 
     def _check_only_copy(self, cluster: str, job: Manifest) -> None:
         """Nothing runs twice: a job of the manager is on one cluster at a time, but where one was given up."""
-        uid = marks.annotation(job, _ORIGIN) or ""
+        uid = annotations.annotation(job, _ORIGIN) or ""
         left = self._left_by(uid)
         for name, api in self._apis.items():
             # An order of before may make it on a cluster that was given up; its pods stay behind the gate.
             if name in left or cluster in left:
                 continue
             for key, other in api.store.objects.items():
-                if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not marks.is_ours(other):
+                if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not annotations.is_ours(other):
                     continue
-                if marks.annotation(other, _ORIGIN) == uid:
+                if annotations.annotation(other, _ORIGIN) == uid:
                     raise Violation(f"nothing runs twice: {job['metadata']['name']} is on {name} and on {cluster}")
 
     def _pods(self, cluster: str) -> list[Manifest]:
@@ -316,7 +316,7 @@ class Rules:
             owners = found["metadata"].get("ownerReferences") or ()
             key = next((store.key_of_uid(owner["uid"]) for owner in owners if owner.get("controller")), None)
             found = store.objects.get(key) if key else None
-            if found is not None and marks.is_ours(found):
+            if found is not None and annotations.is_ours(found):
                 return found
         return None
 
@@ -328,7 +328,7 @@ def _goes(change: Change) -> bool:
 
 
 def _version(manifest: Manifest) -> int:
-    return int(marks.annotation(manifest, kueue.SPEC_VERSION_ANNOTATION) or 0)
+    return int(annotations.annotation(manifest, kueue.SPEC_VERSION_ANNOTATION) or 0)
 
 
 def _check_version(cluster: str, change: Change) -> None:
@@ -336,7 +336,7 @@ def _check_version(cluster: str, change: Change) -> None:
     if change.old is None or change.type == "DELETED":
         return
     before, after = _version(change.old), _version(change.object)
-    if after < before and marks.annotation(change.old, _ORIGIN) == marks.annotation(change.object, _ORIGIN):
+    if after < before and annotations.annotation(change.old, _ORIGIN) == annotations.annotation(change.object, _ORIGIN):
         raise Violation(f"rule 3: {change.key[3]} on {cluster} goes back from version {before} to {after}")
 
 

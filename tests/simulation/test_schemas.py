@@ -14,8 +14,8 @@ import yaml
 
 from simulation.fleet import Server
 from simulation.playing import play_seed
-from slicebus.kube.embedded.schema import problems, unknown
 from slicebus.kube.transport import Answer, Request
+from slicebus.sandbox.apiserver.schema import problems, unknown
 from support.servers import SHARED_CRDS
 
 Schema = dict[str, Any]

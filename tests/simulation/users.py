@@ -31,8 +31,7 @@ from simulation.schedule import (
     Submit,
     other_of,
 )
-from slicebus.agent import marks
-from slicebus.bus.memory import MemoryBus
+from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import (
@@ -48,6 +47,7 @@ from slicebus.kube.resources import (
 from slicebus.proto.errors import AlreadyExistsError, TransientError
 from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
+from slicebus.sandbox.bus import MemoryBus
 from slicebus.slices import kueue
 
 Manifest = dict[str, Any]
@@ -247,7 +247,7 @@ class Users:
     async def _restore(self, backup: KubeClient, client: KubeClient) -> None:
         for resource in (*JOB_RESOURCES.values(), WORKLOADS):
             for found in (await backup.list(resource)).items:
-                if marks.is_ours(found):
+                if annotations.is_ours(found):
                     with suppress(AlreadyExistsError):
                         await client.create(resource, restored(found))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from slicebus.agent.identity import cluster_uid
+from slicebus.agent.act.identity import cluster_uid
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
@@ -25,7 +25,7 @@ from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
 from support.controlplane import Cluster
 from support.installation import Role
-from support.story import NAMESPACE
+from support.scenario import NAMESPACE
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

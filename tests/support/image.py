@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
-_COPIED = ("proto", "core", "agent", "manager", "cli", "pyproject.toml", "README.md", "LICENSE")
+_COPIED = ("proto", "core", "agent", "manager", "sandbox", "cli", "pyproject.toml", "README.md", "LICENSE")
 """What the Dockerfiles copy."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slicebus.kube.standins import crds as ray_crds
+from slicebus.sandbox.controllers import crds as ray_crds
 from support.controlplane import ControlPlane
 from support.image import NoIndexError, install_image
 from support.missing import skip_or_fail

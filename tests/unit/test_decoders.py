@@ -14,29 +14,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebus.agent import marks
-from slicebus.agent.tombstones import read_tombstone
+from slicebus.agent.act.tombstones import read_tombstone
+from slicebus.agent.state import annotations
 from slicebus.bus.contract import Record
-from slicebus.bus.letters import DeadLetter, again, requeue
+from slicebus.bus.dead_letters import DeadLetter, again, requeue
 from slicebus.bus.rabbitmq_messages import from_incoming
-from slicebus.cli.entries import line
-from slicebus.cli.replaying import MODELS
+from slicebus.cli.entry_lines import line
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import from_line, to_line
 from slicebus.journal.recording import decode_batch
 from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.journal.steps import Steps
 from slicebus.journal.summary import summary
-from slicebus.journal.timeline import sizes, stories
-from slicebus.manager.records import Dispatch, applied_version
-from slicebus.manager.records import Requested as Wish
-from slicebus.process.marks import read_json, read_number
-from slicebus.process.replay import Replayer
+from slicebus.journal.traces import sizes, stories
+from slicebus.manager.state.annotations import Dispatch, applied_version
+from slicebus.manager.state.annotations import Requested as Wish
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.topology import DECISIONS_TYPE
 from slicebus.slices import kueue
+from slicebus.slices.annotations import read_json, read_number
 from unit.journal.records import record
 from unit.proto.golden import GOLDEN, Golden
 from unit.proto.strategies import VALUES
@@ -231,12 +231,12 @@ def annotated(text: str) -> dict[str, Any]:
 @given(text=TEXTS)
 def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
     for manifest in (annotated(text), {"metadata": {"annotations": None, "labels": None}}, {"metadata": {}}):
-        assert marks.spec_version(manifest) >= 0
-        assert isinstance(marks.granted(manifest), dict)
-        marks.baseline(manifest)
-        marks.Requested.from_job(manifest)
-        assert isinstance(marks.slice_of(manifest), str)
-        assert not marks.is_ours(manifest)
+        assert annotations.spec_version(manifest) >= 0
+        assert isinstance(annotations.granted(manifest), dict)
+        annotations.baseline(manifest)
+        annotations.Requested.from_job(manifest)
+        assert isinstance(annotations.slice_of(manifest), str)
+        assert not annotations.is_ours(manifest)
 
 
 @patient

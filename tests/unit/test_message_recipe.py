@@ -6,15 +6,15 @@ from typing import ClassVar
 import pytest
 
 from slicebus.bus.contract import Delivery
+from slicebus.bus.dead_letters import Requeue
 from slicebus.bus.lanes import dispatch
-from slicebus.bus.letters import Requeue
-from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.journal.entry import Entry
 from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.journal.summary import summary
 from slicebus.proto.codec import decode
 from slicebus.proto.messages import MESSAGES, Count, Direction, JobMessage, Lane, Message
 from slicebus.proto.topology import DOWN, agent_queue, agent_topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.journal.records import EAST, JOB, record
 
 

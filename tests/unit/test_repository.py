@@ -20,8 +20,21 @@ from slicebus.slices import kueue
 from support.image import build_wheel
 
 TOP = Path(__file__).parents[2]
-ROOTS = ("proto", "core", "agent", "manager", "cli")
-PACKAGES = ("agent", "ambient", "bus", "cli", "journal", "kube", "manager", "process", "proto", "slices")
+ROOTS = ("proto", "core", "agent", "manager", "sandbox", "cli")
+PACKAGES = (
+    "agent",
+    "ambient",
+    "bus",
+    "cli",
+    "decisions",
+    "journal",
+    "kube",
+    "manager",
+    "proto",
+    "runtime",
+    "sandbox",
+    "slices",
+)
 MOST_LINES = 400
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]*)?\)")
@@ -72,7 +85,12 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
     [
         ("core/slicebus/slices/chain.py", "import asyncio", "The domain and the contract do no I/O"),
         ("proto/slicebus/proto/codec.py", "import slicebus.slices.chain", "Imports point inward"),
-        ("agent/slicebus/agent/marks.py", "import slicebus.manager.records", "Imports point inward"),
+        (
+            "agent/slicebus/agent/state/annotations.py",
+            "import slicebus.manager.state.annotations",
+            "Imports point inward",
+        ),
+        ("agent/slicebus/agent/app.py", "import slicebus.sandbox.bus", "Imports point inward"),
     ],
 )
 def test_an_import_that_points_outward_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:

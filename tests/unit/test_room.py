@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent.capacity import Granted, room
-from slicebus.manager.fleet import WorkerCluster
+from slicebus.agent.decide.capacity import Granted, room
+from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.proto.messages import Flavor, Heartbeat
-from slicebus.slices.placement import Fleet, Strategy
+from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import FlavorName
 
 Manifest = dict[str, Any]

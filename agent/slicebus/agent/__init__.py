@@ -1,6 +1,5 @@
-"""The agent role: carries out what the manager sends, and tells it what happens on its cluster.
+"""The agent role: it carries out the orders of the manager, and reports what happens on its cluster.
 
-What to do is decided by pure functions (`orders` for messages, `watching` for the cluster's own changes), which return
-commands; the shell (`hands`, `inbox`, `app`) carries them out. Everything that must survive a restart is written on the
-worker's objects (`marks`).
+`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` what both look at.
+Everything that must survive a restart is written on the worker's objects (`annotations` in `state`).
 """

@@ -7,34 +7,34 @@ from importlib.metadata import version
 
 import structlog
 
-from slicebus.agent import marks
-from slicebus.agent.capacity import slim
-from slicebus.agent.fence import Fence
-from slicebus.agent.heart import Heart
-from slicebus.agent.identity import cluster_uid
-from slicebus.agent.inbox import Inbox
-from slicebus.agent.inventories import Inventories
-from slicebus.agent.publisher import Publisher
+from slicebus.agent.act.fence import Fence
+from slicebus.agent.act.heartbeat import Heart
+from slicebus.agent.act.identity import cluster_uid
+from slicebus.agent.act.inbox import Inbox
+from slicebus.agent.act.inventory import Inventories
+from slicebus.agent.act.publisher import Publisher
+from slicebus.agent.act.reconciler import Watcher
+from slicebus.agent.act.tombstones import Tombstones
+from slicebus.agent.decide.capacity import slim
 from slicebus.agent.settings import AgentSettings
-from slicebus.agent.store import SELECTORS, Store
-from slicebus.agent.tombstones import Tombstones
-from slicebus.agent.views import JobKey
-from slicebus.agent.watcher import Watcher
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import SELECTORS, Store
+from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
+from slicebus.decisions.commands import Publish
+from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
 from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.process.commands import Publish
-from slicebus.process.decisions import Decider
-from slicebus.process.executor import Executor
-from slicebus.process.logs import configure_logging
-from slicebus.process.role import Role, insist, run_role
-from slicebus.process.run import run_process
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Hello, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
+from slicebus.runtime.executor import Executor
+from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.role import Role, insist, run_role
+from slicebus.runtime.run import run_process
 from slicebus.slices import kueue
 
 _log = structlog.get_logger()
@@ -68,7 +68,7 @@ class Agent(Role[AgentSettings]):
             look_again=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
             check=self._lease.check,
-            is_watched=marks.is_ours,
+            is_watched=annotations.is_ours,
             confirm=informers.confirm,
         )
         say = partial(self._say, publisher)

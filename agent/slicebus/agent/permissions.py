@@ -1,6 +1,6 @@
 """What the agent does in its cluster."""
 
-from slicebus.agent.identity import KUBE_SYSTEM
+from slicebus.agent.act.identity import KUBE_SYSTEM
 from slicebus.kube.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -12,7 +12,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.process.permissions import READ, Permission, definitions_of
+from slicebus.runtime.permissions import READ, Permission, definitions_of
 
 REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
 """A job kind whose definition is missing is left out."""

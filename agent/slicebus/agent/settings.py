@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from slicebus.process.environment import Seconds
-from slicebus.process.settings import RoleSettings
 from slicebus.proto.messages import CLUSTER_NAME, ClusterName
+from slicebus.runtime.environment import Seconds
+from slicebus.runtime.settings import RoleSettings
 
 
 class AgentSettings(RoleSettings, frozen=True, kw_only=True):

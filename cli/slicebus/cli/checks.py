@@ -12,14 +12,14 @@ from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
-from slicebus.manager import kueue_checks
-from slicebus.manager.fleet import WorkerCluster
+from slicebus.manager.decide import kueue_checks
+from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.manager.settings import Admission
-from slicebus.process.leadership import Leadership
-from slicebus.process.permissions import Permission, missing
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
+from slicebus.runtime.leadership import Leadership
+from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices import kueue
 
 _CONNECT_S = 5.0

@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 
 from slicebus.bus.contract import Bus
+from slicebus.bus.dead_letters import Choice, Wanted
 from slicebus.bus.factory import connect
-from slicebus.bus.letters import Choice, Wanted
 from slicebus.bus.settings import BusSettings
+from slicebus.cli.dead_letter_actions import Act, Requeuer, messages, settle, survey
+from slicebus.cli.dead_letter_actions import discard as discard_one
+from slicebus.cli.dead_letter_pages import in_full, printable, table, to_json
 from slicebus.cli.durations import duration
-from slicebus.cli.letters import in_full, printable, table, to_json
-from slicebus.cli.settling import Act, Requeuer, messages, settle, survey
-from slicebus.cli.settling import discard as discard_one
-from slicebus.process.logs import configure_logging
 from slicebus.proto.errors import ConfigurationError, DeadReason
+from slicebus.runtime.logs import configure_logging
 
 dead = typer.Typer(help="Look at dead letters, and requeue or discard them.", no_args_is_help=True)
 

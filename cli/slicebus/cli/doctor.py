@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from slicebus.manager.settings import Admission
-from slicebus.process.logs import configure_logging
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.cli.checks import Check

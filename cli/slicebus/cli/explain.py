@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slicebus.cli.managing import Kubeconfig, with_client
+from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.cli.names import is_asked_for, nearest
-from slicebus.process.logs import configure_logging
+from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
-    from slicebus.manager.explanation import Explanation
+    from slicebus.manager.decide.explain import Explanation
 
 
 def explain(
@@ -32,9 +32,9 @@ def explain(
 
 
 async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":
-    from slicebus.manager.explanation import explain as explained
-    from slicebus.manager.records import job_ref
-    from slicebus.manager.store import Store
+    from slicebus.manager.decide.explain import explain as explained
+    from slicebus.manager.state.annotations import job_ref
+    from slicebus.manager.state.store import Store
 
     store = Store()
     for resource, cache in store.caches():
@@ -54,6 +54,6 @@ def _show(explanation: "Explanation", *, json: bool) -> None:
         return
     from rich.console import Console
 
-    from slicebus.cli.explaining import page
+    from slicebus.cli.explanation_page import page
 
     Console(highlight=False, soft_wrap=True).print(page(explanation))

@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from slicebus.cli.letters import age_text
-from slicebus.cli.managing import Kubeconfig, with_client
+from slicebus.cli.dead_letter_pages import age_text
+from slicebus.cli.manager_client import Kubeconfig, with_client
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
-    from slicebus.manager.fleet import WorkerCluster
+    from slicebus.manager.decide.worker_cluster import WorkerCluster
 
 fleet = typer.Typer(
     help="Look at the worker clusters, cordon and drain them, release what is held, and say which one has a name.",
@@ -68,7 +68,7 @@ def repin(
     async def repin_now(client: "KubeClient") -> str | None:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.manager.identity import other, repinned
+        from slicebus.manager.decide.identity import other, repinned
         from slicebus.proto.messages import ClusterUid
 
         found = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
@@ -122,7 +122,7 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
 
 def row(manifest: dict[str, Any], now: datetime) -> list[str]:
     """A WorkerCluster under the titles. The room of each flavor is a line."""
-    from slicebus.manager.fleet import WorkerCluster
+    from slicebus.manager.decide.worker_cluster import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
     heard = status.get("lastHeartbeatTime")

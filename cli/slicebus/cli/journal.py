@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from slicebus.cli.entries import line
-from slicebus.cli.recorded import (
+from slicebus.cli.entry_lines import line
+from slicebus.cli.journal_source import (
     STREAM,
     AmqpUrl,
     Cluster,

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from slicebus.bus.contract import Bus
+from slicebus.bus.dead_letters import Requeue
 from slicebus.bus.factory import connect
-from slicebus.bus.letters import Requeue
 from slicebus.bus.settings import BusSettings
-from slicebus.cli.letters import printable
-from slicebus.cli.recorded import (
+from slicebus.cli.dead_letter_actions import Publisher
+from slicebus.cli.dead_letter_pages import printable
+from slicebus.cli.journal_source import (
     STREAM,
     Cluster,
     Correlation,
@@ -25,8 +26,7 @@ from slicebus.cli.recorded import (
     entries,
     run,
 )
-from slicebus.cli.recorded import Since as FromThen
-from slicebus.cli.settling import Publisher
+from slicebus.cli.journal_source import Since as FromThen
 from slicebus.journal.entry import Entry, Filter, matching
 from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.proto.errors import ConfigurationError, NotFoundError

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from slicebus.cli.recorded import STREAM, Since, Source, Span, entries, records
-from slicebus.process.logs import configure_logging
+from slicebus.cli.journal_source import STREAM, Since, Source, Span, entries, records
 from slicebus.proto.errors import ConfigurationError, InvalidError
+from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.bus.contract import Record as StreamRecord
+    from slicebus.decisions.replay import Made, Position, Replayer
     from slicebus.journal.entry import Entry
     from slicebus.journal.recording import Source as Leader
-    from slicebus.process.replay import Made, Position, Replayer
 
 _OBJECTS = 1_000_000
 """New containers between two looks for garbage, where Python's own number is 700."""
@@ -45,8 +45,8 @@ def replay(
 ) -> None:
     """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
     configure_logging(format="console", level="CRITICAL")
-    from slicebus.cli.replaying import MODELS
-    from slicebus.process.replay import WINDOW, Replayer
+    from slicebus.cli.replay_page import MODELS
+    from slicebus.decisions.replay import WINDOW, Replayer
 
     if accept:
         _accept(source)
@@ -123,8 +123,8 @@ class _Run:
 
     def tell(self, *, state: bool) -> None:
         """What came of it."""
-        from slicebus.cli.replaying import by_source, in_full, passed_over
-        from slicebus.cli.replaying import state as shown
+        from slicebus.cli.replay_page import by_source, in_full, passed_over
+        from slicebus.cli.replay_page import state as shown
 
         if self.different is not None:
             self._console.print(in_full(self.different))
@@ -139,7 +139,7 @@ class _Run:
             self._console.print(shown(self._replayer))
 
     def _show(self, made: "Made") -> None:
-        from slicebus.cli.replaying import in_full
+        from slicebus.cli.replay_page import in_full
 
         self._console.print(in_full(made))
         if sys.stdin.isatty():
@@ -148,9 +148,9 @@ class _Run:
 
 def _accept(source: str) -> None:
     """Write the decisions of this version over the recorded ones."""
-    from slicebus.cli.accepting import accepted, write
-    from slicebus.cli.replaying import MODELS
-    from slicebus.process.replay import Replayer
+    from slicebus.cli.accepted_replays import accepted, write
+    from slicebus.cli.replay_page import MODELS
+    from slicebus.decisions.replay import Replayer
 
     if source in (STREAM, "-"):
         raise ConfigurationError("--accept changes a file, and nothing else")
@@ -170,7 +170,7 @@ def _accept(source: str) -> None:
 
 
 def _position(text: str | None) -> "Position | None":
-    from slicebus.process.replay import Position
+    from slicebus.decisions.replay import Position
 
     try:
         return Position.parse(text) if text is not None else None

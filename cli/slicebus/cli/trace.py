@@ -10,15 +10,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from slicebus.bus.dead_letters import DeadLetter, Wanted
 from slicebus.bus.factory import connect
-from slicebus.bus.letters import DeadLetter, Wanted
 from slicebus.bus.settings import BusSettings
+from slicebus.cli.dead_letter_actions import survey
+from slicebus.cli.journal_source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
-from slicebus.cli.recorded import STREAM, Cluster, Since, Span, Until, entries, run
-from slicebus.cli.settling import survey
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.steps import Step, Steps, Taken
-from slicebus.journal.timeline import Story, sizes, stories
+from slicebus.journal.traces import Story, sizes, stories
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 
@@ -70,7 +70,7 @@ async def _trace(
     if html is not None:
         _write(html, job, source, told, found.messages)
         return
-    from slicebus.cli.tracing import tell
+    from slicebus.cli.trace_page import tell
 
     tell(told)
     if not told:

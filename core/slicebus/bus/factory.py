@@ -1,25 +1,37 @@
-"""Picks the implementation by the URL."""
+"""Picks the implementation of the bus by the scheme of its URL."""
 
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable
+from urllib.parse import SplitResult, urlsplit
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError
 
+Connect = Callable[[SplitResult, str, BusSettings], Awaitable[Bus]]
+"""Connects to a URL under a name."""
+
+
+async def _connect_rabbitmq(url: SplitResult, name: str, settings: BusSettings) -> Bus:
+    from slicebus.bus.rabbitmq import RabbitBus
+
+    return await RabbitBus.connect(url.geturl(), name=name, settings=settings)
+
+
+_SCHEMES: dict[str, Connect] = {"amqp": _connect_rabbitmq, "amqps": _connect_rabbitmq}
+
+
+def register(scheme: str, connect: Connect) -> None:
+    """Make another scheme known: importing `slicebus.sandbox` makes `memory://USER@BROKER` one."""
+    _SCHEMES[scheme] = connect
+
 
 async def connect(url: str, *, name: str, settings: BusSettings = BusSettings()) -> Bus:  # noqa: B008 a frozen value
-    """A connected bus: `amqp://` and `amqps://` are RabbitMQ, `memory://USER@BROKER` is one in this process.
+    """A connected bus. `name` is what the broker's management page shows.
 
-    `name` is what the broker's management page shows. Raises ConfigurationError for another scheme, UnavailableError
-    when the broker cannot be reached within `settings.connect_s`, ForbiddenError when it refuses the user.
+    Raises ConfigurationError for a scheme that nobody has registered, UnavailableError when the broker cannot be
+    reached within `settings.connect_s`, ForbiddenError when it refuses the user.
     """
     parts = urlsplit(url)
-    if parts.scheme == "memory":
-        from slicebus.bus.memory import MemoryBroker, MemoryBus
-
-        return MemoryBus(MemoryBroker.named(parts.hostname or "local"), user=parts.username or "guest")
-    if parts.scheme in ("amqp", "amqps"):
-        from slicebus.bus.rabbitmq import RabbitBus
-
-        return await RabbitBus.connect(url, name=name, settings=settings)
-    raise ConfigurationError(f"no bus for {parts.scheme}://: use amqp://, amqps:// or memory://")
+    if parts.scheme not in _SCHEMES:
+        raise ConfigurationError(f"no bus for {parts.scheme}://: use amqp:// or amqps://")
+    return await _SCHEMES[parts.scheme](parts, name, settings)

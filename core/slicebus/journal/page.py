@@ -8,7 +8,7 @@ from itertools import accumulate
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from slicebus.journal.timeline import STEP, Hop, Size, Story
+from slicebus.journal.traces import STEP, Hop, Size, Story
 from slicebus.proto.messages import Direction
 
 WIDTH, HEIGHT = 1000.0, 90.0

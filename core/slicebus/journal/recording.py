@@ -2,7 +2,7 @@
 
 A recording is everything that a role decides by, and everything that it decides, in the order in which it happened:
 changes of its caches and of its tables, messages, and decisions. Records are put together into batches; a batch is one
-message. Feeding the records to the same functions gives the same decisions (`slicebus.process.replay`).
+message. Feeding the records to the same functions gives the same decisions (`slicebus.decisions.replay`).
 
 Each batch has a number, from 0 on within one epoch of one role. A number that is missing is a gap, and so is a `Gap`
 record; what comes after it can be used from the next snapshot on.

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from slicebus.bus.letters import Requeue, again
+from slicebus.bus.dead_letters import Requeue, again
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.proto.errors import InvalidError

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from slicebus.slices.account import Account
 from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
+from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.kueue import INADMISSIBLE, PENDING, EvictionReason
-from slicebus.slices.placement import Cluster, Fleet, Strategy
-from slicebus.slices.placing import Placed, Placer, usage_of
+from slicebus.slices.placement import Placed, Placer, usage_of
 from slicebus.slices.preemption import (
     WAITING_FOR_PREEMPTED,
     Preemptor,
@@ -23,11 +22,12 @@ from slicebus.slices.preemption import (
     preempted_for,
     without,
 )
+from slicebus.slices.queue_order import Lines, by_distance, by_share, preemptors_first, rank, waits_for_preempted
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.reservations import Reservations
 from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
-from slicebus.slices.turns import Lines, by_distance, by_share, preemptors_first, rank, waits_for_preempted
+from slicebus.slices.usage import Account
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.kueue import Condition
-from slicebus.slices.placement import NO_PLACE
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey, oldest_first

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from slicebus.slices.account import Account
 from slicebus.slices.cohorts import Node
 from slicebus.slices.preemption import Victim
 from slicebus.slices.quota import ClusterQueue, Usage
+from slicebus.slices.usage import Account
 from slicebus.slices.workload import Admission, FlavorName, Slice
 
 _CHOOSE_AGAIN = 16

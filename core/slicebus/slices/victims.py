@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from slicebus.slices.account import Account
 from slicebus.slices.flavors import Mode
 from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Victim, classical, without
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.sharing import FairStrategy, fair
+from slicebus.slices.usage import Account
 from slicebus.slices.workload import Slice
 
 _REMEMBERED = 16

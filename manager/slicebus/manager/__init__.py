@@ -1,6 +1,5 @@
-"""The manager role: intake of worker messages, slices, admission, dispatch, status mirror and the fleet.
+"""The manager role: it makes slices of jobs, gives them quota and a cluster, and tells the workers what to hold.
 
-What to do is decided by pure functions (`intake`, `jobs`, `dispatch`, `verdicts`, `fleet`) from views of the cached
-objects. They return commands (`commands`), which the shell (`executor`, `admitter`, `inbox`, `app`) carries out.
-Nothing outside the shell may read a clock, log, or be async.
+`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` what both look at, and
+`metrics` what is counted. `settings` reads the environment, `permissions` says what the manager does in its cluster.
 """

@@ -7,35 +7,35 @@ from functools import partial
 import structlog
 
 from slicebus.ambient.clock import now, random_bytes
+from slicebus.decisions.commands import Command, Emit
+from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.manager import decisions, moving
-from slicebus.manager.admitter import Admitter
-from slicebus.manager.breaker import Limits
-from slicebus.manager.dead_watch import DeadLetterWatch
-from slicebus.manager.fleet_watch import FleetWatch
-from slicebus.manager.gauges import QueueGauges
-from slicebus.manager.guard import Guard
-from slicebus.manager.history import History
-from slicebus.manager.inbox import Inbox
-from slicebus.manager.lifecycle import LifecycleMetrics
-from slicebus.manager.publisher import Publisher
-from slicebus.manager.reporter import Reporter
-from slicebus.manager.resyncer import Resyncer
+from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
+from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.fleet_watch import FleetWatch
+from slicebus.manager.act.inbox import Inbox
+from slicebus.manager.act.publisher import Publisher
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.act.status_writer import Reporter
+from slicebus.manager.decide import catalog, relocation
+from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide.slice_history import History
+from slicebus.manager.metrics.queues import QueueGauges
+from slicebus.manager.metrics.slices import LifecycleMetrics
 from slicebus.manager.settings import Admission, ManagerSettings
-from slicebus.manager.store import Store
-from slicebus.process.commands import Command, Emit
-from slicebus.process.decisions import Decider
-from slicebus.process.executor import Executor
-from slicebus.process.logs import configure_logging
-from slicebus.process.role import Role, run_role
-from slicebus.process.run import run_process
+from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.topology import Topology, manager_topology
+from slicebus.runtime.executor import Executor
+from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.role import Role, run_role
+from slicebus.runtime.run import run_process
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
@@ -116,7 +116,7 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
-            fence_s=moving.fence_s(self._settings.cluster_lost_requeue_s),
+            fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
         )
         watch = FleetWatch(
             self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, look=queue.add
@@ -158,7 +158,7 @@ class Manager(Role[ManagerSettings]):
     ) -> None:
         deletes_held = await guard.holds(ref)
         try:
-            commands = decide(decisions.look, job=ref, deletes_held=deletes_held, now=now_text())
+            commands = decide(catalog.look, job=ref, deletes_held=deletes_held, now=now_text())
             await executor.run(commands)
         except PermanentError as error:
             if (job := decide.state.view(ref).job) is not None:
@@ -169,14 +169,14 @@ class Manager(Role[ManagerSettings]):
 
     def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
         def report(now: str) -> list[Command]:
-            return decide(decisions.report_checks, now=now)
+            return decide(catalog.report_checks, now=now)
 
         of = (decide.state.admission_checks, decide.state.clusters)
         return Reporter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
         def report(now: str) -> list[Command]:
-            return decide(decisions.report_queues, now=now, fair_sharing=self._settings.fair_sharing)
+            return decide(catalog.report_queues, now=now, fair_sharing=self._settings.fair_sharing)
 
         store = decide.state
         of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
@@ -187,7 +187,7 @@ class Manager(Role[ManagerSettings]):
         history = History(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
         while True:
             await asyncio.sleep(_COLLECT_S)
-            for command in decide(decisions.collect, history=history, now=now_text()):
+            for command in decide(catalog.collect, history=history, now=now_text()):
                 try:
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:

@@ -16,7 +16,7 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.settings import Admission
-from slicebus.process.permissions import READ, Permission, definitions_of
+from slicebus.runtime.permissions import READ, Permission, definitions_of
 
 _CRDS: tuple[Resource, ...] = (WORKLOADS, RESOURCEFLAVORS, WORKERCLUSTERS)
 _BUILTIN_CRDS: tuple[Resource, ...] = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES)

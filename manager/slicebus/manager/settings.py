@@ -3,9 +3,9 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from slicebus.process.environment import Count, Seconds, Share
-from slicebus.process.settings import RoleSettings
-from slicebus.slices.placement import Strategy
+from slicebus.runtime.environment import Count, Seconds, Share
+from slicebus.runtime.settings import RoleSettings
+from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from integration.bus.contract import CONTROL, EAST, Connect, look, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
-from slicebus.bus.dead import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
+from slicebus.bus.dead_letter_headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
+from slicebus.bus.dead_letters import DeadLetter
 from slicebus.bus.lanes import dispatch
-from slicebus.bus.letters import DeadLetter
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (

@@ -11,9 +11,9 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.manager.permissions import permissions as manager_permissions
 from slicebus.manager.settings import Admission, ManagerSettings
-from slicebus.process.permissions import Permission
-from slicebus.process.settings import RoleSettings
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
+from slicebus.runtime.permissions import Permission
+from slicebus.runtime.settings import RoleSettings
 from support.helm import CHARTS, HelmError, Manifest, environment, only, render
 
 pytestmark = pytest.mark.helm

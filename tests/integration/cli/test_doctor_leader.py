@@ -11,13 +11,13 @@ from slicebus.cli.checks import Check, checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, LEASES, NAMESPACES, WORKERCLUSTERS
-from slicebus.kube.standins import crds as ray_crds
 from slicebus.kube.times import micro_time_text
-from slicebus.process.leadership import annotations
 from slicebus.proto.messages import Manifest
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+from slicebus.runtime.leadership import annotations
+from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.sandbox.controllers import crds as ray_crds
 
 
 class Doctor:

@@ -11,9 +11,9 @@ import yaml
 
 from integration.kube.contract import WIDGETS, Api, Manifest, widget_definition
 from slicebus.kube.client import KubeClient
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES
 from slicebus.proto.errors import AlreadyExistsError
+from slicebus.sandbox.apiserver import EmbeddedApiServer
 from support.controlplane import ControlPlane
 from support.missing import skip_or_fail
 from support.waiting import eventually

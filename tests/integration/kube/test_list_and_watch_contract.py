@@ -7,9 +7,9 @@ import pytest
 
 from integration.kube.contract import WIDGETS, Api, Manifest
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from slicebus.proto.errors import ExpiredError, InvalidError, SlicebusError
+from slicebus.sandbox.apiserver import EmbeddedApiServer
 
 
 async def change(api: Api, name: str = "a", **data: str) -> Manifest:

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import CONFIGMAPS, NAMESPACES
 from slicebus.kube.transport import HttpTransport
+from slicebus.sandbox.apiserver import EmbeddedApiServer
 from support.proxy import Proxy
 from support.waiting import eventually
 

@@ -13,8 +13,8 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import running
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS
-from slicebus.kube.standins.ttl import TtlController
 from slicebus.kube.times import time_text
+from slicebus.sandbox.controllers.ttl import TtlController
 
 Manifest = dict[str, Any]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from slicebus.agent import marks
-from slicebus.agent.views import JobKey, JobReading, WorkerView
-from slicebus.process.commands import Command, Create, Emit, Patch, Publish, Remove
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices import kueue
 from slicebus.slices.ungate import Pod
@@ -39,14 +39,14 @@ def a_job(
     ours: bool = True,
     suspended: bool = False,
     deleting: bool = False,
-    requested: marks.Requested | None = None,
+    requested: annotations.Requested | None = None,
     over: str | None = None,
     generation: int = 1,
 ) -> Manifest:
     """A Job on the worker, as the agent makes it."""
-    at = marks.job_marks(of, workload=workload, version=version, grant={"main": granted})
+    at = annotations.job_marks(of, workload=workload, version=version, grant={"main": granted})
     if baseline is not None:
-        at["annotations"][kueue.BASELINE_ANNOTATION] = marks.encode_counts({"main": baseline})
+        at["annotations"][kueue.BASELINE_ANNOTATION] = annotations.encode_counts({"main": baseline})
     if requested is not None:
         at["annotations"][kueue.REQUESTED_ANNOTATION] = encoded(requested)
     metadata = {
@@ -67,7 +67,7 @@ def a_job(
     }
 
 
-def encoded(requested: marks.Requested) -> str:
+def encoded(requested: annotations.Requested) -> str:
     return msgspec.json.encode(requested).decode()
 
 

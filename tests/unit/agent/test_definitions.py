@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent import inventory, orders, watching
-from slicebus.agent.departures import Departure
-from slicebus.agent.orders import RefusedOrder
-from slicebus.agent.views import WorkerView
+from slicebus.agent.decide import inventory, orders, reconcile
+from slicebus.agent.decide.orders import RefusedOrder
+from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.views import WorkerView
 from slicebus.kube.resources import CRDS, GONE, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, Refused, Status, Suspend
 from slicebus.slices import kueue
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
-from unit.agent.test_watcher import delete_job, given_job, linked_copy
+from unit.agent.test_reconciler import delete_job, given_job, linked_copy
 from unit.agent.worker import Worker
 
 MISSING = {"Job": "the definition is missing"}
@@ -60,23 +60,23 @@ ABSENT: dict[str, tuple[WorkerView, bool, bool]] = {
 def test_only_what_is_missing_under_its_own_definition_was_deleted(
     view: WorkerView, is_gone: bool, is_forgotten: bool
 ) -> None:
-    gone = watching.gone(view, departed={REF.uid: Departure("worker-uid", seen=True)})
+    gone = reconcile.gone(view, departed={REF.uid: Departure("worker-uid", seen=True)})
     assert (gone is not None) is is_gone
     item = inventory.item(view, EAST)
     assert item is not None
     if is_forgotten:
-        [patch] = watching.unlink(view)
+        [patch] = reconcile.unlink(view)
         annotations = {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}
         assert (patch.resource, patch.body) == (WORKLOADS, {"metadata": {"annotations": annotations}})
         assert item.spec_hash == kueue.ABSENT, "the manager sends it anew"
     else:
-        assert watching.unlink(view) == []
+        assert reconcile.unlink(view) == []
         assert item.spec_hash == "", "its end is being reported, or not known"
 
 
 def test_a_copy_knows_by_which_definition_its_job_was_made() -> None:
     view = msgspec.structs.replace(a_view(a_job(), a_copy()), definition="d1")
-    [patch] = watching.link(view)
+    [patch] = reconcile.link(view)
     assert patch.body["metadata"]["annotations"][kueue.DEFINITION_ANNOTATION] == "d1"
 
 

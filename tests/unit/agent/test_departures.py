@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.departures import Departure
-from slicebus.agent.views import JobReading
+from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.views import JobReading
 from slicebus.proto.messages import JobPhase
 from unit.agent.objects import a_job
 

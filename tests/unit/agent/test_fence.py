@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from slicebus.agent.fence import NAME, Fence
+from slicebus.agent.act.fence import NAME, Fence
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.messages import Heard

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent import marks
-from slicebus.bus.dead import DETAIL_HEADER, REASON_HEADER
-from slicebus.bus.memory import MemoryBus
+from slicebus.agent.state import annotations
+from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import EVENTS, JOBS
 from slicebus.proto.codec import encode
@@ -31,8 +30,9 @@ from slicebus.proto.messages import (
     Suspend,
 )
 from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
+from slicebus.sandbox.bus import MemoryBus
 from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_spec
-from unit.agent.test_watcher import plain
+from unit.agent.test_reconciler import plain
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE
 
@@ -109,7 +109,7 @@ async def standing(worker: Worker) -> tuple[Any, ...] | None:
     job = await worker.job()
     if job is None:
         return None
-    return marks.slice_of(job), marks.spec_version(job), marks.granted(job), job["spec"]["suspend"]
+    return annotations.slice_of(job), annotations.spec_version(job), annotations.granted(job), job["spec"]["suspend"]
 
 
 STORIES: dict[str, tuple[list[Message], tuple[Any, ...] | None, list[str]]] = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent import marks
-from slicebus.agent.inventory import PAGE_BYTES, Entry, item, pages, unanswered
+from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
+from slicebus.agent.state import annotations
 from slicebus.proto.messages import InventoryItem, JobPhase, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash, status_hash
@@ -59,10 +59,10 @@ def test_a_pod_that_gets_ready_changes_the_status() -> None:
     assert found.status_hash == status_hash({}, JobPhase.RUNNING, True)
 
 
-ASKED = marks.Requested.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
+ASKED = annotations.Requested.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
 CONFIRMED = msgspec.structs.replace(ASKED, confirmed=True)
-NEXT = marks.Requested.after(CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1})
-REQUESTS: dict[str, tuple[marks.Requested | None, RequestKey | None]] = {
+NEXT = annotations.Requested.after(CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1})
+REQUESTS: dict[str, tuple[annotations.Requested | None, RequestKey | None]] = {
     "none": (None, None),
     "not at the broker yet": (ASKED, None),
     "not answered": (CONFIRMED, RequestKey("worker-uid", 2)),
@@ -75,7 +75,9 @@ REQUESTS: dict[str, tuple[marks.Requested | None, RequestKey | None]] = {
 
 
 @pytest.mark.parametrize(("requested", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_a_request_is_told_until_it_is_answered(requested: marks.Requested | None, expected: RequestKey | None) -> None:
+def test_a_request_is_told_until_it_is_answered(
+    requested: annotations.Requested | None, expected: RequestKey | None
+) -> None:
     assert unanswered(a_view(a_job(requested=requested))) == expected
     assert unanswered(a_view(None, a_copy())) is None
 

@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent import marks, orders
-from slicebus.agent.orders import RefusedOrder, Step
-from slicebus.agent.views import WorkerView
+from slicebus.agent.decide import orders
+from slicebus.agent.decide.orders import RefusedOrder, Step
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import WorkerView
+from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
-from slicebus.process.commands import Create, Emit, Patch, Publish
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
 from slicebus.slices import kueue
@@ -202,7 +203,7 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
 def test_a_copy_that_is_made_beside_its_job_knows_it_at_once(view: str, link: str | None) -> None:
     [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[0].decide(VIEWS[view])
     assert isinstance(create, Create)
-    assert marks.annotation(create.manifest, kueue.JOB_UID_ANNOTATION) == link
+    assert annotations.annotation(create.manifest, kueue.JOB_UID_ANNOTATION) == link
 
 
 def test_the_copy_of_the_next_slice_knows_the_job_before_the_others_go() -> None:
@@ -235,9 +236,9 @@ def test_a_job_is_created_with_its_marks_its_gate_and_its_place() -> None:
     [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
-    assert marks.is_of(job, REF)
-    assert (marks.slice_of(job), marks.spec_version(job)) == ("w1", 3)
-    assert (marks.granted(job), marks.baseline(job)) == ({"main": 2}, {"main": 4})
+    assert annotations.is_of(job, REF)
+    assert (annotations.slice_of(job), annotations.spec_version(job)) == ("w1", 3)
+    assert (annotations.granted(job), annotations.baseline(job)) == ({"main": 2}, {"main": 4})
     assert job["metadata"]["labels"][kueue.PREBUILT_NAME] == "w1"
     assert job["metadata"]["labels"]["team"] == "a"
     assert kueue.QUEUE_NAME_LABEL not in job["metadata"]["labels"]
@@ -294,7 +295,7 @@ def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, exp
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
-WISH = marks.Requested.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
+WISH = annotations.Requested.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
 WISHING = a_view(a_job(1, requested=WISH))
 AFTER_A_WISH = {
     "the order was made before it": (RequestKey("worker-uid", 3), 1, WISH),
@@ -304,7 +305,7 @@ AFTER_A_WISH = {
 
 @pytest.mark.parametrize(("answers", "granted", "left"), AFTER_A_WISH.values(), ids=AFTER_A_WISH.keys())
 def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
-    answers: RequestKey, granted: int, left: marks.Requested
+    answers: RequestKey, granted: int, left: annotations.Requested
 ) -> None:
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
     relabel = Relabel(
@@ -316,8 +317,8 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         assert isinstance(patch.body, dict)
         after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(WISH)}}}
         after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
-        assert marks.granted(after) == {"main": granted}
-        assert marks.Requested.from_job(after) == left
+        assert annotations.granted(after) == {"main": granted}
+        assert annotations.Requested.from_job(after) == left
 
 
 TAKEN_OVER = {
@@ -337,12 +338,12 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     """The worker may want the same size again after it: a wish that the manager has not heard of."""
     view = a_view(a_job(own, baseline=baseline, requested=WISH))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
-    annotations = {kueue.REQUESTED_ANNOTATION: encoded(WISH)}
+    written = {kueue.REQUESTED_ANNOTATION: encoded(WISH)}
     for patch in orders.workload_spec(spec, EAST)[3].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
-        annotations |= patch.body["metadata"]["annotations"]
-    left = marks.Requested.from_job({"metadata": {"annotations": annotations}})
+        written |= patch.body["metadata"]["annotations"]
+    left = annotations.Requested.from_job({"metadata": {"annotations": written}})
     assert left == msgspec.structs.replace(WISH, overruled=overruled or msgspec.UNSET)
 
 

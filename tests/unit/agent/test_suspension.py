@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent import marks
-from slicebus.agent.views import JobKey
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import JobKey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYJOBS, WORKLOADS
 from slicebus.proto.messages import Applied, JobPhase, JobRef, Message, Status, Suspend
 from slicebus.slices import kueue
 from unit.agent.objects import REF, a_copy, a_job, a_pod, a_spec
 from unit.agent.test_inbox import Manager, manager, standing
-from unit.agent.test_watcher import plain
+from unit.agent.test_reconciler import plain
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE
 
@@ -141,7 +141,7 @@ async def test_what_somebody_has_deleted_is_reported_as_gone(worker: Worker, man
 async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     """KubeRay clears the name of the cluster before its pods have gone."""
     ref = JobRef("ray.io/v1", "RayJob", "team", "train", "manager-uid")
-    at = marks.job_marks(ref, workload="w1", version=2, grant={})
+    at = annotations.job_marks(ref, workload="w1", version=2, grant={})
     job = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",

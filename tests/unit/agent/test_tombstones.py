@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent import decisions
-from slicebus.agent.store import Store
-from slicebus.agent.tombstones import NAME, Tombstones
-from slicebus.agent.views import JobKey, Tombstone
+from slicebus.agent.act.tombstones import NAME, Tombstones
+from slicebus.agent.decide import catalog
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey, Tombstone
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import UnavailableError
@@ -88,7 +88,7 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
         tombstones.owe(ref)
 
     def owed(key: JobKey) -> list[str]:
-        answers = decisions.absent(tombstones.store, key=key, found=None, cluster=EAST)
+        answers = catalog.absent(tombstones.store, key=key, found=None, cluster=EAST)
         return sorted(answer.message.job.uid for answer in answers)
 
     assert owed(KEY) == ["u1", "u2"]
@@ -146,7 +146,7 @@ async def test_many_ends_at_once_with_some_that_have_expired(api: KubeClient) ->
 
 
 async def test_the_oldest_go_where_there_are_too_many(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slicebus.agent.tombstones._MOST", 3)
+    monkeypatch.setattr("slicebus.agent.act.tombstones._MOST", 3)
     await loaded(api)
     await bury_at(api, 30, 10, 20)
     tombstones = await loaded(api)

@@ -6,26 +6,26 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slicebus.agent import marks
-from slicebus.agent.fence import Fence
-from slicebus.agent.inbox import Inbox
+from slicebus.agent.act.fence import Fence
+from slicebus.agent.act.inbox import Inbox
+from slicebus.agent.act.reconciler import Watcher
+from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
-from slicebus.agent.store import SELECTORS, Store
-from slicebus.agent.tombstones import Tombstones
-from slicebus.agent.views import JobKey
-from slicebus.agent.watcher import Watcher
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import SELECTORS, Store
+from slicebus.agent.state.views import JobKey
 from slicebus.bus.lanes import Backlog
-from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.decisions.commands import Publish
+from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKLOADS, Resource
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.process.commands import Publish
-from slicebus.process.decisions import Decider
-from slicebus.process.executor import Executor
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest, Terms
+from slicebus.runtime.executor import Executor
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.agent.objects import EAST, EAST_UID, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
@@ -57,7 +57,7 @@ class Worker:
             publish=self._publish,
             look_again=self._look_again,
             component="slicebus-agent",
-            is_watched=marks.is_ours,
+            is_watched=annotations.is_ours,
         )
         self.watcher = Watcher(
             SETTINGS,

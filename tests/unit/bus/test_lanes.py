@@ -9,7 +9,6 @@ import pytest
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.lanes import Backlog, dispatch
-from slicebus.bus.memory import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
     ConflictError,
@@ -20,6 +19,7 @@ from slicebus.proto.errors import (
     UnavailableError,
 )
 from slicebus.proto.topology import Binding, Exchange, Queue, Topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
 from unit.kube.loop_time import START_S, LoopTime, settle
 
 LANE = Topology(

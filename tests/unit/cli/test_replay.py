@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from slicebus.cli.main import app
-from slicebus.cli.replaying import MODELS
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line
-from slicebus.process.replay import Replayer
 
 LIFE = gzip.decompress((Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz").read_bytes()).splitlines()
 CHANGED = [line.replace(b"Quota reserved in ClusterQueue", b"Quota set in ClusterQueue") for line in LIFE]

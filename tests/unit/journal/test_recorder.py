@@ -10,14 +10,14 @@ import pytest
 from msgspec import Raw
 from prometheus_client import CollectorRegistry
 
-from slicebus.bus.memory import MemoryBroker, MemoryBus
 from slicebus.journal import recorder as module
-from slicebus.journal.changes import Told
+from slicebus.journal.object_diffs import Told
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.topology import JOURNAL, common_topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.kube.loop_time import LoopTime
 
 SOURCE = Source("agent", "east", 3)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.contract import Record
-from slicebus.bus.letters import Requeue
+from slicebus.bus.dead_letters import Requeue
 from slicebus.cli.redrive import offset_range
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK

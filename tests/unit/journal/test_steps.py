@@ -11,11 +11,11 @@ import pytest
 from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
-from slicebus.cli.recorded import records_of_file
+from slicebus.cli.journal_source import records_of_file
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
 from slicebus.journal.steps import Step, Steps, Taken
-from slicebus.journal.timeline import STEP, Outcome, stories
+from slicebus.journal.traces import STEP, Outcome, stories
 from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
 from slicebus.slices import kueue
 from unit.journal.records import BEGAN, JOB, entry

@@ -7,9 +7,9 @@ import pytest
 
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES
-from slicebus.kube.standins import crds as ray_crds
+from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.sandbox.controllers import crds as ray_crds
 
 DEFINITIONS = (*custom_resource_definitions(), *custom_resource_definitions(ray_crds.__name__))
 NAMESPACE = "team"

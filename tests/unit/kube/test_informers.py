@@ -9,12 +9,12 @@ import pytest
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient
-from slicebus.kube.embedded.api import Api
-from slicebus.kube.embedded.inprocess import InProcessTransport
 from slicebus.kube.informers import DefinitionLost, Informers
 from slicebus.kube.resources import CRDS, GONE, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.transport import Answer, Request
 from slicebus.proto.errors import NotFoundError, UnavailableError
+from slicebus.sandbox.apiserver.api import Api
+from slicebus.sandbox.apiserver.inprocess import InProcessTransport
 from unit.kube.loop_time import LoopTime
 from unit.kube.servers import DEFINITIONS
 

@@ -11,7 +11,6 @@ import pytest
 
 from slicebus.ambient.clock import ambient
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.embedded.patches import merge_patch
 from slicebus.kube.lease import LeaderElection, LeaseLost
 from slicebus.kube.resources import LEASES, Resource
 from slicebus.proto.errors import (
@@ -22,6 +21,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     UnavailableError,
 )
+from slicebus.sandbox.apiserver.patches import merge_patch
 from unit.kube.loop_time import START_S, LoopTime
 from unit.kube.servers import SYSTEM
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.embedded import watches
-from slicebus.kube.embedded.kinds import Served
-from slicebus.kube.embedded.status import Refusal
-from slicebus.kube.embedded.store import Store, key_of
 from slicebus.kube.resources import CONFIGMAPS, SECRETS, Resource
+from slicebus.sandbox.apiserver import watches
+from slicebus.sandbox.apiserver.kinds import Served
+from slicebus.sandbox.apiserver.status import Refusal
+from slicebus.sandbox.apiserver.store import Store, key_of
 from unit.kube.loop_time import LoopTime, settle
 
 Manifest = dict[str, Any]

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from slicebus.manager.records import NO_REQUEST, Dispatch, Requested, job_ref
-from slicebus.manager.views import JobReading, JobView, Outbox, cluster_of
-from slicebus.process.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.manager.state.annotations import NO_REQUEST, Dispatch, Requested, job_ref
+from slicebus.manager.state.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices import kueue

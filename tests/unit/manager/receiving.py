@@ -9,27 +9,27 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slicebus.bus.dead import REASON_HEADER
-from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.decisions.commands import Publish
+from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.times import now_text
-from slicebus.manager import decisions
-from slicebus.manager.breaker import Limits
-from slicebus.manager.guard import Guard
-from slicebus.manager.inbox import Inbox
-from slicebus.manager.records import job_ref
-from slicebus.manager.resyncer import Resyncer
-from slicebus.manager.store import Store
-from slicebus.process.commands import Publish
-from slicebus.process.decisions import Decider
-from slicebus.process.executor import Executor
+from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.inbox import Inbox
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.store import Store
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Message, Terms
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
+from slicebus.runtime.executor import Executor
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices import kueue
 from unit.manager.objects import a_job, a_workload
 
@@ -120,7 +120,7 @@ class Manager:
     async def look(self, ref: JobRef) -> bool:
         """What the manager does for a job; whether its delete is held."""
         held = await self.guard.holds(ref)
-        await self._executor.run(self._decide(decisions.look, job=ref, deletes_held=held, now=now_text()))
+        await self._executor.run(self._decide(catalog.look, job=ref, deletes_held=held, now=now_text()))
         return held
 
     async def release(self, cluster: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager.admitter import Admitter
-from slicebus.manager.store import Store
-from slicebus.process.commands import Command, Patch
-from slicebus.process.decisions import Decider
+from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.decider import Decider
+from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from slicebus.slices.workload import SliceKey
 from unit.kube.loop_time import LoopTime

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slicebus.bus.letters import DeadLetter
-from slicebus.bus.memory import MemoryBroker, MemoryBus
+from slicebus.bus.dead_letters import DeadLetter
+from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.dead_letters import age_s, alerts, labels, newly_dead
-from slicebus.manager.dead_watch import DeadLetterWatch
-from slicebus.manager.store import Store
-from slicebus.process.commands import Command, Emit
+from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
+from slicebus.manager.decide.dead_letters import age_s, alerts, labels, newly_dead
+from slicebus.manager.state.store import Store
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.topology import DEAD, manager_topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.bus.letters import NOON, dead, given_up, letter, wire
 from unit.kube.loop_time import LoopTime
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from slicebus.decisions.commands import Publish
 from slicebus.kube.resources import CRDS, JOBS, RAYCLUSTERS, WORKERCLUSTERS
-from slicebus.manager import decisions
-from slicebus.process.commands import Publish
+from slicebus.manager.decide import catalog
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Delete, JobRef
 from unit.manager.receiving import Manager
@@ -18,9 +18,9 @@ NOW = "2026-05-01T10:00:00Z"
 async def test_a_job_whose_kind_is_not_served_was_not_deleted(manager: Manager) -> None:
     ref = await lose_job(manager)
     store = manager.store
-    assert decisions.look(store, job=ref, deletes_held=False, now=NOW) == []
+    assert catalog.look(store, job=ref, deletes_held=False, now=NOW) == []
     del store.unserved["Job"]
-    told = decisions.look(store, job=ref, deletes_held=False, now=NOW)
+    told = catalog.look(store, job=ref, deletes_held=False, now=NOW)
     assert [command.message.type for command in told if isinstance(command, Publish)] == ["delete"]
 
 

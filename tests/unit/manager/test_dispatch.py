@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager import dispatch
-from slicebus.manager.records import Dispatch, applied_version
-from slicebus.process.commands import Patch, Publish
+from slicebus.decisions.commands import Patch, Publish
+from slicebus.manager.decide import dispatch
+from slicebus.manager.state.annotations import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash
 from unit.manager.objects import WEST, a_job, a_view, a_workload, shorts, withdrawn

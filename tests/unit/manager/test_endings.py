@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
+from slicebus.decisions.commands import Patch
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
-from slicebus.manager import endings, kueue_jobs
-from slicebus.manager.endings import HELD_CONDITION, Ending, ending_of
-from slicebus.manager.jobs import decide
-from slicebus.manager.records import Dispatch, job_ref
-from slicebus.manager.views import JobView
-from slicebus.process.commands import Patch
+from slicebus.manager.decide import beside_kueue, endings
+from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.endings import HELD_CONDITION, Ending, ending_of
+from slicebus.manager.state.annotations import Dispatch, job_ref
+from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices import kueue
-from slicebus.slices.placement import Fleet, Strategy
+from slicebus.slices.fleet import Fleet, Strategy
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts, vanished, withdrawn
 from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status
@@ -135,9 +135,9 @@ def test_a_job_without_its_copy_that_is_held_stays_as_it_is() -> None:
     workloads = vanished().workloads.values()
     held = a_view(a_job(3), *workloads, deletes_held=True)
     assert decide(held, NOW) == []
-    places = kueue_jobs.Places(frozenset(("east",)), Fleet([], {}, {}), Strategy.SPREAD)
-    assert kueue_jobs.decide(held, places, NOW) == []
-    assert shorts(kueue_jobs.decide(a_view(a_job(), *workloads), places, NOW)) == GONE
+    places = beside_kueue.Places(frozenset(("east",)), Fleet([], {}, {}), Strategy.SPREAD)
+    assert beside_kueue.decide(held, places, NOW) == []
+    assert shorts(beside_kueue.decide(a_view(a_job(), *workloads), places, NOW)) == GONE
 
 
 # --- orphans ----------------------------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager import dispatch, intake, verdicts
-from slicebus.manager.jobs import decide
-from slicebus.manager.records import Dispatch, Requested, wish_of
-from slicebus.process.commands import Command, Patch, Publish
+from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.manager.decide import dispatch, intake, verdicts
+from slicebus.manager.decide.builtin import decide
+from slicebus.manager.state.annotations import Dispatch, Requested, wish_of
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit, Wait
 from slicebus.slices.fingerprints import spec_hash

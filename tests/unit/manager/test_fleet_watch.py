@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager.fleet_watch import FleetWatch
+from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.decider import Decider
+from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.store import Store
-from slicebus.process.commands import Command, Patch
-from slicebus.process.decisions import Decider
+from slicebus.manager.state.store import Store
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from unit.kube.loop_time import LoopTime
 from unit.manager.objects import EAST, WEST, a_workload, condition

@@ -6,23 +6,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.bus.memory import MemoryBus
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager import fleet, identity
-from slicebus.manager.identity import NAME_CONFLICT
-from slicebus.manager.intake import Sender, authorize
-from slicebus.manager.records import LOST, Dispatch
+from slicebus.manager.decide import identity, worker_cluster
+from slicebus.manager.decide.identity import NAME_CONFLICT
+from slicebus.manager.decide.intake import Sender, authorize
+from slicebus.manager.state.annotations import LOST, Dispatch
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Applied, ClusterName, ClusterUid, Heartbeat
 from slicebus.proto.topology import UP
+from slicebus.sandbox.bus import MemoryBus
 from unit.manager.objects import NOW, an_envelope, shorts
 from unit.manager.receiving import Manager
-from unit.manager.test_fleet import BEAT, HELLO, a_cluster, carried_out
 from unit.manager.test_inbox import status
 from unit.manager.test_resyncer import an_item, inventory, record
+from unit.manager.test_worker_cluster import BEAT, HELLO, a_cluster, carried_out
 
 Manifest = dict[str, Any]
 ONE, OTHER = ClusterUid("uid-1"), ClusterUid("uid-2")
@@ -57,15 +57,15 @@ def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid | None, liste
 def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
     cluster = a_cluster()
     assert identity.address(cluster) is None
-    cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
+    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
     assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, ONE)
 
 
 def test_an_older_agent_gets_its_orders_where_it_looks_for_them_and_unpins_nothing() -> None:
     cluster = a_cluster(status=PINNED)
-    cluster = carried_out(cluster, fleet.hello(cluster, HELLO, an_envelope(), now=NOW))
+    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(), now=NOW))
     assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, None)
-    cluster = carried_out(cluster, fleet.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
+    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
     assert identity.address(cluster) == ONE
 
 
@@ -98,7 +98,7 @@ def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, left: str) 
     cluster = carried_out(cluster, identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW))
     if repinned:
         cluster["status"] |= identity.repinned(OTHER)["status"]
-    cluster = carried_out(cluster, fleet.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
+    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
     assert conflict_of(cluster) == left
     assert (identity.other(cluster) is None) is (left == "False")
 

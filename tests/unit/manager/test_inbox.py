@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.records import Dispatch, Requested
+from slicebus.manager.state.annotations import Dispatch, Requested
 from slicebus.proto.messages import (
     Applied,
     ClusterName,

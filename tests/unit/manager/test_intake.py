@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager import intake
-from slicebus.manager.intake import DISPATCHED_CONDITION, Sender, authorize
-from slicebus.manager.manifests import merge_difference
-from slicebus.manager.records import Dispatch, Requested, reported_status
-from slicebus.process.commands import Patch
+from slicebus.decisions.commands import Patch
+from slicebus.manager.decide import intake
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION, Sender, authorize
+from slicebus.manager.decide.manifests import merge_difference
+from slicebus.manager.state.annotations import Dispatch, Requested, reported_status
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from unit.manager.objects import (
     EAST,

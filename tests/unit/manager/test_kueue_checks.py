@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from slicebus.manager import kueue_checks
-from slicebus.manager.fleet import WorkerCluster
-from slicebus.process.commands import Patch
+from slicebus.decisions.commands import Patch
+from slicebus.manager.decide import kueue_checks
+from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.slices import kueue
 from slicebus.slices.kueue import CheckState
 from unit.manager.objects import NOW, shorts

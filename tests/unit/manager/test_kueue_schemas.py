@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from slicebus.kube.embedded.schema import problems, unknown
-from slicebus.manager import kueue_checks
-from slicebus.process.commands import Command, Patch
+from slicebus.decisions.commands import Command, Patch
+from slicebus.manager.decide import kueue_checks
+from slicebus.sandbox.apiserver.schema import problems, unknown
 from unit.manager.objects import NOW
+from unit.manager.test_beside_kueue import asking, evicted, kueues_job, kueues_workload, look, places
 from unit.manager.test_kueue_checks import a_check, a_cluster
-from unit.manager.test_kueue_jobs import asking, evicted, kueues_job, kueues_workload, look, places
 
 Manifest = dict[str, Any]
 LOOKS: dict[str, list[Command]] = {

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from slicebus.ambient.clock import now, random_bytes
-from slicebus.manager.publisher import Publisher
-from slicebus.manager.store import Store
-from slicebus.process.commands import Publish
+from slicebus.decisions.commands import Publish
+from slicebus.manager.act.publisher import Publisher
+from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Delete, Message, Relabel
 from slicebus.proto.topology import Topology
 from unit.manager.objects import EAST, REF
-from unit.manager.test_fleet import a_cluster
+from unit.manager.test_worker_cluster import a_cluster
 
 
 class Bus:

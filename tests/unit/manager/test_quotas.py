@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from slicebus.manager import decisions
-from slicebus.manager.store import Store
+from slicebus.manager.decide import catalog
+from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
-from slicebus.slices.placement import Strategy
+from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
 from unit.manager.objects import a_workload
 
@@ -58,7 +58,7 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     store = made()
     assert store.quotas.is_settled(None) is settled
     assert store.quotas.is_settled(["queue/cq"]) is settled
-    decided = decisions.cycle(store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    decided = catalog.cycle(store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
     assert bool(decided) is not settled
 
 

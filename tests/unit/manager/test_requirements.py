@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.manager import decisions
-from slicebus.manager.requirements import (
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
     is_nearly_managed,
@@ -13,11 +13,11 @@ from slicebus.manager.requirements import (
     missing,
     tell,
 )
-from slicebus.manager.store import Store
+from slicebus.manager.state.store import Store
 from slicebus.proto.messages import JobRef
 from slicebus.slices import kueue
 from unit.manager.objects import NOW, a_job, a_view, condition, shorts
-from unit.manager.test_kueue_jobs import kueues_workload
+from unit.manager.test_beside_kueue import kueues_workload
 
 Manifest = dict[str, Any]
 NOT_ELASTIC = {kueue.ELASTIC_ANNOTATION: "false"}
@@ -104,4 +104,4 @@ def test_what_is_nearly_managed_is_looked_at() -> None:
         store.jobs["Job"].put(job)
     assert is_nearly_managed(nearly)
     assert [ref.name for ref in looked] == ["train"]
-    assert shorts(decisions.look(store, job=looked[0], deletes_held=False, now=NOW)) == TOLD
+    assert shorts(catalog.look(store, job=looked[0], deletes_held=False, now=NOW)) == TOLD

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from slicebus.kube.resources import JOBS
-from slicebus.manager.records import Dispatch
 from slicebus.manager.settings import Admission
-from slicebus.manager.store import Store
+from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.store import Store
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from unit.manager.objects import REF, WEST, a_job, a_workload, condition

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.manager.terms import answer, terms_of
-from slicebus.process.commands import Publish
+from slicebus.decisions.commands import Publish
+from slicebus.manager.decide.terms import answer, terms_of
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Terms
 from unit.manager.objects import EAST, an_envelope

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager import intake, jobs, kueue_jobs, unknown_ends
-from slicebus.manager.kueue_jobs import Places
-from slicebus.manager.records import Dispatch
-from slicebus.manager.views import JobView
-from slicebus.process.commands import Command, Patch
+from slicebus.decisions.commands import Command, Patch
+from slicebus.manager.decide import beside_kueue, builtin, intake, unknown_ends
+from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
+from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.jobs.raycluster import RayCluster
-from slicebus.slices.placement import Cluster, Fleet, Strategy
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
@@ -88,7 +88,7 @@ class World:
 
     def look(self) -> list[tuple[Any, ...]]:
         view = self.view
-        commands = kueue_jobs.decide(view, PLACES, NOW) if self.beside_kueue else jobs.decide(view, NOW)
+        commands = beside_kueue.decide(view, PLACES, NOW) if self.beside_kueue else builtin.decide(view, NOW)
         self.carry_out(commands)
         return shorts(commands)
 

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.kube.embedded.patches import merge_patch
-from slicebus.manager import verdicts
-from slicebus.manager.notices import pending_notice
-from slicebus.process.commands import Emit, Patch, Publish
+from slicebus.decisions.commands import Emit, Patch, Publish
+from slicebus.manager.decide import verdicts
+from slicebus.manager.decide.notices import pending_notice
 from slicebus.proto.messages import Pending
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission import Admit, Evict, Wait
 from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey

@@ -12,19 +12,19 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from slicebus.agent import decisions as agent
-from slicebus.agent import orders
-from slicebus.agent.store import Store as Agent
-from slicebus.agent.views import JobKey
+from slicebus.agent.decide import catalog as agent
+from slicebus.agent.decide import orders
+from slicebus.agent.state.store import Store as Agent
+from slicebus.agent.state.views import JobKey
 from slicebus.bus.contract import Record
-from slicebus.cli.recorded import records_of_file
-from slicebus.cli.replaying import MODELS
+from slicebus.cli.journal_source import records_of_file
+from slicebus.cli.replay_page import MODELS
+from slicebus.decisions.commands import Command
+from slicebus.decisions.decider import Incoming
+from slicebus.decisions.replay import Model, Replayer
 from slicebus.journal.recording import RoleName
-from slicebus.manager import decisions as manager
-from slicebus.manager.store import Store as Manager
-from slicebus.process.commands import Command
-from slicebus.process.decisions import Incoming
-from slicebus.process.replay import Model, Replayer
+from slicebus.manager.decide import catalog as manager
+from slicebus.manager.state.store import Store as Manager
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.messages import ClusterName, Inventory, JobRef, WorkloadSpec

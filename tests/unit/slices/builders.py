@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from slicebus.slices.admission import Admit, Snapshot, cycle
-from slicebus.slices.placement import Cluster
+from slicebus.slices.fleet import Cluster
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle, is_pending
-from slicebus.slices.placement import Cluster, Strategy
+from slicebus.slices.fleet import Cluster, Strategy
 from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, FlavorName, Slice
 from unit.slices.builders import (

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Evict, Wait, cycle
+from slicebus.slices.fleet import Cluster
 from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.placement import Cluster
 from slicebus.slices.quota import LocalQueue
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_queue, a_slice, admitted, replacement, snapshot

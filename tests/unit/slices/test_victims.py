@@ -7,13 +7,13 @@ import msgspec
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.account import Account
 from slicebus.slices.cohorts import Forest
 from slicebus.slices.kueue import PreemptionReason
 from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Trial, Victim, classical, fits, may_preempt
 from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.sharing import FairStrategy, fair, share
+from slicebus.slices.usage import Account
 from slicebus.slices.workload import FlavorName, Slice
 from unit.slices.builders import Quota
 from unit.slices.test_preemption import cohort, holding, queue, waiting

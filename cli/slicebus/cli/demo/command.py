@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from slicebus.cli.demo.objects import IMAGE, RAY_IMAGE
-from slicebus.process.logs import configure_logging
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.messages import ClusterName
+from slicebus.runtime.logs import configure_logging
 
 
 def demo(

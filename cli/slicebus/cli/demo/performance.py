@@ -17,7 +17,7 @@ from slicebus.cli.demo.story import Images, acts, clean_up, play
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
-from slicebus.journal.timeline import Story, sizes, stories
+from slicebus.journal.traces import Story, sizes, stories
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
 

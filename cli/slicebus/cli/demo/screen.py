@@ -9,7 +9,7 @@ from rich.live import Live
 
 from slicebus.cli.demo.observation import Observation
 from slicebus.cli.demo.view import view
-from slicebus.cli.entries import line
+from slicebus.cli.entry_lines import line
 from slicebus.journal.entry import Entry
 
 _REFRESH_PER_S = 8

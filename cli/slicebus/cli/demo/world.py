@@ -16,17 +16,17 @@ from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.embedded import EmbeddedApiServer
 from slicebus.kube.resources import CRDS, NAMESPACES, NODES, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS, Resource
-from slicebus.kube.standins import crds as ray_crds
-from slicebus.kube.standins.jobs import JobController
-from slicebus.kube.standins.pods import PodRunner
-from slicebus.kube.standins.ray import RayClusterController, RayJobController
-from slicebus.kube.standins.ttl import TtlController
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.proto.messages import ClusterName
+from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.sandbox.controllers import crds as ray_crds
+from slicebus.sandbox.controllers.jobs import JobController
+from slicebus.sandbox.controllers.pods import PodRunner
+from slicebus.sandbox.controllers.ray import RayClusterController, RayJobController
+from slicebus.sandbox.controllers.ttl import TtlController
 
 Manifest = dict[str, Any]
 

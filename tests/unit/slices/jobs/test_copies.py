@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.orders import workload_spec
-from slicebus.agent.views import JobKey, WorkerView
-from slicebus.process.commands import Create
+from slicebus.agent.decide.orders import workload_spec
+from slicebus.agent.state.views import JobKey, WorkerView
+from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices.jobs import KINDS
 from unit.slices.jobs.manifests import GATE, a_cluster, a_job, a_rayjob

@@ -1,0 +1,93 @@
+"""Says every few seconds that the agent is alive, and what room its cluster has."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+from msgspec import UNSET
+
+from slicebus.agent.act.fence import Fence
+from slicebus.agent.decide.capacity import Room, Use, room, within_grant
+from slicebus.agent.decide.lag import lag_s
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey
+from slicebus.proto.errors import TransientError
+from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
+
+_log = structlog.get_logger()
+
+
+class Heart:
+    """The agent's heartbeats. `say` publishes; `look` has a job looked at again, when its pods may start;
+    `waiting_since` has the loop's time of the oldest thing in each place where work waits."""
+
+    def __init__(
+        self,
+        store: Store,
+        fence: Fence,
+        *,
+        say: Callable[[Message], Awaitable[None]],
+        look: Callable[[JobKey], None],
+        waiting_since: Callable[[], Iterable[float | None]],
+        interval_s: float,
+    ) -> None:
+        self._store = store
+        self._fence = fence
+        self._say = say
+        self._look = look
+        self._waiting_since = waiting_since
+        self._interval_s = interval_s
+        self._use = Use(store.pods, store.strangers)
+        self._terms: Terms | None = None
+        self._changed = asyncio.Event()
+
+    async def take(self, terms: Terms) -> None:
+        """Go by these from now on, and say so at once where they are new. Raises what keeps the fence unwritten."""
+        await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
+        was_closed = self._fence.closed
+        if isinstance(terms.heard, Heard):
+            self._fence.hear(terms.heard)
+        if was_closed and not self._fence.closed:
+            for key in self._store.our_jobs():
+                self._look(key)
+        if self._terms is None or self._terms.version != terms.version:
+            _log.info("terms.taken", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
+            self._terms = terms
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Beat until cancelled. A beat that cannot be said is left out."""
+        while True:
+            self._changed.clear()
+            try:
+                await self._say(self._beat())
+            except TransientError as error:
+                _log.warning("heartbeat.failed", error=str(error))
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _beat(self) -> Heartbeat:
+        found, now_s = self._room(), asyncio.get_running_loop().time()
+        return Heartbeat(
+            capacity=found.capacity,
+            used=found.used,
+            ours=found.ours,
+            terms=self._terms.version if self._terms else UNSET,
+            said_s=now_s,
+            fence_s=self._fence.seconds,
+            jobs=sum(1 for _ in self._store.our_jobs()),
+            lag_s=lag_s(self._waiting_since(), now_s),
+            out_of_sync=self._store.behind(),
+        )
+
+    def _room(self) -> Room:
+        store = self._store
+        return room(
+            self._terms.flavors if self._terms else (),
+            nodes=store.nodes(),
+            use=self._use.by_node,
+            granted=(each for key in store.our_jobs() for each in within_grant(store.view(key))),
+        )

@@ -1,0 +1,150 @@
+"""Receives what the manager publishes: decode, check the sender, take the steps; then the delivery is acknowledged."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from slicebus.agent.act.tombstones import Tombstones
+from slicebus.agent.decide import catalog, orders
+from slicebus.agent.decide.catalog import Verdict
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey
+from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.lanes import Backlog, dispatch
+from slicebus.decisions.decider import Decider, Incoming
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.errors import PermanentError
+from slicebus.proto.messages import (
+    ClusterUid,
+    Delete,
+    JobRef,
+    Lane,
+    Message,
+    Resync,
+    Suspend,
+    Terms,
+    WorkloadSpec,
+    job_of,
+    version_of,
+)
+from slicebus.proto.topology import agent_queue
+from slicebus.runtime.executor import Executor
+
+_log = structlog.get_logger()
+_SUBJECT = "cloudEvents_subject"
+
+
+class Inbox:
+    """The agent's two lanes, each in two queues: its cluster's, and the name's, for managers that know no UIDs."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        bus: Bus,
+        cluster_uid: ClusterUid,
+        decide: Decider[Store],
+        executor: Executor,
+        tombstones: Tombstones,
+        look: Callable[[JobKey], None],
+        resync: Callable[[Resync], None],
+        terms: Callable[[Terms], Awaitable[None]],
+        backlog: Backlog,
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._cluster_uid = cluster_uid
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._tombstones = tombstones
+        self._look = look
+        self._resync = resync
+        self._terms = terms
+        self._backlog = backlog
+
+    def queues(self) -> list[str]:
+        """The names of its queues."""
+        return [agent_queue(self._settings.cluster, lane, uid) for uid in (self._cluster_uid, None) for lane in Lane]
+
+    async def run(self, queue: str) -> None:
+        """Handle one queue until cancelled."""
+        async with self._bus.subscribe(queue, prefetch=self._settings.prefetch) as subscription:
+            await dispatch(subscription, self._handle, key=_line, backlog=self._backlog)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        incoming = self._decide.receive(delivery.message)
+        message, job = incoming.message, job_of(incoming.message)
+        if job is not None:
+            async with self._store.turn(JobKey.of(job)):
+                await self._take(incoming, job)
+            return
+        self._judge(incoming)
+        match message:
+            case Resync():
+                self._resync(message)
+            case Terms():
+                await self._terms(message)
+
+    def _judge(self, incoming: Incoming) -> Verdict:
+        settings = self._settings
+        return self._decide(
+            catalog.judge,
+            incoming=incoming,
+            cluster=settings.cluster,
+            manager_user=settings.manager_user,
+            cluster_uid=self._cluster_uid,
+        )
+
+    async def _take(self, incoming: Incoming, job: JobRef) -> None:
+        """Act on an order, and have its job looked at."""
+        key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
+        self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
+        match verdict, message:
+            case Verdict.ENDED, _:
+                self._tombstones.owe(job)
+            case (Verdict.UNKNOWN, Suspend(spec_version=version)) | (_, Delete(spec_version=version)):
+                await self._tombstones.bury(job, version)
+            case _, Suspend():
+                self._store.rested.pop(key, None)
+        if verdict is Verdict.TAKEN:
+            await self._refresh_foreign(key)
+            await self._carry_out(incoming)
+        self._look(key)
+
+    async def _carry_out(self, incoming: Incoming) -> None:
+        message, cluster = incoming.message, self._settings.cluster
+        try:
+            number: int | None = 0
+            while number is not None:
+                number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, cluster=cluster)
+                await self._executor.run(commands, caused_by=incoming.envelope)
+        except PermanentError as error:
+            if not isinstance(message, WorkloadSpec):
+                raise
+            _log.warning("spec.refused", job=message.job.key, error=str(error))
+            refusal = orders.refusal(message, error, cluster)
+            await self._executor.run(refusal, caused_by=incoming.envelope)
+
+    def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
+        """What is to be held of the job from now on."""
+        version = version_of(message)
+        if ended:
+            if self._store.ordered.get(key, (job.uid, 0))[0] == job.uid:
+                self._store.ordered.pop(key, None)
+        elif version is not None:
+            uid, known = self._store.ordered.get(key, (job.uid, 0))
+            self._store.ordered[key] = (job.uid, max(version, known) if uid == job.uid else version)
+
+    async def _refresh_foreign(self, key: JobKey) -> None:
+        """Only our jobs are watched: one that is not ours is known from a create that it stood in the way of."""
+        job = self._store.view(key).job
+        if job is not None and not annotations.is_ours(job):
+            await self._executor.refresh(JOB_RESOURCES[key.kind], job)
+
+
+def _line(delivery: Delivery) -> str:
+    """Messages of one object stay in order."""
+    return delivery.message.headers.get(_SUBJECT, "")

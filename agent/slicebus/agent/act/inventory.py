@@ -1,0 +1,87 @@
+"""Publishes inventories: once when the agent begins to speak, then when it is asked, and now and then unasked."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import structlog
+
+from slicebus.agent.decide.inventory import Entry, item, pages, unanswered
+from slicebus.agent.settings import AgentSettings
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey
+from slicebus.ambient.clock import randomness
+from slicebus.proto.errors import TransientError
+from slicebus.proto.messages import Inventory, Message
+
+_log = structlog.get_logger()
+_RETRY_S = 5.0
+
+
+class Inventories:
+    """The agent's inventories, numbered within its epoch."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        store: Store,
+        say: Callable[[Message], Awaitable[None]],
+        listed: Callable[[JobKey], None],
+    ) -> None:
+        """`listed` is told of each job of the first inventory: its status needs no report of its own."""
+        self._settings = settings
+        self._store = store
+        self._say = say
+        self._listed = listed
+        self._round = 0
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Have an inventory published soon. Asking twice before it is begun is asking once."""
+        self._asked.set()
+
+    async def publish(self) -> None:
+        """Publish the whole inventory. Raises TransientError; what was published of it is then worth nothing."""
+        # A cache that has not listed yet would tell of jobs that are missing (rule 6 of the design).
+        for _, cache in self._store.caches():
+            await cache.synced.wait()
+        self._round += 1
+        for page in pages(self._entries(), round=self._round):
+            # Nothing may come between making a page and numbering its envelope: what is said later is newer.
+            await self._say(page)
+            self._log(page)
+
+    async def run(self) -> None:
+        """Publish when it is asked for, and otherwise every `inventory_s`, until cancelled."""
+        pause_s = self._jittered()
+        while True:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            pause_s = self._jittered()
+            try:
+                await self.publish()
+            except TransientError as error:
+                _log.warning("inventory.failed", error=str(error))
+                pause_s = min(pause_s, _RETRY_S)
+
+    def _entries(self) -> Iterator[Entry]:
+        first = self._round == 1
+        for key in sorted(set(self._store.keys())):
+            view = self._store.view(key)
+            found = item(view, self._settings.cluster)
+            if found is not None:
+                if first and found.status_hash:
+                    self._listed(key)
+                yield found, unanswered(view)
+
+    def _jittered(self) -> float:
+        """Not every agent at once."""
+        return self._settings.inventory_s * randomness().uniform(0.8, 1.2)
+
+    def _log(self, page: Inventory) -> None:
+        if page.last:
+            _log.info("inventory.published", round=page.round, pages=page.page + 1)

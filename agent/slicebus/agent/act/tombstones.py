@@ -1,0 +1,98 @@
+"""Which jobs of the manager have ended here, so that a late message never brings one back.
+
+One ConfigMap a cluster: the UID of the manager's job, and the version that ended it. Kept for a day, which is longer
+than any message may lie in a queue unseen.
+"""
+
+import msgspec
+import structlog
+
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import Tombstone
+from slicebus.ambient.clock import now
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CONFIGMAPS
+from slicebus.proto.errors import AlreadyExistsError, NotFoundError
+from slicebus.proto.messages import JobRef
+from slicebus.slices.annotations import read_json
+
+_log = structlog.get_logger()
+
+NAME = "slicebus-tombstones"
+_TOMBSTONE = msgspec.json.Decoder(Tombstone)
+_KEPT_S = 24 * 3600
+_MOST = 5000
+"""About 150 bytes each; a ConfigMap holds 1 MiB."""
+
+
+def read_tombstone(text: str) -> Tombstone | None:
+    """An entry of the ConfigMap; None for one that somebody else has written."""
+    return read_json(text, _TOMBSTONE)
+
+
+class Tombstones:
+    """The ConfigMap, and what it holds in memory. The agent that has the Lease is its only writer."""
+
+    def __init__(self, client: KubeClient, namespace: str, store: Store) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._by_uid = store.tombstones
+        self._owed = store.owed
+
+    async def load(self) -> None:
+        """Read the ConfigMap; make it where it is missing."""
+        empty = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "namespace": self._namespace},
+            "data": {},
+        }
+        try:
+            found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
+        except NotFoundError:
+            try:
+                found = await self._client.create(CONFIGMAPS, empty)
+            except AlreadyExistsError:
+                found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
+        entries = (found.get("data") or {}).items()
+        for uid, text in entries:
+            tombstone = read_tombstone(text)
+            if tombstone is None:
+                _log.warning("tombstone.unreadable", uid=uid)
+                continue
+            self._by_uid[uid] = tombstone
+            self._owed[uid] = True
+
+    def owe(self, job: JobRef) -> None:
+        """The manager is to be told of the end of a job."""
+        self._owed[job.uid] = True
+
+    def told(self, job: JobRef, version: int) -> None:
+        """The manager has been told of this end; a later one of the same job is another."""
+        tombstone = self._by_uid.get(job.uid)
+        if tombstone is not None and tombstone.version == version:
+            self._owed.pop(job.uid, None)
+
+    async def bury(self, job: JobRef, version: int) -> None:
+        """Write the end of a job down, and owe the answer. A lower version than is there changes nothing else."""
+        self.owe(job)
+        present = self._by_uid.get(job.uid)
+        if present is not None and present.version >= version:
+            return
+        tombstone = Tombstone(job, version, int(now().timestamp()))
+        expired = [uid for uid in self._outlived(tombstone.at_s) if uid != job.uid]
+        data: dict[str, str | None] = dict.fromkeys(expired)
+        data[job.uid] = msgspec.json.encode(tombstone).decode()
+        await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
+        for uid in expired:
+            # Another delete may have found it expired too, while this one was written.
+            self._by_uid.pop(uid, None)
+            self._owed.pop(uid, None)
+        self._by_uid[job.uid] = tombstone
+
+    def _outlived(self, now_s: int) -> list[str]:
+        """Those past their time, and the oldest where there are too many."""
+        by_age = sorted(self._by_uid, key=lambda uid: self._by_uid[uid].at_s)
+        too_many = by_age[: max(0, len(by_age) - _MOST + 1)]
+        old = [uid for uid in by_age if self._by_uid[uid].at_s < now_s - _KEPT_S]
+        return list(dict.fromkeys(too_many + old))

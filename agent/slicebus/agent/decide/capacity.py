@@ -1,0 +1,177 @@
+"""What a cluster has, and what is used of it, by flavor, for the heartbeat.
+
+Only nodes that are ready and take pods are counted, and of the pods those that are bound to one of them and not over.
+What our jobs use within their grants is told apart: the manager counts that by what it has granted.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from slicebus.agent.state.views import WorkerView
+from slicebus.kube.cache import Cache, Change
+from slicebus.proto.messages import Flavor, Manifest
+from slicebus.slices.conditions import is_ready
+from slicebus.slices.quantities import Amounts, amounts, format_amount
+from slicebus.slices.resources import pod_requests
+from slicebus.slices.suitability import forbids
+from slicebus.slices.ungate import is_over, pod_set_of
+from slicebus.slices.workload import Admission, FlavorName
+
+Quantities = dict[str, dict[str, str]]
+"""Kubernetes quantities by flavor and resource."""
+_UNCOUNTED = "hugepages-"
+_PODS = "pods"
+_WHOLE = ""
+"""In place of a flavor: all nodes, and everything on them."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """The figures of a heartbeat."""
+
+    capacity: Quantities
+    used: Quantities
+    ours: Quantities
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """A pod that is within what its job was granted."""
+
+    pod: Manifest
+    flavors: Mapping[str, FlavorName]
+    """By resource."""
+
+
+class Use:
+    """Follows pods, and sums up what they request by node: of those that are bound and not over."""
+
+    def __init__(self, *caches: Cache) -> None:
+        self.by_node: dict[str, dict[str, int]] = {}
+        for cache in caches:
+            cache.subscribe(self._follow)
+
+    def _follow(self, change: Change) -> None:
+        for pod, sign in ((change.old, -1), (change.new, 1)):
+            if pod is not None and (node := _node_of(pod)):
+                total = self.by_node.setdefault(node, {})
+                _add(total, _requests(pod), sign)
+                if not total[_PODS]:
+                    del self.by_node[node]
+
+
+def room(
+    flavors: Iterable[Flavor],
+    *,
+    nodes: Iterable[Manifest],
+    use: Mapping[str, Amounts],
+    granted: Iterable[Granted],
+) -> Room:
+    """What there is, for the whole cluster and for each flavor. `use` is what is requested by node."""
+    ready = {_name(node): node for node in nodes if _takes_pods(node)}
+    members: dict[str, Collection[str]] = {_WHOLE: ready}
+    members |= {flavor.name: {name for name, node in ready.items() if _is_of(node, flavor)} for flavor in flavors}
+    capacity, used, ours = ({flavor: dict[str, int]() for flavor in members} for _ in range(3))
+    for flavor, names in members.items():
+        for name in names:
+            _add(capacity[flavor], _allocatable(ready[name]))
+            _add(used[flavor], use.get(name, {}))
+    for each in granted:
+        node, requests = _node_of(each.pod), _requests(each.pod)
+        for flavor, names in members.items():
+            if node in names:
+                _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, each.flavors, flavor))
+    return Room(_quantities(capacity), _quantities(used), _quantities(ours))
+
+
+def within_grant(view: WorkerView) -> Iterator[Granted]:
+    """The pods of a job that are within what it was granted.
+
+    What runs beyond that (a pod that is still going) is in nobody's account, and counts as somebody else's.
+    """
+    job = view.reading
+    if job is None:
+        return
+    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == job.slice), {})
+    admission = copy.get("status", {}).get("admission")
+    if admission is None:
+        return
+    given, left = Admission.from_manifest(admission), dict(job.granted)
+    for pod in sorted(filter(_node_of, (pod.manifest for pod in view.pods)), key=_stays_first):
+        pod_set = pod_set_of(pod)
+        if left.get(pod_set, 0) > 0:
+            left[pod_set] -= 1
+            yield Granted(pod, given.flavors_of(pod_set))
+
+
+def slim(pod: Manifest) -> Manifest:
+    """As much of somebody else's pod as is counted: there may be a hundred thousand."""
+    kept = ("name", "namespace", "uid", "resourceVersion")
+    requests = {name: format_amount(name, value) for name, value in pod_requests(pod["spec"]).items()}
+    return {
+        "metadata": {name: pod["metadata"][name] for name in kept},
+        "spec": {"nodeName": pod["spec"].get("nodeName"), "resources": {"requests": requests}},
+        "status": {"phase": pod.get("status", {}).get("phase")},
+    }
+
+
+def _is_of(node: Manifest, flavor: Flavor) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in flavor.node_labels.items()):
+        return False
+    taints: Sequence[Manifest] = node.get("spec", {}).get("taints") or ()
+    return not any(forbids(taint, flavor.tolerations) and not _is_named(taint, flavor) for taint in taints)
+
+
+def _is_named(taint: Manifest, flavor: Flavor) -> bool:
+    """Whether the flavor says itself that its nodes have the taint: then only pods that tolerate it are given to it."""
+    parts = ("key", "value", "effect")
+    return any(all((named.get(part) or "") == (taint.get(part) or "") for part in parts) for named in flavor.taints)
+
+
+def _takes_pods(node: Manifest) -> bool:
+    return not node.get("spec", {}).get("unschedulable") and is_ready(node)
+
+
+def _stays_first(pod: Manifest) -> tuple[bool, str]:
+    return "deletionTimestamp" in pod["metadata"], pod["metadata"]["name"]
+
+
+def _node_of(pod: Manifest) -> str | None:
+    """Where a pod takes room; None for one that is not bound, or over."""
+    if is_over(pod):
+        return None
+    node: str | None = pod["spec"].get("nodeName")
+    return node
+
+
+def _allocatable(node: Manifest) -> Amounts:
+    return amounts(node.get("status", {}).get("allocatable", {}))
+
+
+def _requests(pod: Manifest) -> dict[str, int]:
+    return pod_requests(pod["spec"]) | {_PODS: 1}
+
+
+def _in_flavor(requests: Amounts, flavors: Mapping[str, FlavorName], flavor: str) -> Amounts:
+    return {name: value for name, value in requests.items() if flavors.get(name) == flavor}
+
+
+def _add(total: dict[str, int], more: Amounts, sign: int = 1) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + sign * value
+
+
+def _name(node: Manifest) -> str:
+    name: str = node["metadata"]["name"]
+    return name
+
+
+def _quantities(totals: Mapping[str, Amounts]) -> Quantities:
+    return {
+        flavor: {
+            resource: format_amount(resource, value)
+            for resource, value in sorted(total.items())
+            if not resource.startswith(_UNCOUNTED)
+        }
+        for flavor, total in totals.items()
+    }

@@ -1,0 +1,228 @@
+"""Every decision of the agent: what it decides from the store and from what the shell has in its hands.
+
+Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from slicebus.agent.decide import orders, reconcile
+from slicebus.agent.decide.orders import NextStep
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.decisions.commands import Command, Publish
+from slicebus.decisions.decider import Incoming
+from slicebus.decisions.replay import Model
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    ClusterUid,
+    Delete,
+    Manifest,
+    Message,
+    Resync,
+    Status,
+    Suspend,
+    Terms,
+    WorkloadSpec,
+    job_of,
+    version_of,
+)
+
+# --- messages from the manager --------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What becomes of a message that may be acted on."""
+
+    TAKEN = "taken"
+    """It is acted on."""
+    ENDED = "ended"
+    """Its job has ended here by a newer order. The answer to that comes when the job is really gone."""
+    UNKNOWN = "unknown"
+    """It suspends a job that was never made here: the job ends, so that no older order makes it."""
+
+
+def judge(
+    store: Store,
+    *,
+    incoming: Incoming,
+    cluster: ClusterName,
+    manager_user: str | None,
+    cluster_uid: ClusterUid | None,
+) -> Verdict:
+    """What becomes of a message. Raises ProtocolError for one that may not be acted on here."""
+    envelope, message = incoming.envelope, incoming.message
+    if envelope.cluster != cluster:
+        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
+    if cluster_uid and envelope.cluster_uid not in (None, cluster_uid):
+        detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
+        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
+    if manager_user is not None and envelope.user_id != manager_user:
+        detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
+        raise ProtocolError(DeadReason.WRONG_USER, detail)
+    job = job_of(message)
+    if not isinstance(message, (Resync, Terms)) and job is None:
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+    if job is not None and job.kind not in JOB_RESOURCES:
+        raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")
+    if not isinstance(message, Delete) and _has_ended(store, message):
+        return Verdict.ENDED
+    return Verdict.UNKNOWN if isinstance(message, Suspend) and _is_unknown(store, message) else Verdict.TAKEN
+
+
+def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
+    """How an order goes on from a step on. Raises ConflictError and RefusedOrder.
+
+    What somebody else has deleted here is not made again by an order that did not know: the report is on its way.
+    """
+    view = store.view(_key_of(incoming))
+    if _has_deleted(store, view, incoming):
+        return NextStep(None, [])
+    return orders.next_step(orders.steps(incoming.message, cluster), number, view)
+
+
+# --- a look at a job ------------------------------------------------------------------------------------------------
+
+
+class Stage(StrEnum):
+    """What a look at a job sees to, in this order."""
+
+    BURY = "bury"
+    ENDS = "ends"
+    KEEP = "keep"
+    LINK = "link"
+    REST = "rest"
+    REQUEST = "request"
+    UNGATE = "ungate"
+    REPORT = "report"
+
+
+class NextStage(NamedTuple):
+    """What comes next in a look at a job."""
+
+    stage: Stage
+    commands: Sequence[Command]
+
+
+def look(
+    store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
+) -> NextStage | None:
+    """The first stage that has something to do; None when none has. What it changes counts for those after it.
+
+    `fenced`: the cluster may have been given up. Times are the process' own.
+    """
+    view = store.view(key)
+
+    def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
+        yield Stage.BURY, _removes_of_ended(store, key, view)
+        if view.reading is not None:
+            # Of jobs that had the name before: the pods of a job go after it.
+            yield Stage.ENDS, _ends(store, key, cluster, present=view.reading)
+        yield Stage.KEEP, reconcile.keep(view)
+        yield Stage.LINK, reconcile.link(view)
+        yield Stage.REST, reconcile.rest(view, cluster, told=store.rested.get(key))
+        yield Stage.REQUEST, reconcile.request(view, cluster)
+        if not fenced:
+            yield Stage.UNGATE, reconcile.ungate(view)
+        last = store.reported.get(key)
+        yield Stage.REPORT, reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
+
+    for stage, commands in stages():
+        if commands:
+            return NextStage(stage, commands)
+    return None
+
+
+def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
+    """A job is not there: the answers to its deletes, or the report that it has left otherwise. Neither is said before
+    the pods that outlive it have ended: the manager gives their quota away.
+
+    `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
+    that is the job after all. Of a kind that is not served nothing is said, and its copies forget jobs that went with
+    their definition.
+    """
+    view = store.view(key)
+    if view.is_hidden:
+        return []
+    there = found or view.job
+    if there is not None and (annotations.is_ours(there) or there["metadata"]["uid"] in reconcile.linked(view)):
+        raise ConflictError(f"{key} is there, the watch has not brought it yet")
+    commands = _ends(store, key, cluster, present=None)
+    if (gone := _gone(store, view)) and gone.job.uid not in view.running:
+        commands.append(Publish(cluster=cluster, message=gone))
+    return commands if gone else commands + reconcile.unlink(view)
+
+
+def claim(store: Store, *, epoch: int) -> list[Command]:
+    """One write to each pod that may be about to start by the request of an earlier agent; none when all are made."""
+    return [command for key in store.our_jobs() for command in reconcile.claim(store.view(key), epoch=epoch)]
+
+
+DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, look, absent, claim)
+MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+"""The agent, for a replay."""
+
+
+def _key_of(order: Incoming) -> JobKey:
+    job = job_of(order.message)
+    assert job is not None
+    return JobKey.of(job)
+
+
+def _has_ended(store: Store, message: Message) -> bool:
+    """Whether the job has a tombstone that is newer than the message."""
+    job, version = job_of(message), version_of(message)
+    tombstone = store.tombstones.get(job.uid) if job is not None else None
+    return tombstone is not None and version is not None and tombstone.version >= version
+
+
+def _is_unknown(store: Store, suspend: Suspend) -> bool:
+    """Whether the job that is to be suspended was never made here."""
+    view = store.view(JobKey.of(suspend.job))
+    present = view.reading is not None and view.reading.is_of(suspend.job)
+    gone = reconcile.gone(view, departed=store.departed)
+    return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
+
+
+def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
+    """Whether the order is to hold a job that has left here otherwise than by an order."""
+    if view.job is not None or not isinstance(order.message, WorkloadSpec):
+        return False
+    gone = _gone(store, view)
+    return gone is not None and gone.job.uid == order.message.job.uid
+
+
+def _gone(store: Store, view: WorkerView) -> Status | None:
+    """The report that the job has left otherwise than by an order of the manager."""
+    gone = reconcile.gone(view, departed=store.departed)
+    tombstone = store.tombstones.get(gone.job.uid) if gone else None
+    return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
+
+
+def _removes_of_ended(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
+    """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
+    return [
+        command
+        for tombstone in store.ended(key)
+        for command in orders.removes(view, tombstone.job, upto=tombstone.version)
+        if "deletionTimestamp" not in command.target["metadata"]
+    ]
+
+
+def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
+    """The answers to deletes of jobs that had the name and are really gone. `present` is the job that has it now."""
+    return [
+        Publish(
+            cluster=cluster,
+            message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
+        )
+        for tombstone in store.ended(key)
+        if tombstone.job.uid in store.owed
+        and tombstone.job.uid not in store.view(key).running
+        and not (present is not None and present.is_of(tombstone.job))
+    ]

@@ -1,0 +1,107 @@
+"""What the agent says it holds: one item a job, in pages.
+
+An item is made from a view as it is when its page is made, so a page is as new as its envelope.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import UNSET
+
+from slicebus.agent.decide import reconcile
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import WorkerView
+from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
+
+PAGE_BYTES = 128 * 1024
+"""A page's body is below this: RabbitMQ carries it in one frame, and whatever waits behind it does not wait long."""
+_FRAME_BYTES = 160
+"""What a page has beside its items, generously."""
+_UID_LENGTH = 128
+"""A UID is 36 characters; the annotation on a worker's object may be anything."""
+
+
+Entry = tuple[InventoryItem, RequestKey | None]
+"""One job, and the request on it that no order has answered."""
+
+
+def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
+    """One job as the manager compares it; None for what is not ours.
+
+    Where only Workload copies are left, the one that knew its job says that the job is gone, which is being reported.
+    """
+    if view.job is not None:
+        return _item(view, view.job, _spec_hash(view.job, cluster), _status_hash(view)) if _is_known(view.job) else None
+    copies = sorted(filter(_is_known, view.copies), key=annotations.spec_version)
+    if not copies:
+        return None
+    gone = any(annotations.is_linked(copy) and not reconcile.went_with_definition(view, copy) for copy in copies)
+    return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
+
+
+def unanswered(view: WorkerView) -> RequestKey | None:
+    """The request on a job that the manager should know of by now."""
+    requested = annotations.Requested.from_job(view.job) if view.job is not None else None
+    return requested.key if requested is not None and requested.confirmed and requested.unanswered else None
+
+
+def pages(entries: Iterable[Entry], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
+    """The inventory, as many jobs a page as fit; an empty one is one page. Entries are taken as they are needed."""
+    number, page, size = 0, list[Entry](), _FRAME_BYTES
+    for entry in entries:
+        length = _length(entry)
+        if page and size + length >= most_bytes:
+            yield _page(page, round=round, number=number, last=False)
+            number, page, size = number + 1, [], _FRAME_BYTES
+        page.append(entry)
+        size += length
+    yield _page(page, round=round, number=number, last=True)
+
+
+def _length(entry: Entry) -> int:
+    item, request = entry
+    length = len(msgspec.json.encode(item)) + 1
+    return length if request is None else length + len(msgspec.json.encode({item.uid: request}))
+
+
+def _page(entries: list[Entry], *, round: int, number: int, last: bool) -> Inventory:
+    requests = {item.uid: request for item, request in entries if request is not None}
+    items = [item for item, _ in entries]
+    return Inventory(round=round, page=number, last=last, items=items, unanswered=requests or UNSET)
+
+
+def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> InventoryItem:
+    return InventoryItem(
+        kind=view.key.kind,
+        namespace=view.key.namespace,
+        name=view.key.name,
+        uid=annotations.annotation(manifest, kueue.MANAGER_UID_ANNOTATION) or "",
+        spec_version=annotations.spec_version(manifest),
+        spec_hash=spec,
+        status_hash=status,
+    )
+
+
+def _is_known(manifest: Manifest) -> bool:
+    """Whether the object is ours and says whose it is: no order could be about it otherwise."""
+    uid = annotations.annotation(manifest, kueue.MANAGER_UID_ANNOTATION)
+    return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
+
+
+def _spec_hash(job: Manifest, cluster: ClusterName) -> str:
+    return spec_hash(cluster, annotations.slice_of(job), annotations.granted(job), annotations.baseline(job))
+
+
+def _status_hash(view: WorkerView) -> str:
+    status = reconcile.status(view)
+    return _hash(status, view) if status is not None else ""
+
+
+def _hash(status: Status, view: WorkerView) -> str:
+    assert view.job is not None
+    ready = {name: pods.ready for name, pods in status.pods.items()}
+    # Of a suspended job nobody says whether its pods are ready.
+    pods_ready = None if annotations.is_suspended(view.job) else all_ready(annotations.granted(view.job), ready)
+    return status_hash(status.job_status, status.phase, pods_ready)

@@ -1,0 +1,377 @@
+"""What to do with a message from the manager.
+
+Each message type is a list of steps; a step decides by the view as it is when its turn comes. An order that comes late,
+twice, or before its neighbour changes nothing that a newer one has set: the version decides. Steps raise ConflictError
+when the order has to wait for something that is still going.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from slicebus.agent.decide.reconcile import link, link_to
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Counts,
+    Delete,
+    JobRef,
+    Manifest,
+    Message,
+    Pending,
+    PodSetFlavor,
+    Refused,
+    Relabel,
+    Suspend,
+    WorkloadSpec,
+)
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.resources import container_resources
+
+
+class Step(NamedTuple):
+    """A part of an order."""
+
+    decide: Callable[[WorkerView], Sequence[Command]]
+    """A pure function."""
+    is_seen: bool = True
+    """Whether steps after it may decide otherwise by what it has changed. If not, they are taken with it."""
+
+
+class NextStep(NamedTuple):
+    """What comes next of an order."""
+
+    then: int | None
+    """The number of the step to go on with when this is done; None when none is left."""
+    commands: Sequence[Command]
+
+
+class RefusedOrder(PermanentError):
+    """An order that this cluster will not carry out without a change; the manager is told."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def steps(message: Message, cluster: ClusterName) -> list[Step]:
+    """The steps of any order. Raises ProtocolError for a message that is none."""
+    match message:
+        case WorkloadSpec():
+            return workload_spec(message, cluster)
+        case Relabel():
+            return relabel(message, cluster)
+        case Suspend():
+            return suspend(message)
+        case Delete():
+            return delete(message)
+        case Pending():
+            return pending(message)
+    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+
+
+def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
+    """The first step with something to do, from this number on. Raises what that one raises, or one before it."""
+    for then, step in enumerate(steps[number:], start=number + 1):
+        if commands := step.decide(view):
+            if step.is_seen:
+                return NextStep(then if then < len(steps) else None, commands)
+            beside = next_step(steps, then, view)
+            return NextStep(beside.then, [*commands, *beside.commands])
+    return NextStep(None, [])
+
+
+def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
+    """The slice and its job come to be, or change in place.
+
+    Reported when the copy knows the job: from then on somebody who deletes the job is noticed.
+    """
+    return [
+        Step(lambda view: _upsert_copy(view, order)),
+        Step(lambda view: _mirror_status(view, order), is_seen=False),
+        Step(lambda view: _take_counts(view, order)),
+        Step(lambda view: _upsert_job(view, order)),
+        Step(lambda view: [*link(view), *report(view, order.job, cluster, since=order.spec_version)]),
+    ]
+
+
+def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
+    """The job moves to its next slice, and the copies of those before it go."""
+    return [
+        Step(lambda view: _move(view, order)),
+        Step(lambda view: [*link(view), *_drop_old_copies(view, order.job)], is_seen=False),
+        Step(lambda view: report(view, order.job, cluster)),
+    ]
+
+
+def suspend(order: Suspend) -> list[Step]:
+    """The job loses its pods and what it was granted. The answer comes when no pod is left: see `watching.rest`."""
+    return [Step(lambda view: _suspend(view, order)), Step(lambda view: _drop_old_copies(view, order.job))]
+
+
+def delete(order: Delete) -> list[Step]:
+    """The job and its copies go. The tombstone is written before, the answer comes when the last pod is gone."""
+    return [Step(lambda view: removes(view, order.job, upto=order.spec_version))]
+
+
+def pending(notice: Pending) -> list[Step]:
+    """Why a request waits, as an Event where the user looks: on the job, and on the cluster that a RayJob made."""
+    return [Step(lambda view: _tell(view, notice))]
+
+
+def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
+    """Only what was made for this very job of the manager, and not since."""
+    found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
+    found += [(WORKLOADS, copy) for copy in view.copies]
+    return [
+        Remove(resource=resource, target=target)
+        for resource, target in found
+        if annotations.is_of(target, job) and annotations.spec_version(target) <= upto
+    ]
+
+
+def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 0) -> list[Command]:
+    """Where the worker's job stands, whatever order led there; nothing while it is older than `since`.
+
+    A spec for the next slice changes the job only with the relabel, and that is reported then. Nor is a job reported
+    here that was suspended: it may have pods left.
+    """
+    present = view.reading if view.reading is not None and view.reading.is_of(job) else None
+    if present is not None and present.is_suspended:
+        return []
+    workload, version = (present.slice, present.version) if present is not None else ("", 0)
+    applied = Applied(job=job, workload=workload, spec_version=version)
+    return [Publish(cluster=cluster, message=applied)] if version >= since else []
+
+
+def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
+    """Tells the manager that a spec cannot be applied, and why."""
+    refused = Refused(
+        job=order.job,
+        workload=order.workload["metadata"]["name"],
+        spec_version=order.spec_version,
+        reason=getattr(error, "reason", type(error).__name__.removesuffix("Error")),
+        message=str(error),
+    )
+    return [Publish(cluster=cluster, message=refused)]
+
+
+def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
+    """The job's copy, or None where there is none. What is not ours is refused, what is still going is waited for."""
+    if view.job is None:
+        return None
+    if view.reading is None:
+        raise RefusedOrder("JobExists", f"{view.key} is there already and was not made by slicebus: it is left alone")
+    if not view.reading.is_of(job) or view.reading.is_going:
+        raise ConflictError(f"an earlier {view.key} is still there")
+    return view.reading
+
+
+def _copy(view: WorkerView, name: str) -> Manifest | None:
+    return next((copy for copy in view.copies if copy["metadata"]["name"] == name), None)
+
+
+def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
+    """Whether something newer has come: on the job, or on the copy of a slice that the job has yet to move to."""
+    present = (*([view.job] if view.job else []), *view.copies)
+    return any(annotations.spec_version(m) > order.spec_version for m in present if annotations.is_of(m, order.job))
+
+
+def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    if view.unserved:
+        kind, reason = next(iter(view.unserved.items()))
+        raise RefusedOrder("KindNotServed", f"it does not serve {kind}: {reason}")
+    job = _own_job(view, order.job)
+    if _is_stale(view, order):
+        return []
+    if view.job is None and any(
+        annotations.is_of(copy, order.job) and annotations.is_linked(copy) for copy in view.copies
+    ):
+        raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
+    manifest = _copy_manifest(view, order, job)
+    present = _copy(view, manifest["metadata"]["name"])
+    if present is None:
+        return [Create(resource=WORKLOADS, manifest=manifest)]
+    if annotations.spec_version(present) >= order.spec_version:
+        return []
+    body = {"metadata": {"annotations": manifest["metadata"]["annotations"]}, "spec": manifest["spec"]}
+    return [Patch(resource=WORKLOADS, target=present, body=body)]
+
+
+def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
+    """The Workload for this cluster: no queue name and no owner, so that a Kueue here leaves it alone."""
+    metadata, spec = order.workload["metadata"], order.workload["spec"]
+    annotations = dict(metadata.get("annotations", {})) | {
+        kueue.MANAGER_UID_ANNOTATION: order.job.uid,
+        kueue.SPEC_VERSION_ANNOTATION: str(order.spec_version),
+        kueue.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+    }
+    for own in (kueue.DISPATCHED_ANNOTATION, kueue.APPLIED_ANNOTATION):
+        annotations.pop(own, None)
+    if job is not None:
+        annotations |= link_to(view, job)
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN},
+            "annotations": annotations,
+        },
+        "spec": {name: value for name, value in spec.items() if name != "queueName"},
+    }
+
+
+def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """The manager's verdict on the slice, for people who look here."""
+    copy, status = _copy(view, order.workload["metadata"]["name"]), order.workload.get("status", {})
+    if copy is None or annotations.spec_version(copy) != order.spec_version:
+        return []
+    shown = {name: status[name] for name in ("admission", "clusterName", "conditions") if name in status}
+    if all(copy.get("status", {}).get(name) == value for name, value in shown.items()):
+        return []
+    return [Patch(resource=WORKLOADS, target=copy, body={"status": shown}, subresource="status")]
+
+
+def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """A resize that started at the manager: its spec has other counts than the last time. What was suspended comes back
+    with the counts of that spec, whatever it had grown to."""
+    job = _own_job(view, order.job)
+    if job is None or _is_stale(view, order):
+        return []
+    # A RayJob that is suspended has no cluster: its own spec says how large the next one will be.
+    carrier = job.manifest if job.manifest["spec"].get("suspend") else view.carrier
+    kind = KINDS[view.key.kind]
+    counts = kind.counts(order.manifest, order.manifest)
+    if carrier is None or annotations.baseline(job.manifest) == counts:
+        return []
+    patch = kind.resize(carrier, counts)
+    return [Patch(resource=JOB_RESOURCES[carrier["kind"]], target=carrier, body=patch)] if patch else []
+
+
+def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
+    if _is_stale(view, order):
+        return []
+    kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
+    counts = kind.counts(order.manifest, order.manifest)
+    baseline = {kueue.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
+    is_resized = job is not None and annotations.baseline(job.manifest) != counts
+    at = _marks(order, job, workload=name, own=counts if is_resized else None)
+    at["annotations"] |= baseline
+    if job is None:
+        if order.job.uid in view.running:
+            raise ConflictError(f"pods of an earlier {view.key} still run")
+        copy = kind.worker_copy(order.manifest, _places(order))
+        return [Create(resource=resource, manifest=_with_metadata(copy, at))]
+    if job.slice == name and job.version < order.spec_version:
+        return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
+    if annotations.baseline(job.manifest) != counts:
+        changed = baseline | _request_note(job.requested, _overruled(job.requested, counts))
+        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
+    return []
+
+
+def _marks(
+    order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str, own: Counts | None = None
+) -> Manifest:
+    """The metadata of a job after an order. Of what is granted it gets what no later wish has given up.
+
+    `own` is the size of the manager's spec, where the order has brought another one.
+    """
+    requested = job.requested if job is not None else None
+    left = requested.answered(order.answers) if requested else None
+    granted = left.allows(order.granted) if left else order.granted
+    at = annotations.job_marks(order.job, workload=workload, version=order.spec_version, grant=granted)
+    at["annotations"] |= _request_note(requested, _overruled(left, own) if own is not None else left)
+    return at
+
+
+def _overruled(requested: annotations.Requested | None, own: Counts) -> annotations.Requested | None:
+    """A request after the worker took over another size: if somebody wants the old size again, it is asked for anew."""
+    if requested is None or requested.wanted == own:
+        return requested
+    return msgspec.structs.replace(requested, overruled=True)
+
+
+def _request_note(before: annotations.Requested | None, after: annotations.Requested | None) -> dict[str, str]:
+    """The annotation of a request that an order has changed; none where it has not."""
+    return {kueue.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
+
+
+def _resumed(job: JobReading, body: Manifest) -> Manifest:
+    """A job that was suspended runs again with what it is granted."""
+    return body | {"spec": {"suspend": False}} if job.manifest["spec"].get("suspend") else body
+
+
+def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    merged = {name: metadata.get(name, {}) | at[name] for name in ("labels", "annotations")}
+    return manifest | {"metadata": metadata | merged}
+
+
+def _places(order: WorkloadSpec) -> dict[str, Placement]:
+    specs = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in order.workload["spec"]["podSets"]}
+    return {
+        name: Placement(
+            node_selector=flavor.node_labels,
+            tolerations=tuple(flavor.tolerations),
+            labels={kueue.MANAGER_UID_LABEL: order.job.uid},
+            resources=container_resources(spec),
+        )
+        for name, spec in specs.items()
+        for flavor in [order.flavors.get(name, PodSetFlavor())]
+    }
+
+
+def _move(view: WorkerView, order: Relabel) -> list[Command]:
+    """Needs no copy of the new slice: spec and relabel may come in either order."""
+    job = _own_job(view, order.job)
+    if job is None or job.version >= order.spec_version:
+        return []
+    at = _marks(order, job, workload=order.to_workload)
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=_resumed(job, {"metadata": at}))]
+
+
+def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
+    current = _own_job(view, job)
+    if current is None:
+        return []
+    return [
+        Remove(resource=WORKLOADS, target=copy)
+        for copy in view.copies
+        if copy["metadata"]["name"] != current.slice and annotations.spec_version(copy) < current.version
+    ]
+
+
+def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
+    job = _own_job(view, order.job)
+    if job is None or job.version >= order.spec_version:
+        return []
+    slice = order.workload if isinstance(order.workload, str) else job.slice
+    nothing: Counts = {}
+    at = annotations.job_marks(order.job, workload=slice, version=order.spec_version, grant=nothing)
+    at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
+    body = {"metadata": at, "spec": {"suspend": True}}
+    resource = JOB_RESOURCES[view.key.kind]
+    told = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
+    return [Patch(resource=resource, target=job.manifest, body=body), told]
+
+
+def _tell(view: WorkerView, notice: Pending) -> list[Command]:
+    if view.job is None or not annotations.is_of(view.job, notice.job):
+        return []
+    wanted = ", ".join(f"{name}={count}" for name, count in sorted(notice.wanted.items()))
+    note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
+    if notice.would_admit:
+        note += f"; it goes on with {notice.would_admit}"
+    looked_at = {target["metadata"]["uid"]: target for target in (view.job, view.carrier) if target is not None}
+    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in looked_at.values()]

@@ -1,0 +1,268 @@
+"""What to do when something of a job has changed on the worker: ask for another size, let pods start, report.
+
+Level-triggered, from what is. What was asked for last is on the job itself, so that a restart neither forgets a request
+nor makes it twice.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from slicebus.agent.state import annotations
+from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.decisions.commands import Command, LookAgain, Patch, Publish
+from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Counts,
+    JobPhase,
+    JobRef,
+    Manifest,
+    PodSetStatus,
+    RequestKey,
+    ScaleRequest,
+    Status,
+)
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without_lifetime
+from slicebus.slices.ungate import Members, could_start, to_ungate
+
+
+def link(view: WorkerView) -> list[Command]:
+    """Workload copies learn the UID of their job. From then on a job that is missing is known to be gone."""
+    job = view.reading
+    if job is None:
+        return []
+    uid = job.manifest["metadata"]["uid"]
+    body = {"metadata": {"annotations": link_to(view, job)}}
+    return [
+        Patch(resource=WORKLOADS, target=copy, body=body)
+        for copy in view.copies
+        if annotations.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
+    ]
+
+
+def keep(view: WorkerView) -> list[Command]:
+    """A copy that an older version has made may have a time to live: its end would go with it, unreported."""
+    job = view.reading
+    if job is None or job.is_going:
+        return []
+    body = without_lifetime(job.manifest)
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)] if body else []
+
+
+def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
+    """The annotations of a Workload copy that knows its job."""
+    known = {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
+    return known | ({kueue.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
+
+
+def unlink(view: WorkerView) -> list[Command]:
+    """The copies no longer know a job that went with its definition: nobody has deleted it. By the next inventory the
+    manager learns that it is not there, and sends it anew."""
+    body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}}}
+    return [
+        Patch(resource=WORKLOADS, target=copy, body=body)
+        for copy in view.copies
+        if annotations.is_linked(copy) and went_with_definition(view, copy)
+    ]
+
+
+def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
+    """Whether a copy's job that is not there went because somebody removed the definition of its kind."""
+    by = annotations.annotation(copy, kueue.DEFINITION_ANNOTATION)
+    return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
+
+
+def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
+    """The next step of asking for the size that the job has now; nothing when the manager has been asked for it.
+
+    First the wish is written down, then it is published, then it is written down that the broker has it: wherever this
+    stops, the next look goes on. Whatever is smaller is no longer granted from the first step on: the manager gives the
+    quota away as soon as it knows, and pods of a later wish must not start on what it gave before.
+
+    What an agent before this one has published and no order has answered is published once more: when its epoch ended,
+    its messages may still have been on their way, and are refused.
+
+    A request that the manager has overruled with a size of its own no longer stands, also where the worker wants the
+    same size again: the manager would never learn of it.
+    """
+    job, carrier = view.reading, view.carrier
+    if job is None or carrier is None or not job.runs:
+        return []
+    kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
+    wanted, granted, last = kind.counts(job.manifest, carrier), job.granted, job.requested
+    key = RequestKey(uid, carrier["metadata"]["generation"])
+    is_lost = last is not None and not last.confirmed and last.worker_uid != uid
+    is_overruled = last is not None and last.overruled is True and last.key != key
+    if wanted != (last.wanted if last else granted) or is_lost or is_overruled:
+        if _has_still_to_go(view, wanted):
+            return []
+        wish = annotations.Requested.after(last, key, wanted=wanted, granted=granted)
+        note = {
+            kueue.REQUESTED_ANNOTATION: wish.to_annotation(),
+            kueue.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
+        }
+        return [_note(job, note)]
+    if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
+        return []
+    message = ScaleRequest(
+        job=job.ref,
+        workload=job.slice,
+        worker_uid=last.worker_uid,
+        worker_generation=last.worker_generation,
+        granted=last.instead_of,
+        wanted=wanted,
+        why=kind.scaler(carrier),
+    )
+    confirmed = msgspec.structs.replace(last, confirmed=True)
+    # After a conflict only the note is missing.
+    publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
+    told = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    return [*publish, *told]
+
+
+def _note(job: JobReading, annotations: dict[str, str]) -> Command:
+    body = {"metadata": {"annotations": annotations}}
+    return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
+
+
+def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
+    """Whether more pods run than are wanted now.
+
+    A smaller size is asked for when its pods are gone: the manager gives their quota away at once.
+    """
+    return any(len(members.running) > wanted.get(name, 0) for name, members in view.pod_sets.items())
+
+
+def ungate(view: WorkerView) -> list[Command]:
+    """One patch for each pod that may start now. They are independent of each other.
+
+    What was not answered counts as done, and is asked for again.
+    """
+    job, carrier = view.reading, view.carrier
+    if job is None or carrier is None or not job.runs:
+        return []
+    kind = KINDS[view.key.kind]
+    pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
+    again = [pod.manifest for pod in view.unanswered if _runs_within(job.granted, view, pod.pod_set)]
+    return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
+
+
+def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
+    return len(view.pod_sets.get(pod_set, Members()).running) <= granted.get(pod_set, 0)
+
+
+def claim(view: WorkerView, *, epoch: int) -> list[Command]:
+    """One write to each pod that an agent before this one may be about to let start: its request conflicts then."""
+    if view.reading is None:
+        return []
+    body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
+    return [
+        Patch(resource=PODS, target=pod, body=body)
+        for pod in could_start(view.pod_sets, view.reading.granted)
+        if annotations.annotation(pod, kueue.EPOCH_ANNOTATION) != str(epoch)
+    ]
+
+
+def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:
+    """What a job needs that the manager has suspended: that it is, and the report when no pod of it is left.
+
+    `told` says what was reported last: of which job of the manager, and version. Pods that have ended may stay.
+    """
+    job = view.reading
+    if job is None or job.is_going or not job.is_suspended:
+        return []
+    if not job.manifest["spec"].get("suspend"):
+        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
+    applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
+    if view.pod_sets or told == (applied.job.uid, applied.spec_version):
+        return []
+    return [Publish(cluster=cluster, message=applied)]
+
+
+def status(view: WorkerView) -> Status | None:
+    """The report on a job as it stands; None for what is not ours.
+
+    None also for what has ended as long as pods of it run: the manager gives their quota away with the end. KubeRay
+    ends a RayJob before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    """
+    job = view.reading
+    if job is None or job.is_going:
+        return None
+    if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
+        return None
+    return Status(
+        job=job.ref,
+        workload=job.slice,
+        spec_version=job.version,
+        phase=job.outcome.phase,
+        message=job.outcome.message,
+        job_status=job.manifest.get("status", {}),
+        pods={name: _status_of(members) for name, members in sorted(view.pod_sets.items())},
+    )
+
+
+def report(
+    view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
+) -> list[Command]:
+    """The status for the manager, when it is another than the last: an end at once, the rest not too often."""
+    found = status(view)
+    if found is None or (last is not None and found == last[0]):
+        return []
+    due_s = last[1] + interval_s - now_s if last is not None else 0.0
+    if due_s > 0 and found.phase is JobPhase.RUNNING:
+        return [LookAgain(job=found.job, delay_s=due_s)]
+    return [Publish(cluster=cluster, message=found)]
+
+
+def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
+    """The report on a job that is no longer there, although a Workload copy knows it or it was seen here.
+
+    That is its end where it was seen, else that it is gone. `departed` is by the UID of the manager's job.
+
+    The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design). Nor is the absence
+    of a job whose kind is not served, or was not since.
+    """
+    if view.is_hidden:
+        return None
+    for copy in view.copies:
+        uid = annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
+        departure = departed.get(uid)
+        if departure is not None and departure.end is not None:
+            return departure.end
+        if (annotations.is_linked(copy) or departure is not None) and not went_with_definition(view, copy):
+            job = JobRef(
+                api_version=KINDS[view.key.kind].api_version,
+                kind=view.key.kind,
+                namespace=view.key.namespace,
+                name=view.key.name,
+                uid=uid,
+            )
+            name, version = copy["metadata"]["name"], annotations.spec_version(copy)
+            seen = departure is not None and departure.seen
+            return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE, seen=seen)
+    return None
+
+
+def linked(view: WorkerView) -> set[str]:
+    """The UIDs under which the copies know their job."""
+    return {uid for copy in view.copies if (uid := annotations.annotation(copy, kueue.JOB_UID_ANNOTATION))}
+
+
+def _without_gate(pod: Manifest) -> list[Manifest]:
+    gates = pod["spec"]["schedulingGates"]
+    index = next(i for i, gate in enumerate(gates) if gate["name"] == kueue.ELASTIC_GATE)
+    path = f"/spec/schedulingGates/{index}"
+    return [
+        {"op": "test", "path": f"{path}/name", "value": kueue.ELASTIC_GATE},
+        {"op": "remove", "path": path},
+    ]
+
+
+def _status_of(members: Members) -> PodSetStatus:
+    gated, running = len(members.gated), len(members.running)
+    return PodSetStatus(ready=sum(pod.is_ready for pod in members.running), gated=gated, total=gated + running)

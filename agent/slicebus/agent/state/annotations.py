@@ -1,0 +1,177 @@
+"""What the agent writes on the worker's objects, so that a restart loses nothing.
+
+On the job: its slice, the manager's UID, the applied version, the granted counts, what was requested last, and the
+baseline that the manager's spec had. On a Workload copy: the version, and which job it belongs to.
+"""
+
+from typing import Self
+
+import msgspec
+from msgspec import UnsetType
+
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.slices import kueue
+from slicebus.slices.annotations import read_json, read_number
+
+_MOST_UNANSWERED = 16
+
+
+class Unanswered(msgspec.Struct, frozen=True, array_like=True):
+    """A wish that no order of the manager has answered yet."""
+
+    worker_uid: str
+    worker_generation: int
+    wanted: Counts
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """The last wish, on its way to the manager or there."""
+
+    worker_uid: str
+    worker_generation: int
+    wanted: Counts
+    confirmed: bool = True
+    """Whether the broker has it."""
+    instead_of: Counts = {}
+    """What was granted when the wish was written down. What it lowers is no longer granted from then on."""
+    unanswered: tuple[Unanswered, ...] = ()
+    """This wish and those before it, oldest first, as far as the manager may not have known them when it made the last
+    order: it may give away what they gave up, so no order that does not answer them grants more than they asked for."""
+    overruled: bool | UnsetType = msgspec.UNSET
+    """Whether the worker has taken over another size of the manager's spec since: the request no longer stands."""
+
+    def to_annotation(self) -> str:
+        """JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def key(self) -> RequestKey:
+        """Which request it is."""
+        return RequestKey(self.worker_uid, self.worker_generation)
+
+    @classmethod
+    def after(cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts) -> Self:
+        """A new wish, after the last one of this job."""
+        before = last.unanswered if last else ()
+        if len(before) == _MOST_UNANSWERED:
+            merged = msgspec.structs.replace(before[1], wanted=lowered(before[0].wanted, before[1].wanted))
+            before = (merged, *before[2:])
+        wish = Unanswered(key.worker_uid, key.worker_generation, wanted)
+        return cls(
+            key.worker_uid,
+            key.worker_generation,
+            wanted,
+            confirmed=False,
+            instead_of=granted,
+            unanswered=(*before, wish),
+        )
+
+    def answered(self, by: RequestKey | UnsetType) -> Self:
+        """What is left to be answered after an order that knew of that request, and of all before it."""
+        if isinstance(by, UnsetType):
+            return msgspec.structs.replace(self, unanswered=())
+        known = (
+            number
+            for number, wish in enumerate(self.unanswered, start=1)
+            if wish.worker_uid == by.worker_uid and wish.worker_generation <= by.worker_generation
+        )
+        return msgspec.structs.replace(self, unanswered=self.unanswered[max(known, default=0) :])
+
+    def allows(self, granted: Counts) -> Counts:
+        """What of a grant the wishes that are not answered leave."""
+        for wish in self.unanswered:
+            granted = lowered(granted, wish.wanted)
+        return granted
+
+    @staticmethod
+    def from_job(job: Manifest) -> "Requested | None":
+        """The record on a worker's job; None where there is none or it is unreadable."""
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _REQUESTED)
+
+
+_REQUESTED = msgspec.json.Decoder(Requested)
+_COUNTS = msgspec.json.Decoder(Counts)
+
+
+def annotation(manifest: Manifest, name: str) -> str | None:
+    """An annotation's value."""
+    value: str | None = (manifest["metadata"].get("annotations") or {}).get(name)
+    return value
+
+
+def is_ours(manifest: Manifest) -> bool:
+    """Whether an agent made the object. Whatever it has not made it never touches."""
+    return (manifest["metadata"].get("labels") or {}).get(kueue.ORIGIN_LABEL) == kueue.ORIGIN
+
+
+def is_of(manifest: Manifest, job: JobRef) -> bool:
+    """Whether the object was made for this job of the manager."""
+    return is_ours(manifest) and annotation(manifest, kueue.MANAGER_UID_ANNOTATION) == job.uid
+
+
+def spec_version(manifest: Manifest) -> int:
+    """The applied version; 0 where none is readable."""
+    return read_number(annotation(manifest, kueue.SPEC_VERSION_ANNOTATION))
+
+
+def is_linked(copy: Manifest) -> bool:
+    """Whether a Workload copy knows its job: one that is missing then is gone."""
+    return bool(annotation(copy, kueue.JOB_UID_ANNOTATION))
+
+
+def slice_of(job: Manifest) -> str:
+    """The slice that a worker's job names."""
+    return annotation(job, kueue.PREBUILT_NAME) or ""
+
+
+def granted(job: Manifest) -> Counts:
+    """The pods that may run, by pod set; none where nothing is readable."""
+    return _counts(job, kueue.GRANTED_ANNOTATION) or {}
+
+
+def is_suspended(job: Manifest) -> bool:
+    """Whether the manager has ordered that the job has no pods: it names no pod set that may have some."""
+    return _counts(job, kueue.GRANTED_ANNOTATION) == {}
+
+
+def baseline(job: Manifest) -> Counts | None:
+    """The counts that the manager's spec had when it was last taken over."""
+    return _counts(job, kueue.BASELINE_ANNOTATION)
+
+
+def lowered(granted: Counts, wanted: Counts) -> Counts:
+    """What of a grant is still wanted."""
+    return {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
+
+
+def encode_counts(counts: Counts) -> str:
+    """Counts as an annotation's value."""
+    return msgspec.json.encode(counts, order="sorted").decode()
+
+
+def job_marks(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
+    """The metadata of a job that stands at a version of a slice. Label and annotation are always written together."""
+    return {
+        "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN, kueue.PREBUILT_NAME: workload},
+        "annotations": {
+            kueue.PREBUILT_NAME: workload,
+            kueue.MANAGER_UID_ANNOTATION: job.uid,
+            kueue.SPEC_VERSION_ANNOTATION: str(version),
+            kueue.GRANTED_ANNOTATION: encode_counts(grant),
+        },
+    }
+
+
+def reference(job: Manifest) -> JobRef:
+    """The manager's job that a worker's job is the copy of."""
+    return JobRef(
+        api_version=job["apiVersion"],
+        kind=job["kind"],
+        namespace=job["metadata"]["namespace"],
+        name=job["metadata"]["name"],
+        uid=annotation(job, kueue.MANAGER_UID_ANNOTATION) or "",
+    )
+
+
+def _counts(job: Manifest, name: str) -> Counts | None:
+    return read_json(annotation(job, name), _COUNTS)

@@ -1,0 +1,319 @@
+"""The agent's caches, and the views of them that decisions are made from."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from slicebus.agent.state import annotations
+from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.views import JobKey, JobReading, Tombstone, WorkerView
+from slicebus.decisions.table import Table
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.readings import Readings
+from slicebus.kube.resources import GONE, JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.proto.messages import Manifest, RequestKey, Status
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.ungate import Pod
+
+_JOB_NAME = "batch.kubernetes.io/job-name"
+_RAY_CLUSTER = "ray.io/cluster"
+_RAY_ORIGIN_NAME = "ray.io/originated-from-cr-name"
+_RAY_ORIGIN_KIND = "ray.io/originated-from-crd"
+_BY_OWNER = "owner"
+_BY_JOB = "job"
+_OURS = f"{kueue.ORIGIN_LABEL}={kueue.ORIGIN}"
+
+SELECTORS: dict[Resource, str | None] = {
+    JOBS: _OURS,
+    RAYJOBS: _OURS,
+    # Children of RayJobs do not have our label: KubeRay makes them.
+    RAYCLUSTERS: None,
+    WORKLOADS: _OURS,
+    PODS: kueue.POD_SET_LABEL,
+    NODES: None,
+}
+"""What is watched, and the label selector."""
+
+
+class Store:
+    """Everything that the agent decides by."""
+
+    def __init__(self) -> None:
+        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+        self.strangers = Cache()
+        """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
+        self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
+        self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
+        """The last request on each job that the broker has confirmed to this process."""
+        self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
+        """The last status of each job that was reported, and when, in the process' own time."""
+        self.rested: Table[JobKey, tuple[str, int]] = Table(JobKey, tuple[str, int])
+        """The suspended jobs of which this process has reported that no pod is left: the manager's UID, the version."""
+        self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
+        """The jobs of the manager that have ended here, by UID."""
+        self._ended: dict[JobKey, dict[str, Tombstone]] = {}
+        """The same by the job that had the name, and by UID."""
+        self._ended_as: dict[str, JobKey] = {}
+        self.owed: Table[str, bool] = Table(str, bool)
+        """UIDs of those whose end the manager is to be told, again where it has asked again."""
+        self.departed: Table[str, Departure] = Table(str, Departure)
+        """The manager's jobs that were here, and of which only a Workload is left, by UID."""
+        self.unanswered: Table[str, str] = Table(str, str)
+        """The pods that may have been let start or not, by UID, with the version at which that was asked for. The same
+        request may come late, until the pod has another version."""
+        self.unserved: Table[str, str] = Table(str, str)
+        """The job kinds that the API server does not serve now, and why."""
+        self.definitions: Table[str, str] = Table(str, str)
+        """The UID of the definition of each custom job kind; empty when it has gone, and every job of it."""
+        self.ordered: dict[JobKey, tuple[str, int]] = {}
+        """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
+        self._jobs = {
+            kind: Readings(self._caches[resource], JobReading.from_manifest) for kind, resource in JOB_RESOURCES.items()
+        }
+        self._pods = Readings(self._caches[PODS], Pod.from_manifest)
+        self._seen: WorkerView | None = None
+        for cache in self._caches.values():
+            cache.subscribe(self._forget_seen)
+        for resource in JOB_RESOURCES.values():
+            self._caches[resource].subscribe(self._note_departure)
+        self._caches[WORKLOADS].subscribe(self._forget_departure)
+        self._caches[PODS].subscribe(self._forget_unanswered)
+        self.unanswered.observe(self._forget_seen)
+        self.published.observe(self._forget_seen)
+        self.unserved.observe(self._forget_seen)
+        self.definitions.observe(self._forget_seen)
+        self.tombstones.observe(self._file_end)
+
+    def turn(self, key: JobKey) -> asyncio.Lock:
+        """Held by whoever acts on a job: what was decided for it is carried out before anything else is decided."""
+        return self._turns.setdefault(key, asyncio.Lock())
+
+    def caches(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource with its cache."""
+        yield from self._caches.items()
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
+        """Those that decisions are made from. Nodes are only counted for the heartbeat."""
+        return ((resource, cache) for resource, cache in self.caches() if resource != NODES)
+
+    def tables(self) -> Mapping[str, Table[Any, Any]]:
+        """What is remembered beside the caches, by name."""
+        return {
+            "published": self.published,
+            "reported": self.reported,
+            "rested": self.rested,
+            "tombstones": self.tombstones,
+            "owed": self.owed,
+            "departed": self.departed,
+            "unanswered": self.unanswered,
+            "unserved": self.unserved,
+            "definitions": self.definitions,
+        }
+
+    def cache_of(self, resource: Resource) -> Cache | None:
+        """The cache of a resource; None for one that is not watched."""
+        return self._caches.get(resource)
+
+    def view(self, key: JobKey) -> WorkerView:
+        """Everything that belongs to one job. One look makes several decisions, and sees the same as long as nothing
+        has changed."""
+        if self._seen is None or self._seen.key != key:
+            self._seen = self._view(key)
+        return self._seen
+
+    def _view(self, key: JobKey) -> WorkerView:
+        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        if job is None:
+            self.published.pop(key, None)
+        pods = self._pods_of(key, job)
+        unanswered = tuple(filter(self._is_unanswered, pods)) if self.unanswered else ()
+        if unanswered:
+            pods = tuple(replace(pod, is_gated=False) if pod in unanswered else pod for pod in pods)
+        return WorkerView(
+            key=key,
+            job=job,
+            reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
+            carrier=self._carrier(job) if job is not None else None,
+            copies=tuple(self._copies(key)),
+            pods=pods,
+            unanswered=unanswered,
+            unserved=self._unserved_of(key.kind) if self.unserved else {},
+            definition=self.definitions.get(key.kind),
+            published=self.published.get(key),
+        )
+
+    def _unserved_of(self, kind: str) -> dict[str, str]:
+        kinds = (kind, *KINDS[kind].needs)
+        return {name: self.unserved[name] for name in kinds if name in self.unserved}
+
+    def _is_unanswered(self, pod: Pod) -> bool:
+        return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
+
+    def _copies(self, key: JobKey) -> list[Manifest]:
+        return self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
+
+    def ended(self, key: JobKey) -> list[Tombstone]:
+        """The ends of every job that had the name."""
+        return list(self._ended.get(key, {}).values())
+
+    def our_jobs(self) -> Iterator[JobKey]:
+        """Every job that the agent has made."""
+        for resource in JOB_RESOURCES.values():
+            yield from (_key(job) for job in self._caches[resource].all() if annotations.is_ours(job))
+
+    def keys(self) -> Iterator[JobKey]:
+        """Every job that the agent has made, and those of which only Workload copies are left; some of them twice."""
+        yield from self.our_jobs()
+        for copy in self._caches[WORKLOADS].all():
+            yield from _keys_of_copy(copy)
+
+    def behind(self) -> int:
+        """How many jobs are not at the newest version that was ordered."""
+        return sum(1 for key, order in self.ordered.items() if not self._is_at(key, order))
+
+    def nodes(self) -> list[Manifest]:
+        """The cluster's nodes."""
+        return self._caches[NODES].all()
+
+    @property
+    def pods(self) -> Cache:
+        """Every pod that is in a pod set, of our jobs or not."""
+        return self._caches[PODS]
+
+    def on_change(self, callback: Callable[[JobKey], None]) -> None:
+        """Call back with every job that a change may concern."""
+
+        def changed(
+            keys: Callable[[Manifest], Iterable[JobKey]], *, unless: Callable[[Change], bool] = lambda _: False
+        ) -> Callable[[Change], None]:
+            def forward(change: Change) -> None:
+                manifest = change.new or change.old
+                for key in keys(manifest) if manifest and not unless(change) else ():
+                    callback(key)
+
+            return forward
+
+        for resource in JOB_RESOURCES.values():
+            self._caches[resource].subscribe(changed(_keys_of_job))
+        self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
+        self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
+
+    def _forget_seen(self, *_: object) -> None:
+        self._seen = None
+
+    def _file_end(self, uid: str, tombstone: Tombstone | object) -> None:
+        if uid in self._ended_as:
+            before = self._ended_as.pop(uid)
+            del self._ended[before][uid]
+            if not self._ended[before]:
+                del self._ended[before]
+        if isinstance(tombstone, Tombstone):
+            key = self._ended_as[uid] = JobKey.of(tombstone.job)
+            self._ended.setdefault(key, {})[uid] = tombstone
+
+    def _note_departure(self, change: Change) -> None:
+        """A job that is deleted right after it was made has no Workload yet that is linked to it."""
+        job = JobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
+        if job is None or not any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
+            return
+        found, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
+        if self.definitions.get(job.ref.kind) == GONE and found.end is None:
+            return  # It went with its definition.
+        # A recording has the entry before the change that it came of, and of that not whether it was seen.
+        if known is None or known.worker_uid != found.worker_uid:
+            self.departed[job.ref.uid] = found
+
+    def _forget_departure(self, change: Change) -> None:
+        copy = change.old
+        if copy is not None and change.new is None:
+            self.departed.pop(annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
+
+    def _forget_unanswered(self, change: Change) -> None:
+        pod = change.old
+        if pod is not None and (change.new is None or _version(change.new) != _version(pod)):
+            self.unanswered.pop(pod["metadata"]["uid"], None)
+
+    def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
+        uid, version = order
+        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        mine = job is not None and annotations.annotation(job, kueue.MANAGER_UID_ANNOTATION) == uid
+        return job is not None and mine and annotations.spec_version(job) >= version
+
+    def _carrier(self, job: Manifest) -> Manifest | None:
+        child = KINDS[job["kind"]].child(job)
+        return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
+
+    def _pods_of(self, key: JobKey, job: Manifest | None) -> tuple[Pod, ...]:
+        named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
+        found = {
+            pod: self._pods.values[pod]
+            for selector in KINDS[key.kind].pod_selectors(named)
+            for label, value in selector.items()
+            for pod in self._caches[PODS].keyed_by(_BY_OWNER, f"{key.namespace}/{label}={value}")
+        }
+        return tuple(found.values())
+
+    def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
+        metadata = pod["metadata"]
+        labels, namespace = metadata.get("labels", {}), metadata["namespace"]
+        if _JOB_NAME in labels:
+            job = self._caches[JOBS].get(namespace, labels[_JOB_NAME])
+            yield JobKey("Job", namespace, labels[_JOB_NAME])
+            if job is None or not annotations.is_ours(job):
+                # The submitter of a RayJob is a Job of its name.
+                yield JobKey("RayJob", namespace, labels[_JOB_NAME])
+        if kueue.RAYJOB_LABEL in labels:
+            yield JobKey("RayJob", namespace, labels[kueue.RAYJOB_LABEL])
+            return
+        if _RAY_CLUSTER in labels:
+            cluster = self._caches[RAYCLUSTERS].get(namespace, labels[_RAY_CLUSTER])
+            gone = [JobKey("RayCluster", namespace, labels[_RAY_CLUSTER])]
+            yield from _keys_of_job(cluster) if cluster is not None else gone
+
+
+def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
+    if resource == PODS:
+        return {_BY_OWNER: _owner_labels}
+    if resource == WORKLOADS:
+        return {_BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
+    return {}
+
+
+def _pod_stands(change: Change) -> bool:
+    old, new = change.old, change.new
+    return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
+
+
+def _owner_labels(pod: Manifest) -> Iterator[str]:
+    metadata = pod["metadata"]
+    for label in (_JOB_NAME, _RAY_CLUSTER, kueue.RAYJOB_LABEL):
+        if label in metadata.get("labels", {}):
+            yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
+
+
+def _version(manifest: Manifest) -> str:
+    version: str = manifest["metadata"]["resourceVersion"]
+    return version
+
+
+def _key(job: Manifest) -> JobKey:
+    return JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
+
+
+def _keys_of_job(job: Manifest) -> Iterator[JobKey]:
+    """The job itself, when it is ours; for a RayCluster that a RayJob made, that RayJob."""
+    labels = job["metadata"].get("labels", {})
+    if labels.get(_RAY_ORIGIN_KIND) == "RayJob":
+        yield JobKey("RayJob", job["metadata"]["namespace"], labels[_RAY_ORIGIN_NAME])
+    elif annotations.is_ours(job):
+        yield _key(job)
+
+
+def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
+    kind, _, name = (annotations.annotation(copy, kueue.JOB_ANNOTATION) or "").partition("/")
+    if kind in JOB_RESOURCES and name:
+        yield JobKey(kind, copy["metadata"]["namespace"], name)

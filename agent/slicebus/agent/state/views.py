@@ -1,0 +1,125 @@
+"""What a decision about one job of the worker may look at."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+from propcache.api import cached_property
+
+from slicebus.agent.state import annotations
+from slicebus.kube.resources import GONE
+from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestKey
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Outcome
+from slicebus.slices.ungate import Pod, PodSets, by_pod_set
+
+
+class JobKey(msgspec.Struct, frozen=True, order=True):
+    """A job on the worker. Jobs of the manager that have one name after the other share it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, job: JobRef) -> Self:
+        """The worker's job of one of the manager's."""
+        return cls(job.kind, job.namespace, job.name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """The end of one job of the manager."""
+
+    job: JobRef
+    version: int
+    at_s: int
+    """Unix time."""
+
+
+class JobReading(msgspec.Struct, frozen=True):
+    """What a job that the agent has made says in one version of its manifest."""
+
+    manifest: Manifest
+    ref: JobRef
+    """The manager's job that it is the copy of."""
+    slice: str
+    """The slice that it names."""
+    version: int
+    """Of the spec that it stands at."""
+    granted: Counts
+    requested: annotations.Requested | None
+    is_suspended: bool
+    """Whether the manager has ordered that it has no pods."""
+    is_going: bool
+    outcome: Outcome
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """None for what no agent has made."""
+        if not annotations.is_ours(manifest):
+            return None
+        return cls(
+            manifest,
+            ref=annotations.reference(manifest),
+            slice=annotations.slice_of(manifest),
+            version=annotations.spec_version(manifest),
+            granted=annotations.granted(manifest),
+            requested=annotations.Requested.from_job(manifest),
+            is_suspended=annotations.is_suspended(manifest),
+            is_going="deletionTimestamp" in manifest["metadata"],
+            outcome=KINDS[manifest["kind"]].outcome(manifest),
+        )
+
+    def is_of(self, job: JobRef) -> bool:
+        """Whether it was made for this job of the manager."""
+        return self.ref.uid == job.uid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is neither going, suspended nor over."""
+        is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
+        return not is_halted and self.outcome.phase is JobPhase.RUNNING
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One job with everything that belongs to it. Manifests are read-only."""
+
+    key: JobKey
+    job: Manifest | None
+    """Whatever has the name, ours or not."""
+    reading: JobReading | None = None
+    """What `job` says, read once for each version of it; None where it is not ours."""
+    carrier: Manifest | None = None
+    """The object whose spec has the counts; None while a RayJob has no cluster yet."""
+    copies: tuple[Manifest, ...] = ()
+    """Workloads that the agent made for the job."""
+    pods: tuple[Pod, ...] = ()
+    """Of a job that is gone those that its name tells of."""
+    unanswered: tuple[Pod, ...] = ()
+    """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
+    unserved: Mapping[str, str] = {}
+    """Of the kinds that the job needs those that the API server does not serve now, and why."""
+    definition: str | None = None
+    """The UID of the definition of the job's kind; GONE where there is none; None where that is not known."""
+    published: RequestKey | None = None
+    """The last request that the broker has confirmed to this process; it may not be on the job yet."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nobody can say if the job is there: its kind may not be read, or is served in other versions only."""
+        return self.key.kind in self.unserved and self.definition != GONE
+
+    @cached_property
+    def pod_sets(self) -> PodSets:
+        """The pods that have not ended."""
+        return by_pod_set(self.pods)
+
+    @cached_property
+    def running(self) -> set[str]:
+        """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
+        pods = (pod for members in self.pod_sets.values() for pod in members.running)
+        return {uid for pod in pods if (uid := pod.labels.get(kueue.MANAGER_UID_LABEL))}

@@ -1,0 +1,49 @@
+"""Takes this version's decisions as the right ones for recorded inputs."""
+
+import gzip
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+
+from slicebus.bus.contract import Record
+from slicebus.decisions.replay import Made
+from slicebus.journal.export import to_line
+from slicebus.journal.recording import Batch, Decided, Failure, Received, decode_batch, with_records
+from slicebus.journal.recording import Record as Recorded
+
+
+def accepted(record: Record, made: Iterable[Made]) -> Record:
+    """A batch with the decisions as they were made now; one that this version does not have is left out."""
+    by_index = {each.position.index: each for each in made if not each.same}
+    if not by_index:
+        return record
+    batch: Batch = decode_batch(record.message)
+    message = with_records(record.message, batch, tuple(_accepted(batch.records, by_index)))
+    return msgspec.structs.replace(record, message=message)
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write an export again. What was redacted in it stays so."""
+    data = b"".join(to_line(record, redact=False) + b"\n" for record in records)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def _accepted(records: tuple[Recorded, ...], made: Mapping[int, Made]) -> Iterator[Recorded]:
+    for index, record in enumerate(records):
+        now = made.get(index)
+        if now is None:
+            yield record
+        elif isinstance(record, Received):
+            yield msgspec.structs.replace(record, problem=msgspec.json.decode(now.made, type=str))
+        elif isinstance(record, Decided) and not now.problem:
+            yield _decided(record, now.made)
+
+
+def _decided(record: Decided, made: bytes) -> Decided:
+    try:
+        failed = msgspec.json.decode(made, type=Failure)
+    except msgspec.ValidationError:
+        return msgspec.structs.replace(record, outcome=Raw(made), failed=None)
+    return msgspec.structs.replace(record, outcome=Raw(b"[]"), failed=failed)

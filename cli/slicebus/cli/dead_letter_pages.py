@@ -1,0 +1,117 @@
+"""Dead letters for people: a table, one in full, and as JSON. What a sender wrote cannot steer the terminal."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+from rich.text import Text
+
+from slicebus.bus.dead_letters import DeadLetter
+from slicebus.journal.redaction import MARK, redacted
+from slicebus.proto.envelope import WireMessage
+
+_HEAD = ("ID", "WHEN", "AGE", "CLUSTER", "TYPE", "SUBJECT", "REASON", "DETAIL")
+_STYLES = ("bold", "dim", "", "bold", "cyan", "", "red", "")
+_DETAIL = 200
+"""Characters of a detail in a table."""
+
+
+def table(letters: Sequence[DeadLetter], now: datetime) -> list[Text]:
+    """A line for each, under a line of names."""
+    rows = [_HEAD, *(_row(letter, now) for letter in letters)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        Text("  ").join(
+            Text(value.ljust(width), style="dim" if row is _HEAD else style)
+            for value, width, style in zip(row, (*widths[:-1], 0), _STYLES, strict=True)
+        )
+        for row in rows
+    ]
+
+
+def to_json(letter: DeadLetter, now: datetime) -> dict[str, Any]:
+    """A letter for programs."""
+    age = letter.age(now)
+    return {
+        "id": letter.id,
+        "at": letter.at.isoformat() if letter.at else None,
+        "age_s": round(age.total_seconds(), 3) if age is not None else None,
+        "cluster": letter.cluster,
+        "type": letter.type,
+        "subject": letter.subject,
+        "reason": letter.reason,
+        "detail": redacted(letter.detail),
+        "queue": letter.queue,
+        "by": letter.by,
+    }
+
+
+def in_full(message: WireMessage, now: datetime, *, redact: bool) -> str:
+    """Everything there is of a letter: what is told of it, its headers, its body."""
+    letter = DeadLetter.from_message(message)
+    told = {
+        "id": letter.id,
+        "when": f"{_clock(letter.at)}, {age_text(letter.age(now))} ago",
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "queue": letter.queue,
+        "dead-lettered by": letter.by or "nobody the broker has verified",
+        "routing key": message.routing_key,
+        "correlation id": message.correlation_id or "",
+        "content type": message.content_type,
+    }
+    headers: dict[str, str] = redacted(message.headers) if redact else message.headers
+    told = {name: redacted(value) if redact else value for name, value in told.items()}
+    lines = [f"{name:<17} {printable(value)}" for name, value in told.items()]
+    lines += ["", *(f"{printable(name)}: {printable(value)}" for name, value in sorted(headers.items()))]
+    return "\n".join([*lines, "", _body(message.body, redact=redact)])
+
+
+def age_text(age: timedelta | None) -> str:
+    """`42s`, `12m`, `5h`, `3d`."""
+    if age is None:
+        return "?"
+    seconds = int(age.total_seconds())
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal acts on."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
+    detail = redacted(letter.detail)
+    values = (
+        letter.short_id,
+        _clock(letter.at),
+        age_text(letter.age(now)),
+        letter.cluster,
+        letter.type,
+        letter.subject or "-",
+        letter.reason or "?",
+        detail if len(detail) <= _DETAIL else f"{detail[:_DETAIL]}…",
+    )
+    return tuple(map(printable, values))
+
+
+def _clock(at: datetime | None) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else "?"
+
+
+def _body(body: bytes, *, redact: bool) -> str:
+    """Indented JSON. What is none cannot be looked into for secrets, so it is shown only with them."""
+    try:
+        value = orjson.loads(body)
+        text = orjson.dumps(redacted(value) if redact else value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONDecodeError:
+        if redact:
+            return f"{len(body)} bytes that are not JSON: --no-redact shows them"
+        text = body.decode(errors="replace")
+    except (orjson.JSONEncodeError, RecursionError):
+        text = MARK if redact else body.decode(errors="replace")
+    return "\n".join(map(printable, text.split("\n")))

@@ -1,0 +1,84 @@
+"""An explanation, for people."""
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from slicebus.manager.decide.explain import Amount, Chapter, Explanation, Waiting
+from slicebus.proto.messages import counts_text
+
+
+def page(explanation: Explanation) -> RenderableType:
+    """Everything about one job."""
+    parts: list[RenderableType] = [_head(explanation)]
+    parts += [Text(f"✗ {problem}", style="red") for problem in explanation.problems]
+    for waiting in explanation.waiting:
+        parts += [Text(), _waiting(waiting, explanation)]
+    if explanation.quota:
+        parts += [Text(), _quota(explanation.quota)]
+    if explanation.story:
+        parts += [Text(), _story(explanation.story)]
+    return Group(*parts, Text())
+
+
+def _head(explanation: Explanation) -> Text:
+    where = f"on cluster {explanation.cluster}" if explanation.cluster else "on no cluster yet"
+    queue = explanation.local_queue or "no queue"
+    if explanation.cluster_queue:
+        queue += f", of ClusterQueue {explanation.cluster_queue}"
+    if explanation.cohort:
+        queue += f" in cohort {explanation.cohort}"
+    if explanation.fair_sharing != "off":
+        queue += f", shared fairly by {explanation.fair_sharing.replace(',', ', then ')}"
+    return Text.assemble(
+        (explanation.job, "bold"),
+        f" {where}, queue {queue}\n",
+        ("wants ", "dim"),
+        counts_text(explanation.wanted),
+        (f" ({explanation.wanted_by})", "dim"),
+        ("  may run ", "dim"),
+        counts_text(explanation.granted),
+    )
+
+
+def _waiting(waiting: Waiting, explanation: Explanation) -> RenderableType:
+    lines = [
+        Text.assemble(
+            ("⏳ ", "yellow"),
+            (waiting.slice, "bold"),
+            f" for {counts_text(waiting.size)} waits since {waiting.since}",
+        ),
+        Text(f"   {waiting.message}"),
+    ]
+    if waiting.would_admit:
+        lines.append(Text.assemble(("   it goes on with ", "dim"), waiting.would_admit))
+    if waiting.victims:
+        lines.append(Text.assemble(("   preempts ", "dim"), ", ".join(waiting.victims)))
+    if waiting.position:
+        place = f"   {waiting.position} of {waiting.of} that wait in ClusterQueue {explanation.cluster_queue}"
+        more = "…" if waiting.position - 1 > len(waiting.ahead) else ""
+        ahead = f", after {', '.join(waiting.ahead)}{more}" if waiting.ahead else ""
+        lines.append(Text(place + ahead, style="dim"))
+    return Group(*lines)
+
+
+def _quota(quota: tuple[Amount, ...]) -> RenderableType:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("flavor", "resource", "quota", "used", "by this job", "available"):
+        table.add_column(column, justify="left" if column in ("flavor", "resource") else "right")
+    for amount in quota:
+        table.add_row(amount.flavor, amount.resource, amount.nominal, amount.used, amount.by_this_job, amount.available)
+    return table
+
+
+def _story(story: tuple[Chapter, ...]) -> RenderableType:
+    parts: list[RenderableType] = []
+    for chapter in story:
+        after = f" replaces {chapter.replaces}" if chapter.replaces else ""
+        parts.append(Text.assemble((chapter.slice, "bold"), f" {counts_text(chapter.size)}", (after, "dim")))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for at, what in chapter.steps:
+            table.add_row(Text(at, style="dim"), what)
+        parts.append(Padding(table, (0, 0, 0, 2)))
+    return Group(*parts)

@@ -1,0 +1,137 @@
+"""Where recorded messages are read from: the journal of a broker, or a file that was exported from one."""
+
+import asyncio
+import gzip
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+
+from slicebus.bus.contract import Record, StreamOffset
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.durations import duration
+from slicebus.journal.beginnings import BEFORE, Beginnings
+from slicebus.journal.entry import Entry, Filter
+from slicebus.journal.export import from_line
+from slicebus.proto.errors import ConfigurationError, InvalidError
+from slicebus.proto.topology import JOURNAL
+from slicebus.runtime.logs import configure_logging
+
+STREAM = "stream"
+"""The source that is a broker's journal."""
+
+AmqpUrl = Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker: amqp:// or amqps://.")]
+Source = Annotated[
+    str, typer.Argument(metavar="FILE|stream", help="An exported file, - for standard input, or stream.")
+]
+Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
+Job = Annotated[str | None, typer.Option(help="Only this job: name, namespace/name or Kind/namespace/name.")]
+Type = Annotated[str | None, typer.Option(help="Only this message type, such as scale-request.")]
+Correlation = Annotated[str | None, typer.Option(help="Only the messages of this chain.")]
+Since = Annotated[str | None, typer.Option(help="From then on: 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z.")]
+Until = Annotated[str | None, typer.Option(help="Until then: 10m (ago), or a time such as 2026-01-31T12:00:00Z.")]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """What part of the journal is read; None is open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, since: str | None, until: str | None = None) -> "Span":
+        """Raises ConfigurationError for a time that is none."""
+        return cls(
+            since=_moment(since, option="--since") if since else None,
+            until=_moment(until, option="--until") if until else None,
+        )
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a command to its end or to Ctrl-C. What a broker has to say of itself is in the errors."""
+    configure_logging(format="console", level="CRITICAL")
+    try:
+        asyncio.run(main)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+async def entries(
+    source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool = False, decisions: bool = False
+) -> AsyncGenerator[Entry, None]:
+    """Entries of the span that are wanted. `decisions`: with the state that the first ones were made from."""
+    beginnings = Beginnings(span.since) if span.since is not None and decisions else None
+    start: StreamOffset = "next" if follow else "first"
+    if span.since is not None:
+        start = span.since - BEFORE if beginnings else span.since
+    async with aclosing(records(source, start, amqp_url=amqp_url, follow=follow)) as read:
+        async for record in read:
+            entry = Entry.from_record(record)
+            if beginnings is None and _is_before(entry, span.since):
+                continue
+            for found in beginnings.feed(entry) if beginnings else (entry,):
+                if wanted(found):
+                    yield found
+
+
+async def records(
+    source: str, start: StreamOffset = "first", *, amqp_url: str | None, follow: bool = False
+) -> AsyncGenerator[Record, None]:
+    """Every record. A file is read from its beginning. Raises ConfigurationError and InvalidError."""
+    if source != STREAM:
+        for record in records_of_file(source):
+            yield record
+        return
+    if not amqp_url:
+        raise ConfigurationError("AMQP_URL is not set: name the broker, or an exported file")
+    bus = await connect(amqp_url, name="slicebus journal", settings=BusSettings(connect_s=5.0))
+    try:
+        async with aclosing(bus.read_stream(JOURNAL, start, follow=follow)) as read:  # type: ignore[type-var]
+            async for record in read:
+                yield record
+    finally:
+        await bus.aclose()
+
+
+def records_of_file(name: str) -> Iterator[Record]:
+    """Every record of an export, which may be compressed. Raises ConfigurationError and InvalidError."""
+    try:
+        with _opened(name) as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield from_line(line)
+                except InvalidError as error:
+                    raise InvalidError(f"{name}, line {number}: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{name}: {error.strerror or error}") from error
+
+
+def _opened(name: str) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    if name.endswith(".gz"):
+        return gzip.open(name)  # type: ignore[return-value]
+    return Path(name).open("rb")
+
+
+def _is_before(entry: Entry, since: datetime | None) -> bool:
+    """A stream is read by chunks, and a file from its beginning."""
+    return since is not None and entry.published is not None and entry.published < since
+
+
+def _moment(text: str, *, option: str) -> datetime:
+    try:
+        return datetime.now(UTC) - duration(text, option=option)
+    except ConfigurationError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {text}: use 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,131 @@
+"""The roles that can be replayed, and what comes of a replay, for people."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slicebus.agent.decide.beliefs import beliefs as agent_beliefs
+from slicebus.agent.decide.catalog import MODEL as AGENT
+from slicebus.agent.state.store import Store as AgentStore
+from slicebus.decisions.beliefs import Belief, Beliefs, disagreements
+from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
+from slicebus.journal.recording import RoleName, Source
+from slicebus.manager.decide.beliefs import beliefs as manager_beliefs
+from slicebus.manager.decide.catalog import MODEL as MANAGER
+from slicebus.manager.state.store import Store as ManagerStore
+from slicebus.proto.messages import counts_text
+
+MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
+_WHAT = 110
+"""Characters of a decision in one line."""
+
+
+def line(made: Made) -> Text:
+    """One decision."""
+    at = datetime.fromtimestamp(made.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    style = "green" if made.same else "bold red"
+    what = f"{made.given.decode()} -> {made.recorded.decode()}"
+    return Text.assemble(
+        (f"{made.position!s:>9} ", "dim"),
+        (f"{at} ", "dim"),
+        ("= " if made.same else "! ", style),
+        (f"{made.source.cluster or made.source.role:<12} ", "bold"),
+        (f"{made.what:<14} ", "cyan"),
+        what if len(what) <= _WHAT else f"{what[:_WHAT]}…",
+    )
+
+
+def in_full(made: Made) -> RenderableType:
+    """A decision with what it was made from and what came of it; where it differs, both."""
+    head = Text.assemble(("given    ", "dim"), _pretty(made.given))
+    if made.same:
+        return Group(line(made), head, Text.assemble(("decided  ", "dim"), _pretty(made.recorded)))
+    if made.problem:
+        return Group(line(made), head, Text.assemble(("recorded ", "dim"), _pretty(made.recorded)), Text(made.problem))
+    then, now = (_indented(side).splitlines() for side in (made.recorded, made.made))
+    styles = {"-": "red", "+": "green", "@": "dim"}
+    difference = difflib.unified_diff(then, now, "recorded", "this version", lineterm="", n=4)
+    return Group(line(made), head, *(Text(text, style=styles.get(text[:1], "")) for text in difference))
+
+
+def beliefs_of(replayer: Replayer) -> tuple[Beliefs, dict[str, Beliefs]]:
+    """What the manager and each agent believe at this point of the recording; of several leaders the last."""
+    newest: dict[tuple[str, str], Replay] = {}
+    for source, replay in sorted(replayer.sources.items()):
+        if replay.phase is Phase.KNOWN:
+            newest[source.role, source.cluster] = replay
+    manager: Beliefs = {}
+    agents: dict[str, Beliefs] = {}
+    for replay in newest.values():
+        if isinstance(replay.state, ManagerStore):
+            manager = manager_beliefs(replay.state)
+        elif isinstance(replay.state, AgentStore):
+            cluster = replay.source.cluster
+            agents[cluster] = agent_beliefs(replay.state, cluster=cluster)
+    return manager, agents
+
+
+def state(replayer: Replayer) -> RenderableType:
+    """What manager and agents believe of each job, and where they differ."""
+    manager, agents = beliefs_of(replayer)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("cluster", "job", "who", "slice", "version", "granted", "wanted", ""):
+        table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
+    different = {(each.cluster, each.job): each for each in disagreements(manager, agents)}
+    known = {(belief.cluster, job) for job, belief in manager.items()}
+    known |= {(cluster, job) for cluster, beliefs in agents.items() for job in beliefs}
+    for cluster, job in sorted(known):
+        about = different[cluster, job].about if (cluster, job) in different else ()
+        mine = manager.get(job)
+        sides = {
+            "manager": mine if mine and mine.cluster == cluster else None,
+            "agent": agents.get(cluster, {}).get(job),
+        }
+        for who, belief in sides.items():
+            if belief is not None or cluster in agents:
+                table.add_row(cluster or "-", job, who, *_cells(belief, about))
+    unknown = [str(source) for source, replay in sorted(replayer.sources.items()) if replay.phase is not Phase.KNOWN]
+    ends = [Text(f"not known here: {', '.join(unknown)}", style="yellow")] if unknown else []
+    count = len(different)
+    verdict = Text(f"{count} of {len(known)} jobs are not seen alike" if count else "all jobs are seen alike")
+    return Group(table, verdict, *ends)
+
+
+def passed_over(replayer: Replayer) -> Iterator[str]:
+    """What could not be made again, and why, in words."""
+    for source, replay in sorted(replayer.sources.items()):
+        if replay.passed_over:
+            yield f"{source}: {replay.passed_over} decisions passed over, from before its state was recorded"
+
+
+def by_source(counts: Mapping[Source, int]) -> str:
+    """`manager, epoch 1: 20; agent east, epoch 3: 7`."""
+    return "; ".join(f"{source}: {count}" for source, count in sorted(counts.items()))
+
+
+def _cells(belief: Belief | None, about: tuple[str, ...]) -> list[Text]:
+    if belief is None:
+        return [Text("nothing", style="red"), *[Text("")] * 4]
+    values = {
+        "slice": belief.slice or "none",
+        "version": str(belief.version),
+        "granted": counts_text(belief.granted),
+        "wanted": counts_text(belief.wanted),
+    }
+    cells = [Text(value, style="red" if name in about else "") for name, value in values.items()]
+    return [*cells, Text(belief.note, style="dim")]
+
+
+def _pretty(json: bytes) -> str:
+    return json.decode() if len(json) <= _WHAT else _indented(json)
+
+
+def _indented(json: bytes) -> str:
+    value: Any = orjson.loads(json)
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

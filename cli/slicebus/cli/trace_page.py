@@ -1,0 +1,85 @@
+"""A job's stories for the terminal."""
+
+import io
+import sys
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slicebus.cli.dead_letter_pages import printable
+from slicebus.journal.page import milliseconds
+from slicebus.journal.traces import STEP, Hop, Outcome, Story
+from slicebus.proto.messages import Direction
+
+_STYLES = {
+    Outcome.DONE: "green",
+    Outcome.WAITS: "yellow",
+    Outcome.UNDER_WAY: "yellow",
+    Outcome.OVERTAKEN: "dim",
+    Outcome.REFUSED: "bold red",
+    Outcome.DEAD: "bold red",
+}
+_ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
+_STEP, _UNREADABLE = ("·", "magenta"), ("!", "red")
+_UNBOUNDED = 4096
+"""Columns of an output that is no terminal: a line stays a line for grep."""
+
+
+def tell(told: Iterable[Story]) -> None:
+    """Print stories as wide as the terminal; into a file or a pipe as wide as it takes."""
+    if sys.stdout.isatty():
+        console = Console(highlight=False)
+        for story in told:
+            console.print(shown(story))
+        return
+    for story in told:
+        plain = io.StringIO()
+        Console(file=plain, highlight=False, width=_UNBOUNDED).print(shown(story))
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in plain.getvalue().splitlines())
+
+
+def shown(story: Story) -> RenderableType:
+    """A story: what it is, how it came out, and each hop with its time since the start."""
+    head = Text.assemble(
+        (printable(story.title), "bold"),
+        f"  {printable(story.job)}",
+        (f" on {printable(story.cluster)}" if story.cluster else "", "dim"),
+        (f"  {story.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
+        (story.outcome, _STYLES[story.outcome]),
+        f" after {milliseconds(story.took)}" if story.outcome is Outcome.DONE else "",
+    )
+    return Group(head, *_notes(story), _hops(story), "")
+
+
+def _notes(story: Story) -> Iterator[Text]:
+    if story.note:
+        yield Text(f"  {printable(story.note)}", style=_STYLES[story.outcome])
+    if story.clocks_apart:
+        text = f"  the clocks of its machines differ by at least {milliseconds(story.clocks_apart)}"
+        yield Text(text, style="yellow")
+
+
+def _hops(story: Story) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(justify="right", style="dim", no_wrap=True, min_width=10)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for hop in story.hops:
+        mark, colour = _ARROWS[hop.direction] if hop.direction else _STEP if hop.type == STEP else _UNREADABLE
+        table.add_row(
+            f"+{milliseconds(hop.since_start)}",
+            Text(mark, style=colour),
+            Text(printable(hop.by)),
+            Text(printable(_type(hop)), style=colour),
+            Text(printable(hop.text)),
+        )
+    return table
+
+
+def _type(hop: Hop) -> str:
+    """A message's; a step says all in its text."""
+    return "" if hop.type == STEP else hop.type

@@ -1,0 +1,227 @@
+"""Makes a role's decisions, so that each can be recorded with everything that it was made from, and made again.
+
+A decision is a function of the role's state (its caches and tables) and of keyword arguments, and of nothing else. Its
+name, the arguments and what comes of it are recorded; the state is, by its changes. Arguments are of types that msgspec
+reads and writes, or an `Incoming`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
+
+import msgspec
+from msgspec import Raw
+
+from slicebus.ambient.clock import now
+from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.table import FORGOTTEN, Table
+from slicebus.journal.object_diffs import Told
+from slicebus.journal.recorder import Recorder
+from slicebus.journal.recording import (
+    Began,
+    Decided,
+    Failure,
+    Forgot,
+    Noted,
+    Put,
+    Received,
+    Record,
+)
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.resources import Resource
+from slicebus.proto import codec
+from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.errors import ProtocolError
+from slicebus.proto.messages import Manifest, Message
+
+
+class State(Protocol):
+    """Everything that a role decides by."""
+
+    def decides_by(self) -> Iterable[tuple[Resource, Cache]]:
+        """The caches."""
+
+    def tables(self) -> Mapping[str, Table[Any, Any]]:
+        """The tables, by name."""
+
+
+class Incoming:
+    """A message in a role's hands. A recording has it once; decisions name its number there."""
+
+    def __init__(self, number: int, received: codec.Received) -> None:
+        self.number = number
+        self.received = received
+
+    @property
+    def envelope(self) -> Envelope:
+        """What is known of it without its body."""
+        return self.received.envelope
+
+    @property
+    def message(self) -> Message:
+        """What it says."""
+        return self.received.message
+
+
+S = TypeVar("S", bound=State)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decider(Generic[S]):
+    """Calls decisions on a state; with a recorder, every call is recorded from `begin` on."""
+
+    def __init__(self, state: S, recorder: Recorder | None = None) -> None:
+        self.state = state
+        self._recorder = recorder
+        self._begun = False
+        self._received = 0
+
+    def recording(self) -> AbstractAsyncContextManager[None]:
+        """Publish what is recorded until the context is left."""
+        return self._recorder.recording() if self._recorder else nullcontext()
+
+    def begin(self) -> None:
+        """Record from now on: before the first decision, when the caches are synced."""
+        if self._recorder is None:
+            return
+        for resource, cache in self.state.decides_by():
+            cache.subscribe(partial(self._changed, Told(resource_name(resource))))
+        for name, table in self.state.tables().items():
+            table.observe(partial(self._noted, name))
+        self._begun = True
+        self._recorder.begin(Began(version=version("slicebus")), partial(content, self.state))
+
+    def receive(self, wire: WireMessage) -> Incoming:
+        """A message, read. Raises ProtocolError."""
+        self._received += 1
+        number, problem = self._received, ""
+        try:
+            return Incoming(number, codec.decode(wire))
+        except ProtocolError as error:
+            problem = problem_of(error)
+            raise
+        finally:
+            self._record(lambda: Received.of(wire, number=number, at=_at(), problem=problem))
+
+    def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **given: P.kwargs) -> R:
+        """What is decided. Raises what the decision raises."""
+        what, at = decision.__name__, _at()
+        try:
+            outcome = decision(self.state, *args, **given)
+        except Exception as error:
+            failed = failure_of(error)
+            self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), failed=failed))
+            raise
+        self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), outcome=Raw(encode_outcome(outcome))))
+        return outcome
+
+    def _changed(self, told: Told, change: Change) -> None:
+        old, new = change.old, change.new
+        if new is not None:
+            self._record(lambda: told.put(new))
+        elif old is not None:
+            self._record(lambda: told.gone(old))
+
+    def _noted(self, table: str, key: object, value: object) -> None:
+        if value is FORGOTTEN:
+            self._record(lambda: Forgot(table=table, key=Raw(encode(key))))
+        else:
+            self._record(lambda: Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value))))
+
+    def _record(self, make: Callable[[], Record]) -> None:
+        if self._recorder is not None and self._begun:
+            self._recorder.add(make)
+
+
+def resource_name(resource: Resource) -> str:
+    """`pods`, `jobs.batch`."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def content(state: State) -> Iterator[Put | Noted]:
+    """The whole state at the time of the call."""
+    objects = [(resource_name(resource), cache.all()) for resource, cache in state.decides_by()]
+    tables = [(name, list(table.items())) for name, table in state.tables().items()]
+    return _content(objects, tables)
+
+
+def _content(
+    objects: Sequence[tuple[str, list[Manifest]]], tables: Sequence[tuple[str, list[tuple[Any, Any]]]]
+) -> Iterator[Put | Noted]:
+    for of, manifests in objects:
+        for manifest in manifests:
+            yield Put(of=of, object=manifest)
+    for table, entries in tables:
+        for key, value in entries:
+            yield Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value)))
+
+
+def _enc_hook(value: object) -> object:
+    if isinstance(value, Incoming):
+        return value.number
+    raise NotImplementedError(f"a decision takes no {type(value).__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+encode = _encoder.encode
+
+
+_COMMANDS = frozenset(get_args(Command))
+_NOTHING = b"[]"
+
+
+def encode_outcome(outcome: object) -> bytes:
+    """What a decision has returned. Commands name their targets; everything else is written in full."""
+    if outcome == []:
+        return _NOTHING  # What most decisions come to.
+    return encode(_written(outcome))
+
+
+def _written(outcome: object) -> object:
+    if isinstance(outcome, (list, tuple)):
+        return [_written(entry) for entry in outcome]
+    return _command(outcome) if type(outcome) in _COMMANDS else outcome  # type: ignore[arg-type]
+
+
+def failure_of(error: Exception) -> Failure:
+    """An error that a decision has raised."""
+    return Failure(
+        error=type(error).__name__, text=problem_of(error) if isinstance(error, ProtocolError) else str(error)
+    )
+
+
+def problem_of(error: ProtocolError) -> str:
+    """Why a message cannot be used."""
+    return f"{error.reason}: {error.detail}"
+
+
+def _command(command: Command) -> dict[str, Any]:
+    match command:
+        case Create(resource=resource, manifest=manifest):
+            return {"do": "create", "of": resource_name(resource), "manifest": manifest}
+        case Patch(resource=resource, target=target, body=body, subresource=subresource):
+            of = resource_name(resource)
+            return {"do": "patch", "of": of, "target": _name(target), "subresource": subresource, "body": body}
+        case Remove(resource=resource, target=target):
+            return {"do": "remove", "of": resource_name(resource), "target": _name(target)}
+        case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
+            return {"do": "emit", "regarding": _name(regarding), "reason": reason, "note": note, "warning": warning}
+        case Publish(cluster=cluster, message=message, correlation=correlation):
+            told = {"do": "publish", "to": cluster, "type": message.type, "message": message}
+            return told | ({"correlation": correlation} if correlation else {})
+        case LookAgain(job=job, delay_s=delay_s):
+            return {"do": "look again", "job": job, "delay_s": delay_s}
+
+
+def _name(target: Manifest) -> str:
+    """Which object, and the version of it that was decided on."""
+    metadata = target["metadata"]
+    where = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+    return f"{target['kind']} {where}{metadata['name']} {metadata['uid']}@{metadata['resourceVersion']}"
+
+
+def _at() -> float:
+    return now().timestamp()

@@ -1,1 +1,0 @@
-"""What every role's process has: logging, signals, and an HTTP endpoint for probes and metrics."""

@@ -1,0 +1,1 @@
+"""What the process of every role has: its life cycle, settings, probes, logs, and the executor of its commands."""

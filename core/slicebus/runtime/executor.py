@@ -1,0 +1,145 @@
+"""Carries out commands: the only place where a role writes to its cluster and to the bus."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.kube.cache import Cache
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.events import EventRecorder
+from slicebus.kube.resources import Resource
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError, TransientError
+from slicebus.proto.messages import JobRef, Manifest
+
+Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
+
+
+async def _take_as_gone(_: Resource) -> None:
+    """What is not found is gone."""
+
+
+class Executor:
+    """Carries out the commands of one decision in order.
+
+    Every write goes through to the cache, so that the next decision sees it before the watch does. After a conflict the
+    object is read again before the error is raised, so that deciding again is worth it.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        caches: Callable[[Resource], Cache | None],
+        publish: Publisher,
+        look_again: Callable[[JobRef, float], None],
+        component: str,
+        check: Callable[[], None] = lambda: None,
+        is_watched: Callable[[Manifest], bool] = lambda _: False,
+        confirm: Callable[[Resource], Awaitable[None]] = _take_as_gone,
+    ) -> None:
+        """`check` raises where this process may no longer lead: it may have been stopped between decision and write.
+        `confirm` raises where an object that is not found may have gone with its definition (`Informers.confirm`).
+
+        An object that `is_watched` stays in its cache until the watch says that it is gone: only the watch says in what
+        state it went.
+        """
+        self._client = client
+        self._caches = caches
+        self._publish = publish
+        self._look_again = look_again
+        self._component = component
+        self._check = check
+        self._is_watched = is_watched
+        self._confirm = confirm
+        self._events = EventRecorder(client, component=component)
+
+    async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
+        """Carry out all of them. Raises the first error, or LeaseLost; what was done before stays done."""
+        for command in commands:
+            self._check()
+            match command:
+                case Create(resource=resource, manifest=manifest):
+                    await self._create(resource, manifest)
+                case Patch():
+                    await self._patch(command)
+                case Remove(resource=resource, target=target):
+                    await self._remove(resource, target)
+                case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
+                    await self._events.record(regarding, reason=reason, note=note, warning=warning)
+                case Publish():
+                    await self._publish(command, caused_by)
+                case LookAgain(job=job, delay_s=delay_s):
+                    self._look_again(job, delay_s)
+
+    async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
+        """Read an object again that the cache has, and forget it when it is gone and the watch will not say so."""
+        metadata = target["metadata"]
+        try:
+            found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFoundError:
+            await self._drop(resource, target)
+            return None
+        self._keep(resource, found)
+        return found
+
+    async def _has_changed(self, command: Patch) -> bool:
+        found = await self.refresh(command.resource, command.target)
+        return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
+
+    async def _create(self, resource: Resource, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        try:
+            created = await self._client.create(resource, manifest, field_manager=self._component)
+        except (ConflictError, TransientError):
+            # Without an answer it may have been made all the same: deciding again must not make another.
+            with suppress(NotFoundError, TransientError):
+                self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
+            raise
+        self._keep(resource, created, is_own=True)
+
+    async def _patch(self, command: Patch) -> None:
+        resource, metadata = command.resource, command.target["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        try:
+            patched = await self._client.patch(
+                resource, name, namespace, _fenced(command), subresource=command.subresource
+            )
+        except ConflictError:
+            await self.refresh(resource, command.target)
+            raise
+        except InvalidError as error:
+            # What a JSON patch tests may be another by now: the server finds that before it compares the versions.
+            if isinstance(command.body, list) and await self._has_changed(command):
+                raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
+            raise
+        except NotFoundError as error:
+            await self._drop(resource, command.target)
+            raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
+        self._keep(resource, patched, is_own=True)
+
+    async def _remove(self, resource: Resource, target: Manifest) -> None:
+        metadata = target["metadata"]
+        with suppress(NotFoundError):
+            await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
+
+    def _keep(self, resource: Resource, manifest: Manifest, *, is_own: bool = False) -> None:
+        cache = self._caches(resource)
+        if cache is not None:
+            cache.put(manifest, is_own=is_own)
+
+    async def _drop(self, resource: Resource, manifest: Manifest) -> None:
+        cache = self._caches(resource)
+        if cache is not None and not self._is_watched(manifest):
+            await self._confirm(resource)
+            cache.remove(manifest)
+
+
+def _fenced(command: Patch) -> MergePatch | JsonPatch:
+    """The patch with the resourceVersion that was decided on; the server refuses it when there is a newer one."""
+    version = command.target["metadata"]["resourceVersion"]
+    if isinstance(command.body, list):
+        fence = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+        return JsonPatch([fence, *command.body])
+    metadata = command.body.get("metadata", {}) | {"resourceVersion": version}
+    return MergePatch(command.body | {"metadata": metadata})

@@ -1,0 +1,160 @@
+"""What a manager and an agent have in common: probes first, then connections, then the lease, then the work."""
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import ClassVar, Generic, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+
+from slicebus.ambient.backoff import Backoff
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.journal.recorder import Recorder
+from slicebus.journal.recording import Source
+from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
+from slicebus.kube.lease import LeaderElection
+from slicebus.kube.resources import Resource
+from slicebus.proto.errors import TransientError
+from slicebus.proto.topology import Topology, journal_queue
+from slicebus.runtime.health import health_server
+from slicebus.runtime.leadership import annotations
+from slicebus.runtime.settings import RoleSettings
+
+_log = structlog.get_logger()
+_BACKOFF = Backoff(first_s=0.2, most_s=5.0)
+_RENEWALS = 3
+"""Who has had no answer for so many of them cannot say that it works."""
+
+Settings = TypeVar("Settings", bound=RoleSettings)
+Result = TypeVar("Result")
+
+
+class Role(ABC, Generic[Settings]):
+    """A manager or an agent, on a connected client and bus that its caller closes. One at a time leads, by a Lease."""
+
+    component: ClassVar[str]
+    """Names the Lease, and who writes and tells."""
+
+    def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
+        self._settings = settings
+        self._client = client
+        self._bus = bus
+        self._registry = registry
+        self._lease = LeaderElection(
+            client,
+            namespace=settings.namespace,
+            name=self.component,
+            identity=settings.identity,
+            duration_s=settings.lease_duration_s,
+            renew_s=settings.lease_renew_s,
+            notes=self._notes,
+        )
+        self._informers: Informers | None = None
+        self._epoch: int | None = None
+        self.leading = asyncio.Event()
+        """Set once it does its work."""
+
+    @abstractmethod
+    async def topology(self) -> Topology:
+        """What it needs of the broker. What it raises that is transient is tried again."""
+
+    @abstractmethod
+    async def lead(self, epoch: int) -> None:
+        """Do the role's work until cancelled."""
+
+    def recorder(self, source: Source) -> Recorder | None:
+        """What records this role's decisions; None where they are not to be recorded."""
+        if not self._settings.record_decisions:
+            return None
+        return Recorder(self._bus, source, registry=self._registry)
+
+    def informers(
+        self,
+        optional: Iterable[Resource],
+        *,
+        unserved: MutableMapping[str, str],
+        definitions: MutableMapping[str, str],
+    ) -> Informers:
+        """What keeps the caches of this role, which needs everything but what is optional."""
+        made = Informers(self._client, optional=frozenset(optional), unserved=unserved, definitions=definitions)
+        self._informers = made
+        return made
+
+    def not_ready(self) -> str:
+        """Why it does not work, in words; empty while it leads, or stands by, in working order."""
+        if not self._bus.connected:
+            return "there is no connection to the broker"
+        if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
+            return "the API server has not answered for the Lease"
+        awaited = self._informers.awaited if self._informers else []
+        if awaited:
+            return f"waits: {'; '.join(awaited)}"
+        is_starting = self._epoch is not None and not self.leading.is_set()
+        return "has the Lease, and begins" if is_starting else ""
+
+    def _notes(self) -> dict[str, str | None]:
+        left_out = self._informers.left_out if self._informers else []
+        return annotations(not_ready=self.not_ready(), left_out=left_out)
+
+    async def run(self) -> None:
+        """Wait for the lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
+        epoch = self._epoch = await self._lease.acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lease.hold(), name="lease")
+            group.create_task(self._begin(epoch), name="lead")
+
+    async def _begin(self, epoch: int) -> None:
+        settings = self._settings
+        journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
+        topology = await insist("topology", self.topology) + Topology((), (journal,), ())
+        await insist("declare", lambda: self._bus.declare(topology))
+        await self.lead(epoch)
+
+
+async def insist(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
+    """The result of a call that a role cannot begin without, however long the broker or the API server is away."""
+
+    async def attempt() -> Result:
+        return await call()
+
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        _log.warning("role.waiting", what=what, error=str(error))
+
+    attempts = AsyncRetrying(
+        retry=retry_if_exception_type(TransientError),
+        wait=_BACKOFF,
+        before_sleep=tell,
+    )
+    return await attempts(attempt)
+
+
+async def run_role(
+    role: Callable[[Settings, KubeClient, Bus, CollectorRegistry], Role[Settings]], settings: Settings, *, name: str
+) -> None:
+    """Connect as `name`, serve the probes, and work until cancelled.
+
+    A broker that is not there is waited for, alive and not ready: ending would only make the wait longer. A standby is
+    ready while it waits for the lease. Raises ForbiddenError when the broker refuses the user.
+    """
+    registry, working = CollectorRegistry(), list[Role[Settings]]()
+
+    def not_ready() -> str:
+        return working[0].not_ready() if working else "waits for the broker"
+
+    async with (
+        health_server(settings.health_address, not_ready=not_ready, registry=registry),
+        await KubeClient.connect(kubeconfig=settings.kubeconfig) as client,
+    ):
+        bus = await connect(settings.amqp_url, name=name, settings=BusSettings(connect_s=math.inf))
+        try:
+            working.append(role(settings, client, bus, registry))
+            await working[0].run()
+        finally:
+            await bus.aclose()

@@ -1,0 +1,59 @@
+"""Runs a role until it ends or is told to."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from slicebus.proto.errors import ConfigurationError, SlicebusError
+from slicebus.runtime.logs import configure_logging
+
+_log = structlog.get_logger()
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+
+async def until_signal(main: Coroutine[Any, Any, None]) -> None:
+    """Run `main`; SIGTERM or SIGINT cancels it, and it then has its own grace to finish what it has begun."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(main, name="main")
+    stopped = asyncio.Event()
+
+    def stop(name: str) -> None:
+        _log.info("process.stopping", signal=name)
+        stopped.set()
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not stopped.is_set():
+            raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def run_process(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a role to its end. Exit status: 0 after a signal, 1 after a failure, 2 for settings that cannot work."""
+    # Until the settings say otherwise; they may be what is wrong.
+    configure_logging()
+    try:
+        asyncio.run(until_signal(main()))
+    except* ConfigurationError as group:
+        _log.error("process.misconfigured", error=_text(group))
+        sys.exit(EXIT_USAGE)
+    except* SlicebusError as group:
+        _log.error("process.failed", error=_text(group))
+        sys.exit(EXIT_FAILURE)
+
+
+def _text(group: BaseExceptionGroup[Any]) -> str:
+    texts = [_text(error) if isinstance(error, BaseExceptionGroup) else str(error) for error in group.exceptions]
+    return "; ".join(texts)

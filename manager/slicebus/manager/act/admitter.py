@@ -1,0 +1,132 @@
+"""Runs the admission cycle whenever something that it decides by has changed.
+
+There is one admitter in the fleet: the manager that holds the lease. What it has admitted is in its cache before it
+decides again. An admission whose write got no answer may or may not be there: until the object is seen at another
+version, the slice is counted as admitted, and the same write is tried again.
+
+A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
+was made from; a Workload that has another when the write's turn comes is decided again in the next cycle. So is what
+waits when somebody changes the quota, or the worker cluster that it was decided by. Everything else that changes gives
+quota back: only the admitter gives any, and an admission was charged with all that its chain will have.
+"""
+
+import asyncio
+
+import structlog
+
+from slicebus.decisions.decider import Decider
+from slicebus.kube.times import now_text
+from slicebus.manager.act.dirty_trees import Due
+from slicebus.manager.decide import catalog, verdicts
+from slicebus.manager.state.store import Store, Uncertain
+from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.runtime.executor import Executor
+from slicebus.slices.admission import Admit, Decision, Evict, Wait
+from slicebus.slices.fleet import Strategy
+from slicebus.slices.sharing import FairSharing
+
+_log = structlog.get_logger()
+_RETRY_S = 0.2
+
+
+class Admitter:
+    """The one that gives quota."""
+
+    def __init__(
+        self,
+        decide: Decider[Store],
+        executor: Executor,
+        *,
+        writers: int,
+        strategy: Strategy = Strategy.SPREAD,
+        fair_sharing: FairSharing = FairSharing.OFF,
+    ) -> None:
+        """`writers` is how many decisions are written at once."""
+        store = decide.state
+        self._decide = decide
+        self._store = store
+        self._executor = executor
+        self._writers = writers
+        self._strategy = strategy
+        self._fair_sharing = fair_sharing
+        self._due = Due(store)
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        while True:
+            await self._due.some.wait()
+            trees = self._due.take()
+            if not await self._cycle(trees):
+                await asyncio.sleep(_RETRY_S)
+                self._due.add(trees)
+
+    async def _cycle(self, trees: list[str] | None) -> bool:
+        """One pass over some trees of quota; False when something has to be looked at again without a change.
+
+        Most changes of a slice come while nobody waits for quota of its tree: then there is nothing to decide.
+        """
+        self._forget_certain()
+        if self._store.quotas.is_settled(trees) and not self._store.uncertain:
+            return True
+        decided = self._decide(catalog.cycle, trees=trees, strategy=self._strategy, fair_sharing=self._fair_sharing)
+        free = asyncio.Semaphore(self._writers)
+
+        async def carry_out(decision: Decision, version: str) -> bool:
+            async with free:
+                return await self._carry_out(decision, version)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    carry_out(decision, self._store.version_of(decision.key)), name=f"admit:{decision.key}"
+                )
+                for decision in decided
+            ]
+        return all(task.result() for task in tasks)
+
+    async def _carry_out(self, decision: Decision, version: str) -> bool:
+        """Write what was decided of a Workload of this version; False when it has to be decided again."""
+        if self._is_outdated(decision):
+            return False
+        namespace, _, name = decision.key.partition("/")
+        workload = self._store.workloads.get(namespace, name)
+        try:
+            commands = self._decide(catalog.verdict, decision=decision, version=version, now=now_text())
+            if workload is None or not commands:
+                return True
+            await self._executor.run(commands)
+        except ConflictError:
+            return False
+        except TransientError as error:
+            _log.warning("admission.unanswered", slice=decision.key, error=str(error))
+            if workload and isinstance(decision, Admit) and not verdicts.was_elsewhere(workload, decision):
+                self._store.uncertain[decision.key] = Uncertain(decision, version)
+            return False
+        except PermanentError as error:
+            # One object that the server refuses must not end the admission of all others.
+            _log.error("admission.refused", slice=decision.key, error=str(error))
+            return True
+        slice = self._store.slices.get(decision.key)
+        if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
+            _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
+        elif isinstance(decision, Evict):
+            _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
+        return True
+
+    def _is_outdated(self, decision: Decision) -> bool:
+        """Whether the quota or the cluster is not what it was when the cycle was decided."""
+        match decision:
+            case Admit(admission=admission, cluster=cluster):
+                return self._due.is_edited(admission.cluster_queue, cluster)
+            case Evict(key=key):
+                slice = self._store.slices.get(key)
+                held = slice.admission if slice else None
+                return held is not None and self._due.is_edited(held.cluster_queue, None)
+            case Wait():
+                return False
+
+    def _forget_certain(self) -> None:
+        """Once an object has another version, a write that was fenced by the old one can no longer happen."""
+        for key, uncertain in list(self._store.uncertain.items()):
+            if self._store.version_of(key) != uncertain.resource_version:
+                del self._store.uncertain[key]

@@ -1,0 +1,227 @@
+"""Keeps a breaker for each cluster: what nobody has asked to delete is not deleted on a worker without it (`endings`).
+
+What is held is written on the WorkerCluster, as a condition, an Event and an id. Writing the id into the annotation
+`slicebus.dev/release-deletes` releases the jobs that stood under it, and no other. A manager that starts goes on
+holding where the condition says so.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import structlog
+from prometheus_client import CollectorRegistry, Gauge
+
+from slicebus.decisions.decider import Decider
+from slicebus.kube.cache import Change
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.times import now_text
+from slicebus.manager.decide import catalog, endings, worker_cluster
+from slicebus.manager.decide.delete_breaker import Breaker, Hold, Limits
+from slicebus.manager.decide.endings import Ending
+from slicebus.manager.state.annotations import annotation, job_ref
+from slicebus.manager.state.store import Store
+from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
+from slicebus.proto.messages import ClusterName, JobRef, Manifest
+from slicebus.runtime.executor import Executor
+from slicebus.slices import kueue
+
+_log = structlog.get_logger()
+_WRITE_S = 0.5
+"""What is held is written at most so often: a namespace that goes is hundreds of changes."""
+
+
+class Guard:
+    """Which deletes may go. `look` has a job looked at again once it may."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        client: KubeClient,
+        decide: Decider[Store],
+        executor: Executor,
+        look: Callable[[JobRef], None],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._limits = limits
+        self._client = client
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._look = look
+        self._breakers: dict[ClusterName, Breaker] = {}
+        self._shown: dict[ClusterName, Hold] = {}
+        self._since: dict[ClusterName, str] = {}
+        self._strays: dict[ClusterName, dict[JobRef, int]] = {}
+        self._listed: dict[ClusterName, int] = {}
+        """How many jobs the last inventory had."""
+        self._changed = asyncio.Event()
+        self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
+
+    def watch(self) -> None:
+        """Notice every job that is to be deleted when it is, before anything is done about the first one."""
+        for jobs in self._store.jobs.values():
+            jobs.on_deleted(self._note_deleted)
+        self._store.on_job_change(self._note)
+        self._store.namespaces.subscribe(self._namespace_changed)
+        self._store.clusters.subscribe(self._cluster_changed)
+        self._changed.set()
+
+    async def holds(self, ref: JobRef) -> bool:
+        """Whether the delete of a job is held now.
+
+        A namespace is marked before anything in it is deleted, but by another watch: the API server is asked.
+        """
+        cluster, ending = self._store.view(ref).cluster, self._ending(ref)
+        if cluster is None or ending is Ending.NONE:
+            return False
+        if ending is Ending.ASKED or self._store.namespaces.get(None, ref.namespace) is None:
+            await self._find_namespace(ref.namespace)
+            ending = self._ending(ref)
+        if ending.is_inferred:
+            return not self._may_go(cluster, ref)
+        self._breaker(cluster).forget(ref)
+        return False
+
+    def hold_missing(self, kind: str) -> None:
+        """A kind is served that was not. Its jobs that are not there went with its definition, or while nobody could
+        know: their deletes are held, however few they are."""
+        for ref in dict.fromkeys(self._store.refs()):
+            cluster = self._store.view(ref).cluster if ref.kind == kind else None
+            if cluster is None or not self._ending(ref).is_inferred:
+                continue
+            breaker = self._breaker(cluster)
+            breaker.want(ref)
+            breaker.held = bool(breaker.waiting)
+            self._look(ref)
+        self._changed.set()
+
+    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
+        """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
+        breaker = self._breaker(cluster)
+        self._listed[cluster] = of
+        before, self._strays[cluster] = self._strays.get(cluster, {}), strays
+        for ref in before.keys() - strays.keys():
+            breaker.forget(ref)
+        for ref in strays:
+            breaker.want(ref)
+        for ref in strays:
+            self._look(ref)
+        self._changed.set()
+
+    def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
+        """Where a job is to be deleted that should not be there, as far as that may go now."""
+        found = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
+        return [(cluster, version) for cluster, version in found if self._may_go(cluster, ref)]
+
+    def settle(self, cluster: ClusterName, ref: JobRef) -> None:
+        """A stray has been dealt with."""
+        self._strays.get(cluster, {}).pop(ref, None)
+        self._breaker(cluster).forget(ref)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write what is held onto the clusters until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for cluster in self._store.clusters.all():
+                await self._show(cluster)
+            await asyncio.sleep(_WRITE_S)
+
+    async def _show(self, cluster: Manifest) -> None:
+        name = ClusterName(cluster["metadata"]["name"])
+        breaker = self._breaker(name)
+        breaker.lift()
+        hold = breaker.hold(self._since.setdefault(name, now_text())) if breaker.held else None
+        self._held.labels(name).set(len(hold.jobs) if hold else 0)
+        if hold is None:
+            self._since.pop(name, None)
+            self._shown.pop(name, None)
+        else:
+            self._shown[name] = hold
+        try:
+            await self._executor.run(worker_cluster.deletes_held(cluster, hold, now=now_text()))
+        except (ConflictError, TransientError) as error:
+            _log.info("hold.unwritten", cluster=name, error=str(error))
+            self._changed.set()
+
+    def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
+        if ref.kind in self._store.unserved:
+            return False
+        breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
+        was_held = breaker.held
+        size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
+        may_go = breaker.may_go(ref, jobs=size, now=asyncio.get_running_loop().time())
+        if not may_go:
+            self._changed.set()
+            if not was_held:
+                _log.warning("deletes.held", cluster=cluster, jobs=len(breaker.waiting), of=size)
+        return may_go
+
+    def _breaker(self, cluster: ClusterName) -> Breaker:
+        if cluster not in self._breakers:
+            manifest = self._store.clusters.get(None, cluster)
+            self._breakers[cluster] = Breaker(
+                self._limits, held=manifest is not None and worker_cluster.is_held(manifest)
+            )
+        return self._breakers[cluster]
+
+    def _ending(self, ref: JobRef) -> Ending:
+        """Only that of a job which ends is a decision that somebody may ask about afterwards."""
+        is_ending = endings.is_ending(self._store.view(ref))
+        return self._decide(catalog.ending, job=ref) if is_ending else Ending.NONE
+
+    async def _find_namespace(self, name: str) -> None:
+        known = self._store.namespaces.get(None, name)
+        try:
+            self._store.namespaces.put(await self._client.get(NAMESPACES, name))
+        except NotFoundError:
+            if known is not None:
+                self._store.namespaces.remove(known)
+
+    def _note_deleted(self, job: Manifest) -> None:
+        """A watch has seen a job go, which may have been found to be missing before."""
+        self._store.note_deleted(job)
+        ref = job_ref(job)
+        if ref.uid in self._store.deleted:
+            self._note(ref)
+            self._look(ref)
+
+    def _namespace_changed(self, change: Change) -> None:
+        """Whose delete had seemed to be asked for goes with its namespace."""
+        namespace = change.new or change.old
+        if namespace is not None and (change.new is None or "deletionTimestamp" in namespace["metadata"]):
+            name = namespace["metadata"]["name"]
+            for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.namespace == name]:
+                self._note(ref)
+
+    def _note(self, ref: JobRef) -> None:
+        view = self._store.view(ref)
+        if view.cluster is None or ref.kind in self._store.unserved:
+            return
+        breaker = self._breaker(view.cluster)
+        if self._ending(ref).is_inferred:
+            breaker.want(ref)
+            changed = breaker.held
+        else:
+            changed = breaker.forget(ref)
+        if changed:
+            self._changed.set()
+
+    def _cluster_changed(self, change: Change) -> None:
+        """A release is an annotation with the id that the status shows."""
+        if change.new is None:
+            return
+        name = ClusterName(change.new["metadata"]["name"])
+        hold = self._shown.get(name)
+        if hold is not None and annotation(change.new, kueue.RELEASE_ANNOTATION) == hold.id:
+            self._release(name, self._breaker(name).release(hold))
+
+    def _release(self, cluster: ClusterName, released: Collection[JobRef]) -> None:
+        del self._shown[cluster]
+        _log.info("deletes.released", cluster=cluster, jobs=len(released))
+        self._changed.set()
+        for ref in released:
+            self._look(ref)

@@ -1,0 +1,114 @@
+"""Which trees of quota have to be decided again, by what has changed since the last time."""
+
+import asyncio
+from collections.abc import Iterable
+
+from slicebus.kube.cache import Change
+from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.quotas import NOWHERE
+from slicebus.manager.state.store import Store
+from slicebus.proto.messages import Manifest
+from slicebus.slices.cohorts import cohort_node, queue_node
+from slicebus.slices.workload import Slice
+
+
+class Due:
+    """Follows a store's caches from now on; everything that is there is due at first."""
+
+    def __init__(self, store: Store) -> None:
+        self.some = asyncio.Event()
+        """Set while something is due."""
+        self._quotas = store.quotas
+        self._trees: set[str] = set()
+        self._nodes: set[str] = set()
+        self._all = False
+        self._before: dict[str, str] = {}
+        self._releases = 0
+        self._edited: set[str] = set()
+        """The nodes that somebody has given another spec since the trees were last taken."""
+        self._clusters: set[str] = set()
+        """The worker clusters that take other jobs since then."""
+        store.quotas.follow_slices(self._slice_changed)
+        store.local_queues.subscribe(self._local_queue_changed)
+        store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
+        store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change)), change))
+        for cache in (store.flavors, store.namespaces):
+            cache.subscribe(lambda _: self.add(None))
+        store.clusters.subscribe(self._cluster_changed)
+
+    def take(self) -> list[str] | None:
+        """The trees that are due, and from now on are not; None for all."""
+        trees, before, found = dict(self._quotas.trees), self._before, self._trees
+        moved = {node for node in before.keys() | trees.keys() if before.get(node) != trees.get(node)}
+        for node in moved | self._nodes:
+            found |= {tree for tree in (before.get(node), trees.get(node)) if tree}
+        everything, self._before = self._all, trees
+        self._trees, self._nodes, self._all = set(), set(), False
+        self._edited, self._clusters = set(), set()
+        self.some.clear()
+        return None if everything else sorted(found)
+
+    def is_edited(self, queue: str, cluster: str | None) -> bool:
+        """Whether somebody has changed what a decision depends on since the trees were last taken: a quota, a limit, a
+        policy or a stop in the tree of this ClusterQueue, or which jobs this worker cluster takes."""
+        trees = self._trees_of(queue_node(queue))
+        return cluster in self._clusters or any(trees & self._trees_of(node) for node in self._edited)
+
+    def _trees_of(self, node: str) -> set[str]:
+        """Where a node is now, and where it was."""
+        return {tree for tree in (self._before.get(node), self._quotas.trees.get(node)) if tree}
+
+    def add(self, trees: Iterable[str] | None) -> None:
+        """Make these due; all for None."""
+        if trees is None:
+            self._all = True
+        else:
+            self._trees |= set(trees)
+        self.some.set()
+
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        for slice in (old, new):
+            if slice is not None:
+                if slice.admission is not None:
+                    self._nodes.add(queue_node(slice.admission.cluster_queue))
+                self.add([self._quotas.tree_of((slice.namespace, slice.queue))])
+        if self._quotas.ledger.releases != self._releases:
+            self._releases = self._quotas.ledger.releases
+            self._room_grew()
+
+    def _local_queue_changed(self, change: Change) -> None:
+        for queue in (change.old, change.new):
+            if queue is not None:
+                self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")), change)
+
+    def _node_changed(self, node: str, change: Change) -> None:
+        """A queue that comes or goes changes also what waits for it without one."""
+        self._nodes.add(node)
+        if _spec(change.old) != _spec(change.new):
+            self._edited.add(node)
+        self.add([NOWHERE])
+
+    def _cluster_changed(self, change: Change) -> None:
+        """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
+        old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
+        if old is None or new is None or old.without_room() != new.without_room():
+            self._clusters.add(_name(change))
+            self.add(None)
+        elif new.has_more_room_than(old):
+            self._room_grew()
+
+    def _room_grew(self) -> None:
+        waiting = self._quotas.ledger.waiting_for_a_place()
+        if trees := {self._quotas.tree_of(queue) for queue in waiting}:
+            self.add(sorted(trees))
+
+
+def _name(change: Change) -> str:
+    manifest = change.new or change.old
+    assert manifest is not None
+    name: str = manifest["metadata"]["name"]
+    return name
+
+
+def _spec(manifest: Manifest | None) -> Manifest | None:
+    return manifest.get("spec", {}) if manifest else None

@@ -1,0 +1,138 @@
+"""Watches the fleet: clusters that fall silent, are given up and come back, and those that are drained.
+
+A cluster is given up when it has been silent for the whole time that the settings give, heard by this process: after a
+start every cluster has the whole time to speak, and again after more than half of them were silent at once. While it is
+given up nothing opens the fence of its agent; when it speaks again it first has to remove what went elsewhere.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from slicebus.decisions.decider import Decider
+from slicebus.kube.times import now_text
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.manager.act.inbox import Inbox
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide import catalog, relocation
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.store import Store
+from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.messages import ClusterName, JobRef
+from slicebus.runtime.executor import Executor
+from slicebus.slices.conditions import Finding
+
+_log = structlog.get_logger()
+_TICKS = 10
+"""So often within the time after which a cluster is lost."""
+
+
+class FleetWatch:
+    """The one that notices silence."""
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        *,
+        decide: Decider[Store],
+        executor: Executor,
+        inbox: Inbox,
+        resyncer: Resyncer,
+        look: Callable[[JobRef], None],
+    ) -> None:
+        self._settings = settings
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._heard_at = inbox.heard_at
+        self._resyncer = resyncer
+        self._look = look
+        self._started_at = 0.0
+        self._since = 0.0
+        """When everybody began to have the whole time to speak."""
+        self._marks: WorkQueue[ClusterName] = WorkQueue("fleet")
+        inbox.on_heard(self._heard)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self._since = self._started_at = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._marks.run(self._mark, workers=1), name="fleet-marks")
+            while True:
+                await asyncio.sleep(self._settings.cluster_lost_s / _TICKS)
+                names = [ClusterName(cluster.name) for cluster in self._store.quotas.worker_clusters]
+                for name in names:
+                    self._marks.add(name)
+                if self._settings.cluster_lost_requeue_s is not None:
+                    await self._judge(names, self._settings.cluster_lost_requeue_s)
+                await self._welcome()
+                await self._move()
+
+    async def _mark(self, name: ClusterName) -> None:
+        silent_s = self._silent_s(name, self._started_at)
+        if silent_s > self._settings.cluster_lost_s:
+            await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
+            self._resyncer.forget(name)
+
+    async def _judge(self, names: list[ClusterName], requeue_s: float) -> None:
+        """Give up those that have been silent for too long."""
+        silent = {name: self._silent_s(name, self._started_at) for name in names}
+        lost = [name for name in names if silent[name] > self._settings.cluster_lost_s]
+        outage = relocation.is_outage(self._store.quotas.worker_clusters, lost)
+        if outage:
+            self._since = asyncio.get_running_loop().time()
+        for name in names:
+            heard_s = silent[name] if outage else self._silent_s(name, self._since)
+            finding = self._decide(catalog.stand, cluster=name, silent_s=heard_s, requeue_s=requeue_s, outage=outage)
+            if finding is None:
+                continue
+            if finding.status and name not in self._store.given_up:
+                # Known here before anybody acts on it: from now on no answer opens the fence of its agent.
+                self._store.given_up[name] = True
+                _log.warning("cluster.given_up", cluster=name)
+                # What was evicted before waits for its answer no longer.
+                for ref in self._store.jobs_on(name):
+                    self._look(ref)
+            await self._tell(name, finding)
+
+    async def _welcome(self) -> None:
+        """Say of those that are back that they are, also where another manager had given them up."""
+        for cluster in self._store.quotas.worker_clusters:
+            name = ClusterName(cluster.name)
+            is_heard = self._silent_s(name, self._started_at) <= self._settings.cluster_lost_s
+            is_said = not cluster.given_up or name in self._store.given_up
+            if is_said or name not in self._heard_at or not is_heard:
+                continue
+            if self._decide(catalog.is_back, cluster=name):
+                await self._tell(name, relocation.returned())
+
+    async def _move(self) -> None:
+        evictions = self._decide(catalog.move, at_once=self._settings.drain_at_once)
+        made_from = {decision.key: self._store.version_of(decision.key) for decision in evictions}
+        for decision in evictions:
+            version = made_from[decision.key]
+            try:
+                commands = self._decide(catalog.verdict, decision=decision, version=version, now=now_text())
+                if not commands:
+                    continue
+                await self._executor.run(commands)
+            except (ConflictError, TransientError) as error:
+                _log.info("chain.unmoved", slice=decision.key, error=str(error))
+            else:
+                _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
+
+    def _heard(self, name: ClusterName) -> None:
+        """A cluster speaks: is it back?"""
+        if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
+            del self._store.given_up[name]
+            _log.info("cluster.returned", cluster=name)
+
+    async def _tell(self, name: ClusterName, finding: Finding) -> None:
+        try:
+            await self._executor.run(self._decide(catalog.tell, cluster=name, finding=finding, now=now_text()))
+        except (ConflictError, TransientError) as error:
+            _log.info("standing.unwritten", cluster=name, error=str(error))
+
+    def _silent_s(self, name: ClusterName, since: float) -> float:
+        return asyncio.get_running_loop().time() - max(self._heard_at.get(name, since), since)

@@ -1,0 +1,178 @@
+"""Receives what the agents publish: decode, decide, carry out; then the delivery is acknowledged.
+
+A dead letter that comes back was published by the manager's own user, and names its first sender. What an agent said
+whose epoch has ended is refused, and is no dead letter: its successor has told everything anew (docs/decisions/0012).
+Nor is what another cluster of its name says: it has no part in the fleet until it has a name of its own (0014).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.dead_letter_headers import as_sent
+from slicebus.bus.lanes import OnDead, dispatch
+from slicebus.decisions.decider import Decider, Incoming
+from slicebus.kube.cache import Change
+from slicebus.kube.times import now_text
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide import catalog, intake
+from slicebus.manager.metrics.resizes import ResizeTimes
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.store import Store
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.headers import PREFIX
+from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status
+from slicebus.proto.topology import manager_queue
+from slicebus.runtime.executor import Executor
+
+_log = structlog.get_logger()
+_SUBJECT, _SEQUENCE = f"{PREFIX}subject", f"{PREFIX}sequence"
+_SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
+
+
+class Inbox:
+    """The manager's two lanes."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        decide: Decider[Store],
+        executor: Executor,
+        look: Callable[[JobRef], None],
+        resyncer: Resyncer,
+        registry: CollectorRegistry,
+        on_dead: OnDead | None = None,
+        fence_s: float | None = None,
+    ) -> None:
+        """`fence_s` is what the agents shall keep."""
+        self._bus = bus
+        self._on_dead = on_dead
+        self._fence_s = fence_s
+        self._heard: list[Callable[[ClusterName], None]] = []
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._look = look
+        self._resyncer = resyncer
+        self._resizes = ResizeTimes(registry)
+        for jobs in decide.state.jobs.values():
+            self._resizes.follow(jobs)
+            jobs.subscribe(self._forget)
+        self.heard_at: dict[ClusterName, float] = {}
+        """When each cluster last spoke, in the loop's time."""
+        self._received = Counter(
+            "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
+        )
+        self._fenced = Counter(
+            "slicebus_manager_fenced",
+            "Messages refused because their agent's epoch has ended.",
+            ["cluster", "type"],
+            registry=registry,
+        )
+
+        self._of_others = Counter(
+            "slicebus_manager_of_other_clusters",
+            "Messages refused because another cluster has the name.",
+            ["cluster", "type"],
+            registry=registry,
+        )
+
+    def on_heard(self, callback: Callable[[ClusterName], None]) -> None:
+        """Call back when a cluster has spoken, before it is answered."""
+        self._heard.append(callback)
+
+    async def run(self, lane: Lane, *, prefetch: int) -> None:
+        """Handle one lane until cancelled."""
+        async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
+            await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead, superseded=_is_superseded)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
+        envelope, message = incoming.envelope, incoming.message
+        try:
+            commands = self._decide(catalog.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
+        except ProtocolError as error:
+            if error.reason in intake.UNAUTHORIZED:
+                await self._turn_away(incoming, error)
+                return
+            self._hear(envelope)
+            raise
+        self._hear(envelope)
+        self._resizes.note(envelope, message)
+        if isinstance(message, Status):
+            self._note(envelope, message)
+        answer = self._resyncer.answer(envelope, message)
+        await self._executor.run([*commands, *answer], caused_by=envelope)
+        if isinstance(message, Hello):
+            self._deliver_again(envelope.cluster)
+        if isinstance(message, Inventory):
+            await self._resyncer.take(envelope, message)
+
+    def _hear(self, envelope: Envelope) -> None:
+        self._received.labels(envelope.cluster, envelope.type).inc()
+        self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
+        for callback in self._heard:
+            callback(envelope.cluster)
+
+    async def _turn_away(self, incoming: Incoming, error: ProtocolError) -> None:
+        """A message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
+        envelope = incoming.envelope
+        told = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}
+        if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
+            _log.info("heartbeat.ignored", **told)
+        elif error.reason is DeadReason.WRONG_CLUSTER:
+            await self._executor.run(self._decide(catalog.refuse_cluster, incoming=incoming, now=now_text()))
+            self._of_others.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.of_another_cluster", **told)
+        elif error.reason is DeadReason.FENCED_EPOCH:
+            self._fenced.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.fenced", **told)
+        else:
+            raise error
+
+    def _note(self, envelope: Envelope, message: Status) -> None:
+        key, at = (envelope.speaker, message.job), (envelope.epoch, envelope.sequence)
+        if self._store.view(message.job).job is None:
+            self._store.newest.pop(key, None)
+        else:
+            newest = self._store.newest.get(key, at)
+            self._store.newest[key] = max(at, newest)
+            if self._store.beside_kueue and at >= newest:
+                self._store.reported[message.job] = message
+
+    def _forget(self, change: Change) -> None:
+        if change.new is None and change.old is not None:
+            for table in (self._store.reported, self._store.told):
+                table.pop(job_ref(change.old), None)
+
+    def _deliver_again(self, cluster: ClusterName) -> None:
+        """An agent that has just started may not have what was published to the one before it."""
+        for ref in dict.fromkeys(self._store.refs()):
+            if self._store.view(ref).cluster == cluster:
+                self._store.published.pop(ref, None)
+                self._look(ref)
+        for ref in self._store.left_behind(cluster):
+            self._store.recalled.pop((cluster, ref), None)
+            self._look(ref)
+
+
+def _line(delivery: Delivery) -> str:
+    """Messages of one object of one cluster stay in order."""
+    cluster = delivery.message.routing_key.partition(".")[0]
+    return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"
+
+
+def _is_superseded(older: Delivery, newer: Delivery) -> bool:
+    """Whether both are statuses of one job from one agent, and the second was said later."""
+    first, second = older.message, newer.message
+    if first.routing_key != second.routing_key or not first.routing_key.endswith(f".{Status.type}"):
+        return False
+    if first.user_id != second.user_id or any(first.headers.get(name) != second.headers.get(name) for name in _SPEAKER):
+        return False
+    numbers = [message.headers.get(_SEQUENCE, "") for message in (first, second)]
+    return all(number.isdecimal() for number in numbers) and int(numbers[0]) < int(numbers[1])

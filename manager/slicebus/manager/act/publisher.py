@@ -1,0 +1,50 @@
+"""Publishes to the agents, one envelope a message."""
+
+from slicebus.bus.contract import Bus
+from slicebus.decisions.commands import Publish
+from slicebus.manager.decide.identity import address
+from slicebus.manager.decide.notices import told_of
+from slicebus.manager.state.store import Store
+from slicebus.proto.codec import encode
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import ClusterName, ClusterUid, Delete, Pending, Relabel, WorkloadSpec
+from slicebus.proto.topology import agent_topology, exchange_of
+
+
+class Publisher:
+    """The manager's voice. A cluster's queues are there before anything is published to it."""
+
+    def __init__(self, bus: Bus, issuer: Issuer, store: Store) -> None:
+        self._bus = bus
+        self._issuer = issuer
+        self._store = store
+        self._declared: set[tuple[ClusterName, ClusterUid | None]] = set()
+
+    async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
+        """Return when the broker has the message. Raises UnavailableError."""
+        message, cluster = command.message, command.cluster
+        uid = address(self._store.clusters.get(None, cluster))
+        if (cluster, uid) not in self._declared:
+            await self._bus.declare(agent_topology(cluster, uid))
+            self._declared.add((cluster, uid))
+        envelope = self._issuer.envelope(
+            message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
+        )
+        if isinstance(message, Pending):
+            self._store.told[message.job] = told_of(message.workload, message.message)
+        # Noted before: the answer may be here before the confirm, and may ask for it again.
+        is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).behind
+        if isinstance(message, Delete) and is_recall:
+            self._store.recalled[cluster, message.job] = message.spec_version
+        elif isinstance(message, WorkloadSpec | Delete):
+            self._store.published[message.job] = message.spec_version
+        try:
+            await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        except BaseException:
+            # A spec without its relabel is half of what the worker has to know: both go again.
+            if isinstance(message, Delete) and is_recall:
+                self._store.recalled.pop((cluster, message.job), None)
+            elif isinstance(message, WorkloadSpec | Delete | Relabel):
+                self._store.published.pop(message.job, None)
+            raise

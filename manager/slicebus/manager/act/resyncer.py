@@ -1,0 +1,216 @@
+"""Compares what the agents hold with what they shall hold, and has the differences made good.
+
+An inventory is asked for when a cluster that speaks has not sent one to this process; the agents send them unasked too.
+"""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Callable, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from slicebus.decisions.commands import Command, Publish
+from slicebus.decisions.decider import Decider
+from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Said, is_elsewhere, said
+from slicebus.manager.state.store import Store
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Delete,
+    Heartbeat,
+    Hello,
+    Inventory,
+    InventoryItem,
+    JobRef,
+    Message,
+    Refused,
+    Resync,
+    Status,
+)
+from slicebus.runtime.executor import Executor
+
+_log = structlog.get_logger()
+_NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW)
+_AT_ONCE = 100
+"""Jobs that are compared before somebody else may run."""
+_ASKED_AT_ONCE = 500
+"""Jobs that one message names: about 100 KiB."""
+
+
+class Resyncer:
+    """The manager's side of the inventories. `look` has a job looked at."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        informers: Informers,
+        decide: Decider[Store],
+        executor: Executor,
+        guard: Guard,
+        look: Callable[[JobRef], None],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._client = client
+        self._informers = informers
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._guard = guard
+        self._look = look
+        self._assemblies: dict[str, Assembly] = {}
+        """By speaker."""
+        self._heard: dict[str, dict[JobRef, Said]] = {}
+        """What each speaker has said of a job since its last inventory."""
+        self._expected: dict[ClusterName, tuple[str, int]] = {}
+        """The speaker and the epoch that an inventory has come or will come from."""
+        self._differences = Counter(
+            "slicebus_manager_differences",
+            "What inventories found: jobs to publish again, renew or delete, and statuses and requests to ask for.",
+            ["cluster", "difference"],
+            registry=registry,
+        )
+
+    def forget(self, cluster: ClusterName) -> None:
+        """A cluster fell silent: when it speaks again, it is asked for an inventory."""
+        self._expected.pop(cluster, None)
+
+    def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
+        """Note what a cluster says, and ask for its inventory where none has come and none is on its way."""
+        cluster, speaks = envelope.cluster, (envelope.speaker, envelope.epoch)
+        match message:
+            case Hello() | Inventory():
+                self._expected[cluster] = speaks
+            case Applied(job=job) | Refused(job=job) | Status(job=job):
+                self._heard.setdefault(envelope.speaker, {})[job] = said(envelope)
+            case Heartbeat() if self._expected.get(cluster) != speaks:
+                self._expected[cluster] = speaks
+                return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
+        return []
+
+    async def take(self, envelope: Envelope, page: Inventory) -> None:
+        """One page of an inventory. Return when what a complete one asks for is done or queued."""
+        assembly = self._assemblies.setdefault(envelope.speaker, Assembly())
+        listed = assembly.add(envelope, page)
+        if listed is None:
+            return
+        await self._compare(listed)
+        assembly.finish()
+
+    async def clear(self, ref: JobRef) -> None:
+        """Delete a job where it should not be, as far as the guard lets it go."""
+        for cluster, version in self._guard.strays(ref):
+            if await self._is_known(ref, cluster):
+                _log.info("stray.known", cluster=cluster, job=ref.key)
+            else:
+                _log.info("stray.deleted", cluster=cluster, job=ref.key)
+                # Above what the worker holds, so that nothing older brings it back.
+                order = Delete(job=ref, spec_version=version + 1, reason="UnknownJob")
+                await self._executor.run([Publish(cluster=cluster, message=order)])
+            self._guard.settle(cluster, ref)
+
+    async def _compare(self, listed: Listed) -> None:
+        cluster, items = listed.cluster, dict(listed.items)
+        found: Tally[str] = Tally()
+        statuses: list[JobRef] = []
+        requests: list[JobRef] = []
+        for number, ref in enumerate(dict.fromkeys(self._store.refs())):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            view = self._store.view(ref)
+            if view.cluster != cluster:
+                continue
+            item = items.pop(ref, None)
+            if self._lacks_request(listed, ref):
+                requests.append(ref)
+            if self._is_heard_since(listed, ref):
+                if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
+                    statuses.append(ref)
+                continue
+            verdict = self._decide(catalog.compare, job=ref, item=item)
+            found[verdict] += 1
+            match verdict:
+                case Difference.AGAIN:
+                    self._store.published.pop(ref, None)
+                    self._look(ref)
+                case Difference.HELD:
+                    await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
+                case Difference.RENEW:
+                    await self._write(catalog.renew, job=ref, above=item.spec_version if item else 0)
+                case Difference.STATUS:
+                    statuses.append(ref)
+            if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):
+                statuses.append(ref)
+        strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
+        found["stray"], found["request"] = len(strays), len(requests)
+        self._guard.set_strays(cluster, strays, of=len(listed.items))
+        await self._ask(cluster, "StatusDiffers", statuses)
+        await self._ask(cluster, "RequestUnknown", requests)
+        self._report(listed, found)
+
+    async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
+        for start in range(0, len(jobs), _ASKED_AT_ONCE):
+            asked = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
+            await self._executor.run([Publish(cluster=cluster, message=asked)])
+
+    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **of_item: int) -> None:
+        try:
+            await self._executor.run(self._decide(decision, job=job, **of_item))
+        except ConflictError as error:
+            # It has just changed, so the inventory may no longer be right; the next one tells.
+            _log.info("difference.conflict", job=job.key, error=str(error))
+
+    def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
+        heard = self._heard.get(listed.speaker, {}).get(ref)
+        return heard is not None and heard > listed.since
+
+    def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
+        return item is not None and self._decide(catalog.status_differs, job=ref, item=item)
+
+    def _lacks_request(self, listed: Listed, ref: JobRef) -> bool:
+        request, speaker, said = listed.unanswered.get(ref.uid), listed.speaker, listed.since
+        if request is None:
+            return False
+        return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, said=said)
+
+    def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
+        return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
+
+    def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
+        """Not what came meanwhile, not what has told of itself since, nor what is recalled anyway."""
+        view = self._store.view(ref)
+        if listed.cluster in view.behind:
+            return False
+        return view.cluster != listed.cluster and not self._is_heard_since(listed, ref)
+
+    async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
+        """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked. Raises
+        UnavailableError where the job's definition is not there either."""
+        view = self._store.view(ref)
+        if view.cluster == cluster:
+            return True
+        if is_elsewhere(view, cluster):
+            return False
+        try:
+            found = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
+        except NotFoundError:
+            await self._informers.confirm(JOB_RESOURCES[ref.kind])
+            return False
+        return bool(found["metadata"]["uid"] == ref.uid)
+
+    def _report(self, listed: Listed, found: Tally[str]) -> None:
+        cluster, heard = listed.cluster, self._heard.get(listed.speaker, {})
+        self._heard[listed.speaker] = {ref: at for ref, at in heard.items() if at > listed.since}
+        same = found.pop(Difference.NONE, 0)
+        for name, count in found.items():
+            self._differences.labels(cluster, name).inc(count)
+        differing = {name: count for name, count in found.items() if count}
+        _log.info("inventory.compared", cluster=cluster, same=same, **differing)

@@ -1,0 +1,46 @@
+"""Keeps what the manager says of objects that somebody else has made: the queues, the admission checks."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from slicebus.decisions.commands import Command
+from slicebus.kube.cache import Cache
+from slicebus.kube.times import now_text
+from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.runtime.executor import Executor
+
+_log = structlog.get_logger()
+
+
+class Reporter:
+    """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
+
+    def __init__(
+        self, report: Callable[[str], list[Command]], executor: Executor, *, of: Iterable[Cache], interval_s: float
+    ) -> None:
+        """`report` decides what is to be written now; it depends on these caches."""
+        self._decide = report
+        self._executor = executor
+        self._interval_s = interval_s
+        self._changed = asyncio.Event()
+        self._changed.set()
+        for cache in of:
+            cache.subscribe(lambda _: self._changed.set())
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._report()
+            await asyncio.sleep(self._interval_s)
+
+    async def _report(self) -> None:
+        for command in self._decide(now_text()):
+            try:
+                await self._executor.run([command])
+            except (ConflictError, TransientError) as error:
+                _log.info("status.unwritten", error=str(error))
+                self._changed.set()

@@ -1,0 +1,4 @@
+"""The decisions of the manager: functions of the store and their arguments, which return commands.
+
+`catalog` lists every decision that is recorded. No clock, randomness, logging or async, and nothing of `act`.
+"""

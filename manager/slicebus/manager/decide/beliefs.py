@@ -1,0 +1,30 @@
+"""What the manager believes of each job."""
+
+from slicebus.decisions.beliefs import Belief, Beliefs
+from slicebus.manager.state.store import Store
+from slicebus.slices import kueue
+from slicebus.slices.kueue import Condition
+
+
+def beliefs(store: Store) -> Beliefs:
+    """Every job that it has or had something to do with, until nothing of it is left."""
+    found = {}
+    for ref in sorted(set(store.refs())):
+        view, outbox = store.view(ref), store.view(ref).outbox
+        holder, absent = view.holder, outbox is not None and outbox.record.hash == kueue.ABSENT
+        waiting = [slice for slice in view.slices if not slice.finished and slice.admission is None]
+        notes = [
+            f"{slice.name} waits: {slice.conditions.get(Condition.QUOTA_RESERVED, {}).get('message', '')}"
+            for slice in waiting
+        ]
+        if outbox is not None and not outbox.is_applied:
+            notes.append(f"version {outbox.record.version} is not reported yet")
+        found[ref.key] = Belief(
+            cluster=view.cluster or "",
+            slice=holder.name if holder and not absent else "",
+            version=outbox.record.version if outbox else 0,
+            granted=holder.granted if holder and not absent else {},
+            wanted=view.wish.counts if view.job else {},
+            note="; ".join(notes),
+        )
+    return found

@@ -1,0 +1,310 @@
+"""What to do for one job where a Kueue on the manager's cluster admits.
+
+Kueue makes the slices, gives them quota and starts the manager's job; slicebus answers its AdmissionCheck. A slice that
+has quota is dispatched with what the chain may run until then: nothing for the first, the size of the one before for
+a replacement. When the worker has applied it, the check is Ready. When Kueue has admitted it, all of it may run.
+
+The counts that a worker asks for go into the job's own spec, from where Kueue takes them. What quota is lost for leaves
+the worker before the manager's job says that it is not active. Every object is written at most once a pass, and what is
+to follow a write waits for the next.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Emit, LookAgain, Patch
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, unknown_ends
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION
+from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
+from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice, told_of
+from slicebus.manager.decide.requirements import is_managed
+from slicebus.manager.state.annotations import Dispatch, Wish, annotation
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Counts, JobPhase, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.admission import Evict
+from slicebus.slices.chain import structural_message
+from slicebus.slices.fleet import Fleet, Strategy
+from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.kueue import CheckState, Condition
+from slicebus.slices.selectors import parse_selector
+from slicebus.slices.workload import Slice
+
+NOWHERE = ""
+"""In the annotation of the cluster: the chain is not placed."""
+NOT_MANAGED = (
+    f"A job that runs on a worker cluster needs spec.managedBy: {kueue.MANAGED_BY_MULTIKUEUE} "
+    f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
+)
+_LOOK_FOR_ROOM_S = 10.0
+_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Where a chain may be placed, and by which strategy."""
+
+    clusters: frozenset[str]
+    """Every WorkerCluster."""
+    fleet: Fleet
+    strategy: Strategy
+
+
+def decide(view: JobView, places: Places, now: str) -> list[Command]:
+    """Everything that is to be done for a job now."""
+    return dispatch.recall(view) + _decide(view, places, now)
+
+
+def ask_to_evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
+    """Kueue is asked to evict a chain that has to leave its cluster."""
+    entry = kueue_checks.entry_of(view.workload(slice), view.checks)
+    if slice != view.holder or entry is None or not _may_retry(slice, entry):
+        return []
+    return kueue_checks.answer(view.workload(slice), entry, CheckState.RETRY, decision.message, now=now)
+
+
+def _may_retry(slice: Slice, entry: Manifest) -> bool:
+    """Whether Kueue may be asked to evict a slice. A replacement has to have started: it is the whole job then.
+
+    Before that nothing runs on it yet, and the slice before it has ended with its quota.
+    """
+    if entry["state"] in (CheckState.RETRY, CheckState.REJECTED):
+        return False
+    return not slice.replaces or (entry["state"] == CheckState.READY and slice.condition(Condition.ADMITTED))
+
+
+def _decide(view: JobView, places: Places, now: str) -> list[Command]:
+    job = view.job
+    if job is None or "deletionTimestamp" in job["metadata"]:
+        return _end(view, reason="JobDeleted")
+    if not is_managed(job):
+        return _reject(view, NOT_MANAGED, now)
+    if KINDS[view.ref.kind].outcome(job).phase in _TERMINAL:
+        return _end(view, reason="JobFinished")
+    if any(slice.deleting for slice in view.unfinished):
+        return _stop(view, job, now=now)
+    if dispatch.has_unknown_end(view) and (said := unknown_ends.stop(view, now=now)):
+        return said
+    if (gone := endings.follow_vanished(view)) is not None:
+        return gone
+    holder = view.holder
+    if holder is None:
+        return _stop(view, job, now=now) or unknown_ends.close(view)
+    if dispatch.has_unknown_end(view):
+        return dispatch.withdraw(view, reason=unknown_ends.VANISHED)
+    entry = kueue_checks.entry_of(view.workload(holder), view.checks)
+    if entry is None and view.outbox is None:
+        return []
+    return _run(view, job, holder, entry, places, now)
+
+
+def _reject(view: JobView, message: str, now: str) -> list[Command]:
+    """A job that cannot run is rejected with its first slice: the quota is for others, until somebody has looked."""
+    holder = view.holder
+    entry = kueue_checks.entry_of(view.workload(holder), view.checks) if holder else None
+    if holder is None or entry is None or holder.replaces or entry["state"] != CheckState.PENDING:
+        return []
+    return kueue_checks.answer(view.workload(holder), entry, CheckState.REJECTED, message, now=now)
+
+
+def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
+    """A slice with quota, and of its pods only those that may run now: none while Kueue keeps the job from running."""
+    if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
+        return slice
+    assert slice.admission is not None
+    until_then = {} if kueue_status.is_suspended(job) else _before(view, slice)
+    counts = {name: min(count, until_then.get(name, 0)) for name, count in slice.granted.items()}
+    pod_sets = tuple(
+        msgspec.structs.replace(assignment, count=counts[assignment.name]) for assignment in slice.admission.pod_sets
+    )
+    return msgspec.structs.replace(slice, admission=msgspec.structs.replace(slice.admission, pod_sets=pod_sets))
+
+
+def _before(view: JobView, slice: Slice) -> Counts:
+    """What the chain was granted before this slice."""
+    older = view.slices[: view.slices.index(slice)]
+    last = next((old for old in reversed(older) if old.admission and old.condition(Condition.ADMITTED)), None)
+    if slice.replaces is None or last is None or last.admission is None:
+        return {}
+    wanted = last.counts
+    return {name: min(count, wanted.get(name, 0)) for name, count in last.admission.counts.items()}
+
+
+def _run(
+    view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
+) -> list[Command]:
+    """The worker follows the slice, Kueue follows the worker's wish, and the check follows the worker."""
+    state = entry["state"] if entry else CheckState.READY
+    if state in (CheckState.RETRY, CheckState.REJECTED):
+        return []
+    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.wish)):
+        message = "; ".join(problem.message for problem in problems)
+        told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
+        return [*_reject(view, message, now), told]
+    if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
+        message = f"Worker cluster {view.place} is no longer in the fleet"
+        return _say(view, holder, entry, CheckState.RETRY, message, now)
+    if not holder.cluster:
+        return _place(view, job, holder, entry, places, now)
+    if restarted := unknown_ends.restarted(view, now=now):
+        return restarted
+    commands = _write_wish(view, job, holder) or kueue_status.mirror(view, now=now, left=False)
+    commands += dispatch.hold(view, allowed(view, job, holder)) or _answer(view, holder, entry, now)
+    return [*commands, *_tell_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
+
+
+def _say(
+    view: JobView, slice: Slice, entry: Manifest | None, state: CheckState, message: str, now: str
+) -> list[Command]:
+    return kueue_checks.answer(view.workload(slice), entry, state, message, now=now) if entry else []
+
+
+def _problems(job: Manifest, wish: Wish) -> list[Problem]:
+    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job, wish))
+    try:
+        _selector(job)
+    except ValueError as error:
+        message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        found.append(Problem("InvalidClusterSelector", message))
+    return found
+
+
+def _selector(job: Manifest) -> Manifest:
+    return parse_selector(annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION) or "")
+
+
+def _place(
+    view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
+) -> list[Command]:
+    """The cluster of the chain, written onto its slice."""
+    needs, selector = holder.usage(), _selector(job)
+    candidates = places.fleet.candidates(places.strategy, needs, selector=selector)
+    ranked = [name for name in candidates if not places.fleet.short(name, needs)]
+    # What is suspended goes on where it is, if it can.
+    chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
+    if chosen is None:
+        message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
+        told = _say(view, holder, entry, CheckState.PENDING, message, now)
+        return [*told, LookAgain(job=view.ref, delay_s=_LOOK_FOR_ROOM_S)]
+    return [_keep(view, holder, chosen)]
+
+
+def _is_kept(view: JobView, slice: Slice) -> bool:
+    return has_finalizer(view.workload(slice), kueue.DISPATCHED_FINALIZER)
+
+
+def _keep(view: JobView, slice: Slice, cluster: str) -> Command:
+    """The slice is kept until the worker holds nothing of it."""
+    workload = view.workload(slice)
+    finalizers = [*workload["metadata"].get("finalizers", ())]
+    kept = finalizers if _is_kept(view, slice) else [*finalizers, kueue.DISPATCHED_FINALIZER]
+    metadata = {"annotations": {kueue.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
+    return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
+
+
+def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
+    """Ready when the worker has applied the slice; a slice that was Ready stays it."""
+    workload, outbox = view.workload(holder), view.outbox
+    if entry is None or entry["state"] == CheckState.READY or outbox is None:
+        return []
+    lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
+    if outbox.carrier is workload and outbox.is_applied and not lets_go:
+        message = f"Worker cluster {view.cluster} holds it"
+        return _say(view, holder, entry, CheckState.READY, message, now)
+    refusal = holder.conditions.get(DISPATCHED_CONDITION, {})
+    message = refusal.get("message", "") or f"Waits for worker cluster {view.cluster} to apply it"
+    return _say(view, holder, entry, CheckState.PENDING, message, now)
+
+
+def _write_wish(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
+    """What the worker asked for last, written into the job's spec."""
+    kind, wish = KINDS[view.ref.kind], view.wish
+    requested, present = wish.requested, kind.counts(job, job)
+    if requested is None or wish.correlation is None or wish.counts == present:
+        return []
+    if wish.counts.keys() != present.keys():
+        return _refuse(view, holder, structural_message(present, wish.counts))
+    written = msgspec.structs.replace(requested, written=wish.counts, own=wish.own)
+    return [_spec_patch(job, kind.with_counts(job, wish.counts), {kueue.REQUESTED_ANNOTATION: written.to_annotation()})]
+
+
+def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
+    spec = merge_difference(job["spec"], wanted["spec"])
+    body = {"metadata": {"annotations": dict(annotations)}} | ({"spec": spec} if spec else {})
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+
+
+def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
+    if view.told == told_of(holder.name, message):
+        return []
+    since = view.workload(holder)["metadata"]["creationTimestamp"]
+    return pending_notice(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
+
+
+def _tell_pending(view: JobView, holder: Slice) -> list[Command]:
+    """Why the replacement waits, said to the worker that asked, once."""
+    pending = next(
+        (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
+    )
+    waiting = pending.conditions.get(Condition.QUOTA_RESERVED, {}) if pending else {}
+    if pending is None or waiting.get("status") != "False" or view.told == told_of(pending.name, waiting["message"]):
+        return []
+    return pending_notice(
+        view, pending, reason=waiting["reason"], message=waiting["message"], since=waiting["lastTransitionTime"]
+    )
+
+
+def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
+    """The worker lets go; then the counts go back to those of the job's user; then the job is not active."""
+    slice = view.evicted
+    if slice is not None and not dispatch.is_without_pods(view) and not _is_kept(view, slice):
+        return [_keep(view, slice, view.place or view.cluster or NOWHERE)]
+    if view.given_up and (left := dispatch.leave(view)):
+        return left
+    lets_go = dispatch.suspend(view, slice) if slice else dispatch.withdraw(view, reason="WorkloadDeleted")
+    if not dispatch.is_without_pods(view):
+        return [*kueue_status.mirror(view, now=now, left=True), *lets_go]
+    if reset := _reset_counts(view, job):
+        return reset
+    placed = [slice for slice in view.slices if slice.cluster and not slice.finished and not slice.deleting]
+    if placed:
+        body = annotation_patch(kueue.CLUSTER_ANNOTATION, NOWHERE)
+        return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body) for slice in placed]
+    released = _release(view, [slice for slice in view.slices if slice.finished or slice.deleting])
+    if released and (remembered := dispatch.remember(view)):
+        return [*remembered, *released]
+    return [*kueue_status.mirror(view, now=now, left=False), *lets_go, *released]
+
+
+def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
+    kind, requested = KINDS[view.ref.kind], view.wish.requested
+    if requested is None or not (requested.is_wish or requested.written):
+        return []
+    forgotten = msgspec.structs.replace(requested.taken_back(), written=msgspec.UNSET, own=msgspec.UNSET)
+    own = kind.with_counts(job, view.wish.own)
+    return [_spec_patch(job, own, {kueue.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
+
+
+def _end(view: JobView, *, reason: str) -> list[Command]:
+    """The worker's objects go first, then the Workloads that stand for them are let go."""
+    if not dispatch.is_withdrawn(view):
+        return dispatch.withdraw(view, reason=reason)
+    released = _release(view, view.slices)
+    return dispatch.remember(view) + released if released else []
+
+
+def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
+    """Slices that nobody needs any more; the newest dispatch is kept until the worker holds nothing.
+
+    One that names a cluster which the job has left behind is kept until that has nothing either.
+    """
+    outbox, is_over = view.outbox, dispatch.is_withdrawn(view)
+    workloads = [view.workload(slice) for slice in slices]
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, kueue.DISPATCHED_FINALIZER))
+        for workload in workloads
+        if has_finalizer(workload, kueue.DISPATCHED_FINALIZER)
+        and (is_over or outbox is None or outbox.carrier is not workload)
+        and not (view.behind and (record := Dispatch.from_manifest(workload)) and record.behind)
+    ]

@@ -1,0 +1,310 @@
+"""What to do for one job: make and change its slices, tell its worker, end it.
+
+Level-triggered: the decision is made from what is, not from what happened, and is made again whenever something of the
+job changes. A job that needs nothing gives no commands.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, unknown_ends
+from slicebus.manager.decide.manifests import (
+    counts_patch,
+    finalizer_patch,
+    findings_patch,
+    free_name,
+    has_finalizer,
+    job_status_with,
+    priority_class,
+    priority_spec,
+    workload_manifest,
+)
+from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
+from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, is_managed
+from slicebus.manager.state.annotations import Wish, annotation
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import JobPhase, Manifest
+from slicebus.slices import kueue
+from slicebus.slices.chain import (
+    ChainCommand,
+    CreateSlice,
+    FinishSlice,
+    RefuseScaling,
+    SetCounts,
+    plan,
+)
+from slicebus.slices.conditions import Finding, has_finding
+from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.names import group_of, slice_name
+from slicebus.slices.selectors import parse_selector
+from slicebus.slices.workload import Slice
+
+RESIZABLE_CONDITION = "slicebus.dev/Resizable"
+"""On a Workload whose job wants a size that no slice can have: False, with the reason."""
+_FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
+
+
+def decide(view: JobView, now: str) -> list[Command]:
+    """Everything that is to be done for a job now."""
+    return dispatch.recall(view) + _decide(view, now)
+
+
+def _decide(view: JobView, now: str) -> list[Command]:
+    if view.job is None or "deletionTimestamp" in view.job["metadata"]:
+        return _end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
+    if not is_managed(view.job):
+        return []
+    kind = KINDS[view.ref.kind]
+    outcome = kind.outcome(view.job)
+    if outcome.phase in _FINISHED:
+        reason = _FINISHED[outcome.phase]
+        commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
+        return commands + _end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())
+    deleting = [slice for slice in view.unfinished if slice.deleting]
+    if deleting:
+        return _end(view, reason="WorkloadDeleted", ended=deleting)
+    if (gone := endings.follow_vanished(view)) is not None:
+        return gone
+    if not view.slices and (problems := [*kind.problems(view.job), *_own_problems(view.job, view)]):
+        return _refuse(view.job, problems, now=now)
+    return _follow(view, view.job, now)
+
+
+def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
+    """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
+    if dispatch.has_unknown_end(view):
+        return _stop(view, job, now)
+    if restarted := unknown_ends.restarted(view, now=now):
+        return restarted
+    if changed := _set_priority(view, job) or _set_selector(view, job):
+        return changed
+    if taken_over := pod_templates.take_over(view, job):
+        return taken_over
+    wish = _kept(view.wish, view)
+    edited = _other_pods(view)
+    planned = [*edited, *plan(view.slices, wish.counts)]
+    commands: list[Command] = []
+    for command in planned:
+        commands += _carry_out(view, job, command, wish=wish, now=now)
+    if not any(isinstance(command, RefuseScaling) for command in planned):
+        commands += _clear_refusal(view, now=now)
+    resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
+    if view.holder is not None and view.holder.key not in resized:
+        commands += evictions.resume(view, view.holder)
+        # A worker takes only sizes over, but what has yet to be made there would be made with the other pods.
+        commands += dispatch.hold(view, view.holder) if not edited or dispatch.is_there(view) else []
+    elif view.evicted is not None and view.evicted.key not in resized:
+        commands += evictions.follow(view, view.evicted, wanted=wish.counts, now=now)
+    # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
+    carrier = view.outbox.carrier if view.outbox else None
+    ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not carrier]
+    return commands + _release(ended, view)
+
+
+def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
+    """A job whose end is unknown gives its quota back as an evicted one does."""
+    if said := unknown_ends.stop(view, now=now):
+        return said
+    ended = [command for command in plan(view.slices, view.wish.counts) if isinstance(command, FinishSlice)]
+    if view.evicted is not None and ended:
+        return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
+    following = evictions.follow(view, view.evicted, wanted=view.wish.counts, now=now) if view.evicted else []
+    return (
+        following
+        or dispatch.withdraw(view, reason=unknown_ends.VANISHED)
+        or unknown_ends.at_rest(view, job, now=now)
+        or unknown_ends.close(view)
+    )
+
+
+def _other_pods(view: JobView) -> list[ChainCommand]:
+    """Other pods are no resize, and are told of beside whatever else there is to do."""
+    held = view.holder
+    message = pod_templates.refused(held, view) if held else ""
+    return [RefuseScaling(slice=held, message=message)] if held and message else []
+
+
+def _kept(wish: Wish, view: JobView) -> Wish:
+    """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less.
+
+    What it has asked for before keeps no more: of a request that no order has answered the worker knows that it is all
+    it may run, and it does not ask for the same size again.
+    """
+    held = view.holder.granted if view.holder else {}
+    if dispatch.is_unanswered(view):
+        assert wish.requested is not None
+        held = {name: min(count, wish.requested.counts.get(name, count)) for name, count in held.items()}
+    if wish.correlation is not None or held.keys() != wish.counts.keys():
+        return wish
+    return msgspec.structs.replace(wish, counts={name: max(n, held[name]) for name, n in wish.counts.items()})
+
+
+def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wish, now: str) -> list[Command]:
+    match command:
+        case CreateSlice():
+            return _create(view, job, command, wish=wish)
+        case SetCounts(slice=slice, counts=counts):
+            workload = view.workload(slice)
+            return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, counts))]
+        case FinishSlice(slice=slice, reason=reason, message=message):
+            return [_finish(view, slice, reason=reason, message=message, now=now)]
+        case RefuseScaling(slice=slice, message=message):
+            return _refuse_scaling(view, job, slice, message=message, now=now)
+
+
+def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -> list[Command]:
+    ref = view.ref
+    base = slice_name(kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=wish.name_seed)
+    name = free_name(base, view.slices)
+    annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
+    if command.replaces:
+        annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if selector := annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION):
+        annotations[kueue.CLUSTER_SELECTOR_ANNOTATION] = selector
+    if annotation(job, kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true":
+        annotations[kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
+    manifest = workload_manifest(
+        job,
+        pod_templates.pod_sets(job, view, counts=command.counts),
+        ref=ref,
+        name=name,
+        annotations=annotations,
+        priority=priority,
+    )
+    note = f"Created Workload: {ref.namespace}/{name}"
+    return [
+        Create(resource=WORKLOADS, manifest=manifest),
+        Emit(regarding=job, reason="CreatedWorkload", note=note),
+    ]
+
+
+def _priority(job: Manifest, view: JobView) -> Manifest:
+    """What the Workloads say of their priority; empty when the job's class is not there."""
+    try:
+        return priority_spec(job, view.priority_classes)
+    except LookupError:
+        return {}
+
+
+def _own_problems(job: Manifest, view: JobView) -> list[Problem]:
+    """What the job says of its priority and its clusters that cannot be."""
+    problems = []
+    if not _priority(job, view):
+        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
+    try:
+        parse_selector(annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION) or "")
+    except ValueError as error:
+        message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        problems.append(Problem("InvalidClusterSelector", message))
+    return problems
+
+
+def _set_selector(view: JobView, job: Manifest) -> list[Command]:
+    """Other clusters to choose from count for what waits, and for what comes back."""
+    wanted = annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION)
+    body = {"metadata": {"annotations": {kueue.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for workload in map(view.workload, view.unfinished)
+        if annotation(workload, kueue.CLUSTER_SELECTOR_ANNOTATION) != wanted
+    ]
+
+
+def _priority_now(workload: Manifest) -> Manifest:
+    spec = workload["spec"]
+    ref = {"priorityClassRef": spec["priorityClassRef"]} if "priorityClassRef" in spec else {}
+    return {"priority": spec.get("priority", 0)} | ref
+
+
+def _set_priority(view: JobView, job: Manifest) -> list[Command]:
+    """Another class, or another value of it, is another priority for what runs and waits."""
+    wanted = _priority(job, view)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
+        for workload in map(view.workload, view.unfinished)
+        if wanted and _priority_now(workload) != wanted
+    ]
+
+
+def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:
+    workload = view.workload(slice)
+    finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
+    return Patch(
+        resource=WORKLOADS, target=workload, body=findings_patch(workload, finding, now=now), subresource="status"
+    )
+
+
+def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
+    workload = view.workload(slice)
+    finding = Finding(RESIZABLE_CONDITION, False, STRUCTURAL_CHANGE, message)
+    if has_finding(workload, finding):
+        return []
+    body = findings_patch(workload, finding, now=now)
+    return [
+        *pending_notice(view, slice, reason=finding.reason, message=message, since=now),
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=message, warning=True),
+    ]
+
+
+def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
+    cleared = Finding(RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=view.workload(slice),
+            body=findings_patch(view.workload(slice), cleared, now=now),
+            subresource="status",
+        )
+        for slice in view.unfinished
+        if slice.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False"
+    ]
+
+
+def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
+    """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
+    if not dispatch.is_withdrawn(view):
+        return dispatch.withdraw(view, reason=reason)
+    if view.behind:
+        return []
+    released = [*orphaned] or _release(ended, view)
+    return dispatch.remember(view) + released if released else []
+
+
+def _orphaned(view: JobView) -> list[Command]:
+    """Nobody else deletes what a job has left to nobody, and it would keep its quota."""
+    return [
+        Remove(resource=WORKLOADS, target=workload)
+        for workload in view.workloads.values()
+        if endings.is_orphan(workload) and "deletionTimestamp" not in workload["metadata"]
+    ]
+
+
+def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
+    workloads = [view.workload(slice) for slice in ended]
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload))
+        for workload in workloads
+        if has_finalizer(workload)
+    ]
+
+
+def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
+    message = "; ".join(problem.message for problem in problems)
+    return _tell(job, Finding(ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
+
+
+def _tell(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
+    """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
+    status = job_status_with(job, finding, now=now)
+    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
+        return []
+    return [
+        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
+    ]

@@ -1,0 +1,309 @@
+"""Every decision of the manager: what it decides from the store and from what the shell has in its hands.
+
+Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from slicebus.decisions.commands import Command
+from slicebus.decisions.decider import Incoming
+from slicebus.decisions.replay import Model
+from slicebus.manager.decide import (
+    beside_kueue,
+    builtin,
+    dispatch,
+    endings,
+    identity,
+    intake,
+    inventory,
+    kueue_checks,
+    kueue_status,
+    queue_status,
+    relocation,
+    requirements,
+    terms,
+    verdicts,
+    worker_cluster,
+)
+from slicebus.manager.decide.endings import Ending
+from slicebus.manager.decide.inventory import Difference, Said
+from slicebus.manager.decide.slice_history import History, surplus
+from slicebus.manager.decide.slice_history import collect as collected
+from slicebus.manager.state.store import Store, owner_ref
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    Heartbeat,
+    Hello,
+    Inventory,
+    InventoryItem,
+    JobRef,
+    Message,
+    Refused,
+    RequestKey,
+    ScaleRequest,
+    Status,
+)
+from slicebus.slices import admission
+from slicebus.slices.admission import Decision, Evict
+from slicebus.slices.conditions import Finding
+from slicebus.slices.fleet import Fleet, Strategy
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.sharing import FairSharing
+
+
+def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
+    """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says.
+
+    Of a kind that is not served nobody knows which jobs there are: they are left as they are until it is.
+    """
+    if job.kind in store.unserved:
+        return []
+    view = store.view(job, deletes_held=deletes_held)
+    if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
+        return told
+    if told := requirements.tell(view, beside_kueue=store.beside_kueue, now=now):
+        return told
+    if store.beside_kueue:
+        return beside_kueue.decide(view, _places(store), now)
+    return builtin.decide(view, now)
+
+
+def ending(store: Store, *, job: JobRef) -> Ending:
+    """Why a worker is to lose a job, by what is known of its namespace."""
+    was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
+    return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace)
+
+
+def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
+    """What to do with a message of a cluster that was given the name of another one. It is not listened to."""
+    cluster = store.clusters.get(None, incoming.envelope.cluster)
+    if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
+        return []
+    return identity.conflict(cluster, incoming.envelope, now=now)
+
+
+def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None) -> Sequence[Command]:
+    """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError, for one
+    whose sender may not speak for its cluster with a reason of `intake.UNAUTHORIZED`."""
+    envelope, message = incoming.envelope, incoming.message
+    intake.authorize(envelope, store.sender(envelope.cluster))
+    match message:
+        case Hello() | Heartbeat():
+            return _receive_of_cluster(store, envelope, message, now, fence_s)
+        case ScaleRequest():
+            return intake.scale_request(store.view(_known(message.job)), message, envelope)
+        case Applied():
+            return intake.applied(store.view(_known(message.job)), message, envelope)
+        case Refused():
+            return intake.refused(store.view(_known(message.job)), message, envelope, now=now)
+        case Status():
+            return _receive_status(store, envelope, message, now)
+        case Inventory():
+            return []
+    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
+
+
+def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Difference:
+    """What a worker's inventory says of a job of its cluster."""
+    return inventory.difference(store.view(job), item)
+
+
+def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
+    """Whether a status that the worker's agent takes as reported has to be asked for."""
+    return inventory.status_differs(store.view(job), item)
+
+
+def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, said: Said) -> bool:
+    """Whether a worker waits for the answer to a request that the manager does not know."""
+    return inventory.lacks_request(store.view(job), request, of=speaker, said=said)
+
+
+def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
+    """What a worker's inventory shows that it holds, although no report of it has come."""
+    return dispatch.take_as_applied(store.view(job), version=version)
+
+
+def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
+    """Whatever the worker shall hold, dispatched anew."""
+    return dispatch.renew(store.view(job), above=above)
+
+
+def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
+    """What to do with a cluster that has been silent for too long."""
+    found = store.clusters.get(None, cluster)
+    return worker_cluster.lost(found, silent_s=silent_s, now=now) if found is not None else []
+
+
+def stand(store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
+    """Whether a cluster that is silent is given up from now on, or why not; None before its time."""
+    found = store.clusters.get(None, cluster)
+    if found is None:
+        return None
+    reading = worker_cluster.WorkerCluster.from_manifest(found)
+    return relocation.standing(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
+
+
+def tell(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
+    """How a cluster stands, written on it."""
+    found = store.clusters.get(None, cluster)
+    return relocation.show(found, finding, now=now) if found is not None else []
+
+
+def is_back(store: Store, *, cluster: ClusterName) -> bool:
+    """Whether a cluster that was given up, and speaks, has nothing left of what went elsewhere or is about to."""
+    return not store.left_behind(cluster) and not store.is_being_left(cluster)
+
+
+def move(store: Store, *, at_once: int) -> list[Evict]:
+    """The chains that have to leave drained and lost clusters now."""
+    drained = {cluster.name for cluster in store.quotas.worker_clusters if cluster.draining}
+    if not drained and not store.given_up:
+        return []
+    return relocation.evictions(store.slices.values(), drained=drained, given_up=set(store.given_up), at_once=at_once)
+
+
+def cycle(
+    store: Store,
+    *,
+    trees: Sequence[str] | None,
+    strategy: Strategy,
+    fair_sharing: FairSharing,
+) -> list[Decision]:
+    """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
+    assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
+    decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
+    decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
+    return [decision for decision in decided if _is_news(store, decision)]
+
+
+def verdict(store: Store, *, decision: Decision, now: str, version: str | None = None) -> list[Command]:
+    """The writes of a decision about a slice, when its turn to be written has come.
+
+    `version` is the resourceVersion of the Workload that the decision was made from; only recordings have none. Raises
+    ConflictError when the Workload has another by now: it may ask for something else, and is decided again.
+    """
+    slice = store.slices.get(decision.key)
+    workload = store.workloads.get(slice.namespace, slice.name) if slice else None
+    ref = owner_ref(workload) if workload else None
+    if slice is None or workload is None or ref is None:
+        return []
+    if version is not None:
+        verdicts.ensure_unchanged(workload, version)
+    if store.beside_kueue:
+        return (
+            beside_kueue.ask_to_evict(store.view(ref), slice, decision, now=now) if isinstance(decision, Evict) else []
+        )
+    return verdicts.commands(store.view(ref), slice, decision, now=now)
+
+
+def collect(store: Store, *, history: History, now: str) -> list[Command]:
+    """Deletes the finished slices of every job that are no longer kept."""
+    ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
+    commands: list[Command] = []
+    for chain in dict.fromkeys(slice.chain_id for slice in store.slices.values() if slice.finished):
+        for slice in surplus(ledger.chain(chain), history, moment)[:1]:
+            workload = store.workloads.get(slice.namespace, slice.name)
+            ref = owner_ref(workload) if workload else None
+            commands += collected(store.view(ref), history, moment) if ref else []
+    return commands
+
+
+def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[Command]:
+    """The status of queues and cohorts, where it is not what it should be."""
+    return queue_status.statuses(
+        store.quotas.cluster_queues,
+        store.quotas.cohorts,
+        store.cluster_queues.all(),
+        store.local_queues.all(),
+        [slice for slice in store.slices.values() if not slice.finished],
+        now=now,
+        fair_sharing=fair_sharing,
+        cohort_objects=store.cohorts.all(),
+    )
+
+
+def report_checks(store: Store, *, now: str) -> list[Command]:
+    """What our AdmissionChecks say of themselves, where it is not what it should be."""
+    return [
+        command
+        for check in store.admission_checks.all()
+        for command in kueue_checks.report(check, store.quotas.worker_clusters, now=now)
+    ]
+
+
+DECISIONS: tuple[Callable[..., Any], ...] = (
+    look,
+    ending,
+    refuse_cluster,
+    receive,
+    compare,
+    status_differs,
+    lacks_request,
+    take_as_applied,
+    renew,
+    lose,
+    stand,
+    tell,
+    is_back,
+    move,
+    cycle,
+    verdict,
+    collect,
+    report_queues,
+    report_checks,
+)
+MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+"""The manager, for a replay."""
+
+
+def _places(store: Store) -> beside_kueue.Places:
+    clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
+    return beside_kueue.Places(
+        clusters=frozenset(cluster.name for cluster in clusters),
+        fleet=Fleet(clusters, ledger.load, ledger.granted),
+        strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
+    )
+
+
+def _receive_of_cluster(
+    store: Store, envelope: Envelope, message: Message, now: str, fence_s: float | None
+) -> Sequence[Command]:
+    cluster = store.clusters.get(None, envelope.cluster)
+    if cluster is None:
+        return []
+    assert isinstance(message, Hello | Heartbeat)
+    is_leaving = envelope.cluster in store.given_up and store.is_being_left(envelope.cluster)
+    is_back = not is_leaving and not store.left_behind(envelope.cluster)
+    answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
+    if isinstance(message, Hello):
+        return [*worker_cluster.hello(cluster, message, envelope, now=now), *answer]
+    granted = store.quotas.ledger.granted.get(envelope.cluster, {})
+    return [*worker_cluster.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted), *answer]
+
+
+def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
+    """A status that was put back may come after a newer one of its job, and is then no longer true."""
+    at = envelope.epoch, envelope.sequence
+    if at < store.newest.get((envelope.speaker, message.job), at):
+        return []
+    view = store.view(_known(message.job))
+    take = kueue_status.take if store.beside_kueue else intake.mirror
+    return intake.status(view, message, envelope, now=now, take=take)
+
+
+def _known(ref: JobRef) -> JobRef:
+    if ref.kind not in KINDS:
+        raise ProtocolError(DeadReason.REFUSED, f"no job kind {ref.kind!r}")
+    return ref
+
+
+def _is_news(store: Store, decision: Decision) -> bool:
+    """A slice that waits for the reason that it shows already needs nothing."""
+    slice = store.slices.get(decision.key)
+    workload = store.workloads.get(slice.namespace, slice.name) if slice else None
+    return workload is not None and not verdicts.is_shown(workload, decision)

@@ -1,0 +1,57 @@
+"""Which changes of a job or a Workload ask for another look at the job.
+
+Nobody decides by what is mirrored from the worker while the job runs (`intake.mirror`). And there is nothing to do for
+a Workload that was let go, nor when a worker reports that it holds what it was told to and nothing has waited for that.
+A slice that was made here waits for admission, which writes on it in any case.
+"""
+
+from slicebus.kube.cache import Change
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
+from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.state.views import Outbox
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+from slicebus.slices.conditions import conditions_of
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without
+from slicebus.slices.kueue import Condition
+
+
+def is_news(change: Change) -> bool:
+    """Whether a look may come to more after a change than before it."""
+    if change.old is None or change.new is None:
+        return not change.is_own
+    unasked = _unasked(change.new)
+    return _decided_by(change.old, unasked) != _decided_by(change.new, unasked)
+
+
+def _unasked(manifest: Manifest) -> frozenset[str]:
+    """The metadata and annotations that ask for nothing as they are now, whatever they were before."""
+    let_go = () if has_finalizer(manifest) else ("finalizers",)
+    answered = (kueue.APPLIED_ANNOTATION,) if _holds_as_told(manifest) else ()
+    return frozenset(("resourceVersion", *let_go, *answered))
+
+
+def _holds_as_told(manifest: Manifest) -> bool:
+    """Whether the worker has reported that it holds a slice, and nothing has waited for that.
+
+    What comes after a suspend and a delete does. So does what is dispatched of a job whose pods were edited before its
+    worker had it (`jobs._follow`): its slice says so, or has ended.
+    """
+    outbox = Outbox.from_manifest(manifest)
+    if outbox is None or not outbox.is_applied or outbox.record.suspended or outbox.record.hash == kueue.ABSENT:
+        return False
+    said = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
+    return said.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
+
+
+def _decided_by(manifest: Manifest, unasked: frozenset[str]) -> tuple[object, ...]:
+    """Everything else, and of a job's status only its conditions and whether it has ended."""
+    metadata, status, kind = manifest["metadata"], manifest.get("status", {}), KINDS.get(manifest["kind"])
+    return (
+        without(metadata, unasked | {"annotations"}),
+        without(metadata.get("annotations", {}), unasked),
+        manifest.get("spec"),
+        [condition for condition in conditions_of(manifest) if condition["type"] != Condition.PODS_READY],
+        kind.outcome(manifest) if kind else without(status, ("conditions",)),
+    )

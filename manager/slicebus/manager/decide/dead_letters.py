@@ -1,0 +1,79 @@
+"""What the manager says of dead letters: which cluster has had some for too long, and what they count as."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from slicebus.bus.dead_letters import DeadLetter, oldest
+from slicebus.decisions.commands import Emit
+from slicebus.proto.errors import DeadReason
+from slicebus.proto.messages import MESSAGES, Manifest
+
+EVENT = "DeadLetters"
+OTHER = "other"
+"""The label of a cluster, type or reason that is none: what somebody made up must not make a time series each."""
+
+
+def alerts(
+    letters: Iterable[DeadLetter],
+    clusters: Iterable[Manifest],
+    told: Mapping[str, datetime],
+    *,
+    now: datetime,
+    alert: timedelta,
+) -> list[Emit]:
+    """A warning for each cluster whose oldest dead letter is older than `alert`, unless it was told within that time.
+
+    A name that no WorkerCluster has gets none: there is nothing to put it on.
+    """
+    by_cluster: dict[str, list[DeadLetter]] = {}
+    for letter in letters:
+        by_cluster.setdefault(letter.cluster, []).append(letter)
+    due = (cluster for cluster in clusters if _is_due(told.get(cluster["metadata"]["name"]), now, alert))
+    found = ((cluster, by_cluster.get(cluster["metadata"]["name"], [])) for cluster in due)
+    return [
+        Emit(regarding=cluster, reason=EVENT, note=_note(cluster["metadata"]["name"], of_it, now), warning=True)
+        for cluster, of_it in found
+        if age_s(of_it, now) > alert.total_seconds()
+    ]
+
+
+def age_s(letters: Sequence[DeadLetter], now: datetime) -> float:
+    """How old the oldest is; 0 where there is none."""
+    since = oldest(letters)
+    return max((now - since).total_seconds(), 0.0) if since else 0.0
+
+
+def newly_dead(
+    letters: Iterable[DeadLetter], known: Collection[DeadLetter] | None, *, manager: str
+) -> list[DeadLetter]:
+    """Those that were not there at the last look, of the agents and the broker: the manager counts its own when it
+    makes them. At the first look nobody knows since when they are there, and none is new."""
+    if known is None:
+        return []
+    before = set(known)
+    return [
+        letter
+        for letter in letters
+        if letter not in before and (letter.by != manager or letter.reason == DeadReason.UNDELIVERABLE)
+    ]
+
+
+def labels(letter: DeadLetter, clusters: Collection[str]) -> tuple[str, str, str]:
+    """Cluster, type and reason for the metric."""
+    return (
+        letter.cluster if letter.cluster in clusters else OTHER,
+        letter.type if letter.type in MESSAGES else OTHER,
+        letter.reason if letter.reason in set(DeadReason) else OTHER,
+    )
+
+
+def _is_due(told: datetime | None, now: datetime, alert: timedelta) -> bool:
+    return told is None or now - told >= alert
+
+
+def _note(cluster: str, letters: Sequence[DeadLetter], now: datetime) -> str:
+    reasons = Counter(letter.reason for letter in letters)
+    shown = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    minutes = age_s(letters, now) / 60
+    return f"Dead letters: {shown}; the oldest for {minutes:.0f} min. See: slicebus dead list --cluster {cluster}"

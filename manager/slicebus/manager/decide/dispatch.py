@@ -1,0 +1,356 @@
+"""What a worker shall hold for a job, and the messages that bring it there.
+
+The outbox is the Workload itself (rule 5 of the design): before anything is published, the version and the hash of the
+content are written onto it; when the agent reports the version as applied, that is written beside them. Whatever is
+dispatched and not applied is published again, by this process or the next.
+"""
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.manifests import annotation_patch, without_server_fields
+from slicebus.manager.state.annotations import (
+    LOST,
+    NO_REQUEST,
+    Dispatch,
+    Requested,
+    Wish,
+    annotation,
+    applied_version,
+)
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import (
+    ClusterName,
+    Counts,
+    Delete,
+    Manifest,
+    PodSetFlavor,
+    Relabel,
+    Suspend,
+    WorkloadSpec,
+)
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+
+_NOTHING = Dispatch(version=0, hash="")
+
+
+def hold(view: JobView, slice: Slice) -> list[Command]:
+    """Commands that make the worker hold an admitted slice; empty when it has been told and nothing is due.
+
+    A job that was suspended and is admitted to another cluster, or to other flavors, is another copy: the one that is
+    there has to go first.
+    """
+    if view.place is None or view.job is None:
+        return []
+    if _has_to_go(view, slice):
+        return leave(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
+    requested = view.wish.requested
+    record, writes = _next(
+        view,
+        Dispatch(
+            version=0,
+            hash=spec_hash(view.place, slice.name, slice.granted, view.wish.own),
+            answers=requested.key if requested else NO_REQUEST,
+            cluster=view.place,
+            place=_flavors_hash(slice),
+        ),
+        view.workload(slice),
+        must_answer=requested is not None and _holds_back(requested, slice.granted),
+    )
+    if not writes and not _is_due(view, record.version, view.workload(slice)):
+        return []
+    return [*writes, *_spec_messages(view, slice, record, view.place)]
+
+
+def suspend(view: JobView, slice: Slice) -> list[Command]:
+    """Commands that make the worker hold an evicted slice's job without pods; empty when nothing is due."""
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    if is_told_absent(view) or view.vanished:
+        return withdraw(view, reason="Evicted")
+    content = spec_hash(view.cluster, slice.name, {}, None)
+    wanted = Dispatch(version=0, hash=content, cluster=view.cluster, place=outbox.record.place, suspended=True)
+    record, writes = _next(view, wanted, view.workload(slice))
+    if not writes and not _is_due(view, record.version, view.workload(slice)):
+        return []
+    evicted = slice.conditions[Condition.EVICTED]
+    message = Suspend(
+        job=view.ref,
+        spec_version=record.version,
+        workload=slice.name,
+        reason=f"EvictedDueTo{evicted.get('reason', '')}",
+        message=evicted.get("message", ""),
+    )
+    return [*writes, Publish(cluster=view.cluster, message=message)]
+
+
+def withdraw(view: JobView, *, reason: str) -> list[Command]:
+    """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    if view.deletes_held and not is_told_absent(view):
+        return []
+    record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.carrier)
+    if not writes and not _is_due(view, record.version, outbox.carrier):
+        return []
+    message = Delete(job=view.ref, spec_version=record.version, reason=reason)
+    return [*writes, Publish(cluster=view.cluster, message=message)]
+
+
+def note_unknown_end(view: JobView) -> list[Command]:
+    """Commands that write down that the worker's copy is gone and may have ended before; what the worker has left of it
+    shall go too. Empty when the worker has been told that it shall hold nothing."""
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_told_absent(view):
+        return []
+    wanted = Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster, unknown_end=True)
+    return _next(view, wanted, outbox.carrier)[1]
+
+
+def has_unknown_end(view: JobView) -> bool:
+    """Whether the worker's copy is gone, and may have ended before, and the job has not given its quota back."""
+    return view.outbox is not None and view.outbox.record.unknown_end is True
+
+
+def forget_unknown_end(view: JobView) -> list[Command]:
+    """Commands after which the job may be dispatched anew."""
+    outbox = view.outbox
+    if outbox is None or outbox.record.unknown_end is not True:
+        return []
+    record = msgspec.structs.replace(outbox.record, unknown_end=msgspec.UNSET)
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
+def leave(view: JobView) -> list[Command]:
+    """Commands after which a cluster that is given up counts as holding nothing, while it may have a copy left.
+
+    Its agent lets no pod start by then. The copy is removed before it may again: see `recall`.
+    """
+    outbox = view.outbox
+    if outbox is None or view.cluster is None or is_withdrawn(view):
+        return []
+    version = outbox.record.version + 1
+    behind = outbox.record.behind | {view.cluster: version}
+    record = Dispatch(version=version, hash=kueue.ABSENT, cluster=view.cluster, left=view.cluster, behind=behind)
+    body = {
+        "metadata": {
+            "annotations": {
+                kueue.DISPATCHED_ANNOTATION: record.to_annotation(),
+                kueue.APPLIED_ANNOTATION: str(version),
+            }
+        }
+    }
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
+def recall(view: JobView) -> list[Command]:
+    """The deletes for clusters that were given up with a copy, once for each hello of their agents."""
+    return [
+        Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))
+        for cluster, version in view.behind.items()
+        if view.recalled.get(cluster, 0) < version
+    ]
+
+
+def is_without_pods(view: JobView) -> bool:
+    """Whether the worker has no pod of the job for sure: it has reported that, or it holds nothing of it."""
+    outbox = view.outbox
+    if outbox is None or is_withdrawn(view):
+        return True
+    return outbox.record.suspended and outbox.record.hash != LOST and outbox.is_applied
+
+
+def is_withdrawn(view: JobView) -> bool:
+    """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
+    outbox = view.outbox
+    if outbox is None or not view.in_fleet:
+        return True
+    return outbox.record.hash == kueue.ABSENT and outbox.is_applied
+
+
+def is_there(view: JobView) -> bool:
+    """Whether the worker has reported a copy of the job, or is told to give one up and has yet to report that."""
+    if is_told_absent(view):
+        return not is_withdrawn(view)
+    return any(applied_version(workload) for workload in view.workloads.values())
+
+
+def is_told_absent(view: JobView) -> bool:
+    """Whether it is written down already that the worker shall hold nothing. From then on the delete goes its way."""
+    outbox = view.outbox
+    return outbox is None or outbox.record.hash == kueue.ABSENT
+
+
+def is_unanswered(view: JobView) -> bool:
+    """Whether the worker has asked for a size after the last order that it was told."""
+    requested, outbox = view.wish.requested, view.outbox
+    if requested is None or not requested.is_wish or outbox is None or outbox.record.hash == LOST:
+        return False
+    return outbox.record.answers != requested.key
+
+
+def take_as_applied(view: JobView, *, version: int) -> list[Command]:
+    """Commands that write down what the worker's report would have said, where the newest version is this one."""
+    outbox = view.outbox
+    if outbox is None or outbox.record.version != version or outbox.is_applied:
+        return []
+    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(version))
+    return [Patch(resource=WORKLOADS, target=outbox.carrier, body=body)]
+
+
+def renew(view: JobView, *, above: int) -> list[Command]:
+    """Commands that make whatever the worker shall hold be dispatched anew, above every version that was seen.
+
+    For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
+    """
+    record, carrier = _newest(view)
+    seen = max(record.version, applied_version(carrier) if carrier else 0, above)
+    lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
+    return _rewrite(view, carrier, lost)
+
+
+def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
+    """Commands that write down whether the worker's copy is gone, as it has reported; empty when that is known.
+
+    What is to come of it is decided from there, by this process or the next.
+    """
+    record, carrier = _newest(view)
+    if record.has_vanished is vanished or record.hash == kueue.ABSENT:
+        return []
+    return _rewrite(view, carrier, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
+
+
+def remember(view: JobView) -> list[Command]:
+    """The newest dispatch, written onto the job before its last Workload goes.
+
+    The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
+    """
+    outbox = view.outbox
+    if outbox is None or view.job is None or outbox.carrier is view.job:
+        return []
+    record = {
+        kueue.DISPATCHED_ANNOTATION: outbox.record.to_annotation(),
+        kueue.APPLIED_ANNOTATION: str(applied_version(outbox.carrier)),
+    }
+    body = {"metadata": {"annotations": record}}
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+
+
+def as_wanted(job: Manifest, wish: Wish) -> Manifest:
+    """The job as its worker is to have it: with the counts of its user, and with what only a worker's copy may have."""
+    kind = KINDS[job["kind"]]
+    wanted = kind.with_counts(job, wish.own) if wish.requested else job
+    return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
+
+
+def _newest(view: JobView) -> tuple[Dispatch, Manifest | None]:
+    """The newest dispatch and what it is on; of a job that has none, nothing, and its newest Workload."""
+    if view.outbox is not None:
+        return view.outbox.record, view.outbox.carrier
+    return _NOTHING, view.workload(view.slices[-1]) if view.slices else None
+
+
+def _rewrite(view: JobView, carrier: Manifest | None, record: Dispatch) -> list[Command]:
+    if carrier is None:
+        return []
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=carrier, body=body)]
+
+
+def _has_to_go(view: JobView, slice: Slice) -> bool:
+    """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
+    outbox = view.outbox
+    if outbox is None or is_withdrawn(view):
+        return False
+    record = outbox.record
+    if record.hash == kueue.ABSENT:
+        return True
+    return record.suspended and (view.cluster != view.place or record.place not in ("", _flavors_hash(slice)))
+
+
+def _flavors_hash(slice: Slice) -> str:
+    """Of the flavors by pod set and resource."""
+    return slice.admission.flavors_hash if slice.admission else ""
+
+
+def _next(
+    view: JobView, wanted: Dispatch, workload: Manifest, *, must_answer: bool = False
+) -> tuple[Dispatch, list[Command]]:
+    """The dispatch of what is wanted, and the write that records it; no write when it is the newest already."""
+    outbox = view.outbox
+    known = outbox and outbox.record.hash == wanted.hash and outbox.carrier is workload
+    if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
+        return outbox.record, []
+    last = outbox.record if outbox else _NOTHING
+    left = last.cluster if last.cluster != wanted.cluster else last.left
+    behind = {
+        cluster: version
+        for cluster, version in last.behind.items()
+        if cluster != wanted.cluster or wanted.hash == kueue.ABSENT
+    }
+    since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
+    unknown_end = wanted.unknown_end or (last.unknown_end if wanted.hash == kueue.ABSENT else msgspec.UNSET)
+    record = msgspec.structs.replace(
+        wanted, version=last.version + 1, left=left, since=since, behind=behind, unknown_end=unknown_end
+    )
+    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
+    return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
+
+
+def _holds_back(requested: Requested, granted: Counts) -> bool:
+    """Whether the worker lets fewer pods run than it may, until it knows that its request was taken note of."""
+    return any(requested.granted.get(name, 0) < count for name, count in granted.items())
+
+
+def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
+    return applied_version(workload) < version and view.published < version
+
+
+def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
+    """The spec, and the relabel where the worker's job may still name the slice before."""
+    assert view.job is not None
+    workload, wish = view.workload(slice), view.wish
+    spec = WorkloadSpec(
+        job=view.ref,
+        spec_version=record.version,
+        workload=without_server_fields(workload),
+        manifest={k: v for k, v in without_server_fields(as_wanted(view.job, wish)).items() if k != "status"},
+        granted=slice.granted,
+        flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
+        answers=record.answers,
+    )
+    messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=wish.correlation)]
+    if slice.replaces and applied_version(workload) == 0:
+        relabel = Relabel(
+            job=view.ref,
+            spec_version=record.version,
+            from_workload=slice.replaces.partition("/")[2],
+            to_workload=slice.name,
+            granted=slice.granted,
+            answers=record.answers,
+        )
+        messages.append(Publish(cluster=cluster, message=relabel, correlation=wish.correlation))
+    return messages
+
+
+def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:
+    """The node labels and tolerations of every flavor that a pod set was given."""
+    node_labels: dict[str, str] = {}
+    tolerations: list[Manifest] = []
+    names = slice.admission.flavors_of(pod_set).values() if slice.admission else ()
+    for name in dict.fromkeys(names):
+        spec = view.flavors.get(name, {}).get("spec", {})
+        node_labels |= spec.get("nodeLabels", {})
+        tolerations += [toleration for toleration in spec.get("tolerations", ()) if toleration not in tolerations]
+    return PodSetFlavor(node_labels=node_labels, tolerations=tolerations)

@@ -1,0 +1,228 @@
+"""Why a job has the size that it has: what it wants, what it waits for, and how it came here."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
+from slicebus.manager.decide.endings import HELD_CONDITION
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION
+from slicebus.manager.decide.queue_status import fair_sharing_of
+from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
+from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.manager.state.annotations import applied_version
+from slicebus.manager.state.store import Store
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.slices import admission, kueue
+from slicebus.slices.admission import Decision, Evict, Wait
+from slicebus.slices.cohorts import grow, queue_node
+from slicebus.slices.conditions import conditions_of
+from slicebus.slices.kueue import Condition
+from slicebus.slices.preemption import preempted_for, preemptor_uid
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import total_by_queue, usage_by_chain
+from slicebus.slices.sharing import FairSharing
+from slicebus.slices.workload import Slice, chain_id
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice that has no quota yet."""
+
+    slice: str
+    size: Counts
+    since: str
+    """RFC 3339."""
+    reason: str
+    message: str
+    would_admit: str
+    """What would let it in, in words; empty where nobody can say."""
+    position: int
+    """1 is the first of those that wait in its ClusterQueue; 0 where it has none."""
+    of: int
+    ahead: tuple[str, ...]
+    """Those before it, `namespace/name`, the first ones only."""
+    victims: tuple[str, ...] = ()
+    """Those who are preempted for it, or would be now, `namespace/name`."""
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """Quota of the job's ClusterQueue, as Kubernetes quantities."""
+
+    flavor: str
+    resource: str
+    nominal: str
+    used: str
+    by_this_job: str
+    available: str
+    """How much more the queue could use, borrowing included."""
+
+
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice."""
+
+    slice: str
+    size: Counts
+    replaces: str
+    steps: tuple[tuple[str, str], ...]
+    """When (RFC 3339) what happened to it."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that there is to say of a job."""
+
+    job: str
+    """`Kind/namespace/name`."""
+    local_queue: str
+    cluster_queue: str
+    cohort: str
+    fair_sharing: str
+    """`off`, or the strategies by which queues get and lose what they borrow."""
+    cluster: str
+    wanted: Counts
+    wanted_by: str
+    granted: Counts
+    problems: tuple[str, ...]
+    """What is wrong, in sentences."""
+    waiting: tuple[Waiting, ...]
+    quota: tuple[Amount, ...]
+    story: tuple[Chapter, ...]
+
+
+_AHEAD_SHOWN = 3
+_SAID: dict[tuple[str, str], str] = {
+    (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
+    (Condition.QUOTA_RESERVED, "True"): "quota reserved",
+    (Condition.EVICTED, "True"): "evicted: {reason}",
+    (Condition.REQUEUED, "True"): "requeued: {reason}",
+    (Condition.ADMITTED, "True"): "admitted",
+    (Condition.PODS_READY, "True"): "all pods ready",
+    (Condition.PODS_READY, "False"): "pods not ready",
+    (Condition.PREEMPTED, "True"): "preempted: {reason}",
+    (Condition.FINISHED, "True"): "finished: {reason}",
+}
+"""How a condition is told, by its type and status."""
+
+
+def explain(store: Store, ref: JobRef) -> Explanation:
+    """Explain a job that is there."""
+    view = store.view(ref)
+    assert view.job is not None
+    labels, wish = view.job["metadata"].get("labels", {}), view.wish
+    queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
+    cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
+    found = store.quotas.cluster_queues.get(cluster_queue)
+    fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
+    asked = f"asked for by its worker, generation {wish.requested.worker_generation}" if wish.requested else ""
+    return Explanation(
+        job=ref.key,
+        local_queue=queue,
+        cluster_queue=cluster_queue,
+        cohort=found.cohort if found else "",
+        fair_sharing=fair_sharing,
+        cluster=view.cluster or "",
+        wanted=wish.counts,
+        wanted_by=asked if wish.correlation else "its spec",
+        granted=view.holder.granted if view.holder else {},
+        problems=tuple(_problems(store, view, view.job)),
+        waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
+        quota=tuple(_quota(store, view, cluster_queue)),
+        story=tuple(map(_chapter, view.slices)),
+    )
+
+
+def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
+    """What keeps the job from its size, beside a lack of quota."""
+    yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job))
+    yield from (said for said in _said(job, ACCEPTED_CONDITION, "False") if not said.startswith(NOT_MANAGED))
+    for slice in view.slices:
+        for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):
+            if not slice.finished:
+                yield from _said(view.workload(slice), type, "False")
+        yield from _said(view.workload(slice), HELD_CONDITION, "True")
+    outbox = view.outbox
+    cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
+    if view.cluster and cluster is None:
+        yield f"WorkerCluster {view.cluster} is gone"
+    elif cluster is not None and not cluster.connected:
+        yield f"cluster {cluster.name} is not connected: what it does is not known"
+    if outbox is not None and (applied := applied_version(outbox.carrier)) < outbox.record.version:
+        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
+
+
+def _said(manifest: Manifest, type: str, status: str) -> Iterator[str]:
+    for condition in conditions_of(manifest):
+        if condition["type"] == type and condition["status"] == status:
+            yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
+
+
+def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[Waiting]:
+    tree = store.quotas.trees.get(queue_node(cluster_queue))
+    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
+    decided = admission.cycle(snapshot)
+    decisions = {decision.key: decision for decision in decided}
+    line = [
+        slice
+        for slice in admission.in_order(store.slices.values())
+        if store.quotas.cluster_queue_of((slice.namespace, slice.queue)) == cluster_queue
+    ]
+    for slice in view.slices:
+        if not admission.is_pending(slice):
+            continue
+        decision = decisions.get(slice.key)
+        ahead = line[: line.index(slice)] if slice in line else []
+        yield Waiting(
+            slice=slice.name,
+            size=slice.counts,
+            since=slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", slice.created),
+            reason=decision.reason if isinstance(decision, Wait) else "",
+            message=decision.message if isinstance(decision, Wait) else "it fits, and is about to be admitted",
+            would_admit=decision.would_admit if isinstance(decision, Wait) else "",
+            position=len(ahead) + 1 if slice in line else 0,
+            of=len(line),
+            ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
+            victims=tuple(sorted(_victims(slice, snapshot.slices, decided))),
+        )
+
+
+def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:
+    going = {other.key for other in others if other.evicting and preempted_for(other) == slice.uid}
+    told = (decision for decision in decided if isinstance(decision, Evict))
+    return {*going, *(evict.key for evict in told if preemptor_uid(evict.message) == slice.uid)}
+
+
+def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
+    """Where the queue has quota of what the job needs."""
+    quotas = store.quotas
+    queue, charged = quotas.cluster_queues.get(cluster_queue), usage_by_chain(store.slices.values())
+    if queue is None:
+        return
+    forest = grow(quotas.cluster_queues.values(), quotas.cohorts, total_by_queue(charged))
+    own = charged.get((cluster_queue, chain_id(view.ref.namespace, view.ref.uid)), {})
+    needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.requests}
+    node = forest.queues[cluster_queue]
+    for key, nominal in queue.nominal.items():
+        flavor, resource = key
+        if resource in needed:
+            yield Amount(
+                flavor=flavor,
+                resource=resource,
+                nominal=format_amount(resource, nominal),
+                used=format_amount(resource, node.used(key)),
+                by_this_job=format_amount(resource, own.get(key, 0)),
+                available=format_amount(resource, max(0, node.available(key))),
+            )
+
+
+def _chapter(slice: Slice) -> Chapter:
+    steps = [(slice.created, "created")]
+    for type, condition in slice.conditions.items():
+        said = _SAID.get((type, condition["status"]))
+        if said:
+            steps.append((condition["lastTransitionTime"], said.format(reason=condition.get("reason", ""))))
+    return Chapter(
+        slice=slice.name,
+        size=slice.counts,
+        replaces=(slice.replaces or "").partition("/")[2],
+        steps=tuple(sorted(steps, key=lambda step: step[0])),
+    )

@@ -1,0 +1,261 @@
+"""What to do with a message from a worker.
+
+`authorize` comes first: it says whether the sender may speak for the cluster at all. Then one function a message type.
+A message that comes late or twice gives no commands; one about a job that runs nowhere is late.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Emit, LookAgain, Patch
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide import dispatch, unknown_ends
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
+from slicebus.manager.state.annotations import Requested, annotation, applied_version
+from slicebus.manager.state.views import JobView, Outbox
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    ClusterUid,
+    JobPhase,
+    JobRef,
+    Manifest,
+    Refused,
+    RequestKey,
+    ScaleRequest,
+    Status,
+)
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, has_finding
+from slicebus.slices.fingerprints import all_ready
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+
+DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
+"""On a Workload: False while the worker refuses it."""
+_RETRY_REFUSED_S = 30.0
+_MAX_PODS = 100_000
+"""A count above this is no wish but a mistake; Kubernetes clusters are tested up to 150,000 pods."""
+_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+UNAUTHORIZED = frozenset(
+    {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
+)
+"""Why a message is not of the cluster that its envelope names."""
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager knows of a cluster when a message claims to be from it."""
+
+    accepted: bool
+    user: str
+    """The broker user that may speak for it."""
+    epoch: int
+    uid: ClusterUid | None = None
+    """Of the cluster that has the name; None until one was said."""
+
+
+def authorize(envelope: Envelope, sender: Sender | None) -> None:
+    """Whether a message may be of the cluster that its envelope names. Raises ProtocolError, for one of `UNAUTHORIZED`.
+
+    `sender` is what is known of that cluster; None where there is no WorkerCluster of the name.
+    """
+    if sender is None:
+        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
+    if not sender.accepted:
+        raise ProtocolError(
+            DeadReason.UNKNOWN_CLUSTER, f"WorkerCluster {envelope.cluster!r} is not accepted: set spec.accepted to true"
+        )
+    if envelope.user_id != sender.user:
+        detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
+        raise ProtocolError(DeadReason.WRONG_USER, detail)
+    if sender.uid and envelope.cluster_uid not in (None, sender.uid):
+        detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
+        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
+    if envelope.epoch < sender.epoch:
+        detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
+        raise ProtocolError(DeadReason.FENCED_EPOCH, detail)
+
+
+def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
+    """The wish, written onto the manager's job. The chain follows from there."""
+    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+        return []
+    if not _is_from_here(view, envelope):
+        return []
+    if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
+        raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
+    last, said = view.wish.requested, (envelope.epoch, envelope.sequence)
+    key = RequestKey(request.worker_uid, request.worker_generation)
+    if last and not last.is_older_than(key, of=envelope.speaker, said=said):
+        return []
+    wish = Requested(
+        counts=request.wanted,
+        worker_uid=request.worker_uid,
+        worker_generation=request.worker_generation,
+        baseline=view.wish.own,
+        correlation=envelope.correlation_id,
+        speaker=envelope.speaker,
+        epoch=envelope.epoch,
+        sequence=envelope.sequence,
+        granted=request.granted,
+        written=last.written if last else msgspec.UNSET,
+        own=last.own if last else msgspec.UNSET,
+    )
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+
+
+def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
+    """The version that the worker has applied, written onto the slice that it names; after a delete onto every one.
+
+    When the worker has no pod of an evicted job left, the size that it had grown to is forgotten first, and with it
+    every request that was published before this report.
+    """
+    outbox, cluster = view.outbox, envelope.cluster
+    if outbox is not None and cluster in outbox.record.behind and (cluster != view.cluster or report.deleted):
+        return _recalled(outbox, view.ref, report, cluster)
+    if not _is_from_here(view, envelope):
+        return []
+    at_rest = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
+    forgotten = _forget_wish(view.job, envelope) if at_rest and view.job else []
+    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
+    return forgotten + [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for name, workload in view.workloads.items()
+        if (report.deleted or name == report.workload)
+        and annotation(workload, kueue.DISPATCHED_ANNOTATION)
+        and applied_version(workload) < report.spec_version
+    ]
+
+
+def _forget_wish(job: Manifest, envelope: Envelope) -> list[Command]:
+    last = Requested.from_job(job)
+    if last is not None and not last.is_wish and last.is_of(envelope):
+        return []
+    forgotten = Requested.none_before(envelope)
+    if last is not None:
+        forgotten = msgspec.structs.replace(forgotten, written=last.written, own=last.own)
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
+    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)]
+
+
+def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
+    """Why the worker cannot apply a slice, shown on the Workload and on the job; tried again after a while."""
+    workload = view.workloads.get(refusal.workload)
+    if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
+        return []
+    message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
+    finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
+    again = LookAgain(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    if has_finding(workload, finding):
+        return [again]
+    body = findings_patch(workload, finding, now=now)
+    told = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *told, again]
+
+
+def mirror(view: JobView, report: Status, now: str) -> list[Command]:
+    """The worker's status on the manager's job, and whether its pods are ready on its slice (see `news`).
+
+    Where a run has ended and was evicted all the same, its end comes too late once the next run has been ordered.
+    """
+    assert view.job is not None
+    if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
+        return []
+    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+
+
+def status(
+    view: JobView,
+    report: Status,
+    envelope: Envelope,
+    *,
+    now: str,
+    take: Callable[[JobView, Status, str], list[Command]] = mirror,
+) -> list[Command]:
+    """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other.
+
+    That a user deleted the job on the worker is written down, and it is deleted here as far as the breaker lets it:
+    `endings`. Where it may have ended before, it stays: `unknown_ends`.
+    """
+    if view.job is None or not _is_from_here(view, envelope):
+        return []
+    if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+        return []
+    if report.phase is JobPhase.GONE:
+        if dispatch.is_told_absent(view) or view.vanished:
+            return []
+        return dispatch.note_unknown_end(view) if unknown_ends.may_have_ended(view, report) else dispatch.vanish(view)
+    # Both may write on one Workload: the first write makes the second conflict, and the message is handled again.
+    return [*dispatch.vanish(view, vanished=False), *take(view, report, now)]
+
+
+def _mirror(job: Manifest, report: Status) -> list[Command]:
+    """The whole status of the worker's job, as it is there, and what cannot be shown of it.
+
+    Where both have changed the first write makes the second conflict, and the message is handled again.
+    """
+    wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
+    unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
+    note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
+    commands = write_status(job, wanted)
+    if annotation(job, kueue.UNSHOWN_ANNOTATION) == note:
+        return commands
+    body = {"metadata": {"annotations": {kueue.UNSHOWN_ANNOTATION: note}}}
+    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
+
+
+def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
+    """Kueue's condition PodsReady on the slice that the worker's pods run on."""
+    holder = view.holder
+    if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
+        return []
+    ready = all_ready(holder.granted, {name: pods.ready for name, pods in report.pods.items()})
+    workload = view.workload(holder)
+    finding = (
+        Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")
+        if ready
+        else Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded")
+    )
+    if has_finding(workload, finding):
+        return []
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=workload,
+            body=findings_patch(workload, finding, now=now),
+            subresource="status",
+        )
+    ]
+
+
+def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName) -> list[Command]:
+    """A cluster that was given up has removed the copy that it had left."""
+    if not report.deleted or report.spec_version < outbox.record.behind[cluster]:
+        return []
+    behind = {name: version for name, version in outbox.record.behind.items() if name != cluster}
+    record = msgspec.structs.replace(outbox.record, behind=behind)
+    annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+    if cluster == record.cluster:
+        annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.carrier)))
+    body = {"metadata": {"annotations": annotations}}
+    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[ref.kind]
+    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+
+
+def _is_from_here(view: JobView, envelope: Envelope) -> bool:
+    """Whether the job is on the sender's cluster; False where it runs nowhere, or has left it: the message is late.
+
+    Raises ProtocolError for one that the job has nothing to do with: a cluster may only speak of its own jobs.
+    """
+    record = view.outbox.record if view.outbox is not None else None
+    has_left = record is not None and envelope.cluster in (record.left, *record.behind)
+    if view.cluster is None or (has_left and envelope.cluster != view.cluster):
+        return False
+    if view.cluster != envelope.cluster:
+        detail = f"{view.ref.key} runs on cluster {view.cluster!r}, not on {envelope.cluster!r}"
+        raise ProtocolError(DeadReason.REFUSED, detail)
+    return True

@@ -1,0 +1,63 @@
+"""The AdmissionChecks that slicebus answers beside a Kueue: whether each can be, and what it says of one Workload.
+
+A check is ours by its `controllerName`. A ClusterQueue whose check is not active admits nothing, so a check is inactive
+only while nothing could run anywhere; a cluster that is not connected is a reason to wait.
+"""
+
+from collections.abc import Sequence
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import ADMISSIONCHECKS, WORKLOADS
+from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, has_finding
+from slicebus.slices.kueue import CheckState
+
+ACTIVE = "Active"
+_MESSAGE_LENGTH = 32_768
+
+
+def is_ours(check: Manifest) -> bool:
+    """Whether an AdmissionCheck is for slicebus."""
+    return bool(check.get("spec", {}).get("controllerName") == kueue.CHECK_CONTROLLER)
+
+
+def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> list[Command]:
+    """Whether the check can be answered, written onto it; nothing where that is there already."""
+    finding = _active(check, clusters)
+    if not is_ours(check) or has_finding(check, finding):
+        return []
+    body = findings_patch(check, finding, now=now)
+    return [
+        Patch(resource=ADMISSIONCHECKS, target=check, body=body, subresource="status"),
+        Emit(regarding=check, reason=finding.reason, note=finding.message, warning=not finding.status),
+    ]
+
+
+def entry_of(workload: Manifest, checks: frozenset[str]) -> Manifest | None:
+    """What the Workload shows of our check; None where its ClusterQueue has none."""
+    entries = workload.get("status", {}).get("admissionChecks") or ()
+    return next((entry for entry in entries if entry["name"] in checks), None)
+
+
+def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str, *, now: str) -> list[Command]:
+    """The state of our check on a Workload, unless it is there already. A merge patch replaces the whole list."""
+    said = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}
+    if said.items() <= entry.items():
+        return []
+    since = entry["lastTransitionTime"] if entry["state"] == state else now
+    changed = entry | said | {"lastTransitionTime": since}
+    entries = [changed if old["name"] == entry["name"] else old for old in workload["status"]["admissionChecks"]]
+    body = {"status": {"admissionChecks": entries}}
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+
+
+def _active(check: Manifest, clusters: Sequence[WorkerCluster]) -> Finding:
+    if check.get("spec", {}).get("parameters"):
+        text = "spec.parameters must be empty: which worker clusters there are, the WorkerClusters say"
+        return Finding(ACTIVE, False, "ParametersNotSupported", text)
+    if not any(cluster.accepted for cluster in clusters):
+        return Finding(ACTIVE, False, "NoWorkerCluster", "There is no WorkerCluster with spec.accepted: true")
+    return Finding(ACTIVE, True, "Active", "The admission check is active")

@@ -1,0 +1,171 @@
+"""What a ClusterQueue and a LocalQueue say of themselves: how many workloads wait, and what is used of the quota."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
+from slicebus.proto.messages import Manifest
+from slicebus.slices.admission import is_pending
+from slicebus.slices.cohorts import Forest, Node, grow
+from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.quantities import format_amount
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.sharing import FairSharing, share
+from slicebus.slices.workload import Slice
+
+ACTIVE = "Active"
+FAIR_SHARING = "slicebus.dev/FairSharing"
+"""True where shares decide; the reason names by which strategies."""
+
+
+class Census(msgspec.Struct, frozen=True):
+    """Workloads by queue."""
+
+    pending: Counter[str]
+    reserving: Counter[str]
+    admitted: Counter[str]
+
+    def counts(self, queue: str) -> Manifest:
+        """As a queue's status has them."""
+        return {
+            "pendingWorkloads": self.pending[queue],
+            "reservingWorkloads": self.reserving[queue],
+            "admittedWorkloads": self.admitted[queue],
+        }
+
+
+def statuses(
+    cluster_queues: Mapping[str, ClusterQueue],
+    cohorts: Iterable[Cohort],
+    cluster_queue_objects: Sequence[Manifest],
+    local_queue_objects: Sequence[Manifest],
+    slices: Sequence[Slice],
+    *,
+    now: str,
+    fair_sharing: FairSharing = FairSharing.OFF,
+    cohort_objects: Sequence[Manifest] = (),
+) -> list[Command]:
+    """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read.
+
+    With fair sharing the shares of ClusterQueues and Cohorts are shown as well.
+    """
+    local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
+    by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
+    by_cluster = census(
+        (local.cluster_queue, slice)
+        for slice in slices
+        if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
+    )
+    usage = total_by_queue(usage_by_chain(slices))
+    forest = grow(cluster_queues.values(), cohorts, usage)
+    shares = fair_sharing is not FairSharing.OFF
+    commands = _cohort_shares(cohort_objects, forest) if shares else []
+    for manifest in cluster_queue_objects:
+        name = manifest["metadata"]["name"]
+        queue = cluster_queues.get(name)
+        status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
+        if shares or manifest.get("status", {}).get("fairSharing"):
+            status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
+        findings = [_active(queue, forest.circles.get(name, ())), *_shared(manifest, fair_sharing)]
+        commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
+    for manifest in local_queue_objects:
+        local = LocalQueue.from_manifest(manifest)
+        status = by_local.counts(_key(local))
+        commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
+    return commands
+
+
+def _cohort_shares(cohorts: Sequence[Manifest], forest: Forest) -> list[Command]:
+    commands: list[Command] = []
+    for manifest in cohorts:
+        found = _weighted_share(forest.cohorts.get(manifest["metadata"]["name"]))
+        if found != manifest.get("status", {}).get("fairSharing"):
+            body = {"status": {"fairSharing": found}}
+            commands.append(Patch(resource=COHORTS, target=manifest, body=body, subresource="status"))
+    return commands
+
+
+def _weighted_share(node: Node | None) -> Manifest | None:
+    return {"weightedShare": share(node).rounded} if node is not None else None
+
+
+def _shared(cluster_queue: Manifest, fair_sharing: FairSharing) -> list[Finding]:
+    """By which strategies shares decide, where they do or did."""
+    if fair_sharing is not FairSharing.OFF:
+        return [Finding(FAIR_SHARING, True, fair_sharing, "Workloads get and lose what they borrow by shares")]
+    if fair_sharing_of(cluster_queue) is not FairSharing.OFF:
+        return [Finding(FAIR_SHARING, False, "Off", "Shares decide nothing")]
+    return []
+
+
+def fair_sharing_of(cluster_queue: Manifest) -> FairSharing:
+    """How the manager shares, as it has written it on a ClusterQueue."""
+    said = {
+        condition["reason"]
+        for condition in cluster_queue.get("status", {}).get("conditions") or ()
+        if (condition["type"], condition["status"]) == (FAIR_SHARING, "True")
+    }
+    return next((way for way in FairSharing if way in said), FairSharing.OFF)
+
+
+def _key(local: LocalQueue) -> str:
+    return f"{local.namespace}/{local.name}"
+
+
+def census(members: Iterable[tuple[str, Slice]]) -> Census:
+    """How many of the slices, each with its queue, wait or hold quota."""
+    found = Census(Counter(), Counter(), Counter())
+    for queue, slice in members:
+        if slice.finished:
+            continue
+        found.pending[queue] += is_pending(slice)
+        found.reserving[queue] += slice.admission is not None
+        found.admitted[queue] += slice.admitted
+    return found
+
+
+def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:
+    """Everything that the quota covers, with nothing used too."""
+    totals: dict[str, list[Manifest]] = {}
+    for (flavor, resource), nominal in queue.nominal.items():
+        total = used.get((flavor, resource), 0)
+        amounts = {"total": total} | ({"borrowed": total - nominal} if queue.cohort and total > nominal else {})
+        totals.setdefault(flavor, []).append(
+            {"name": resource} | {name: format_amount(resource, amount) for name, amount in amounts.items()}
+        )
+    flavors = [{"name": flavor, "resources": resources} for flavor, resources in totals.items()]
+    return {"flavorsReservation": flavors, "flavorsUsage": flavors}
+
+
+def _active(queue: ClusterQueue | None, circle: tuple[str, ...]) -> Finding:
+    if queue is None:
+        return Finding(ACTIVE, False, "Unreadable", "Can't admit new workloads: a quota is not a quantity")
+    if queue.held:
+        return Finding(ACTIVE, False, "Stopped", "Can't admit new workloads: stopPolicy")
+    if circle:
+        message = f"Can't admit new workloads: the cohorts {' and '.join(circle)} are each other's parent"
+        return Finding(ACTIVE, False, "CohortCycle", message)
+    return Finding(ACTIVE, True, "Ready", "Can admit new workloads")
+
+
+def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue]) -> Finding:
+    queue = cluster_queues.get(local.cluster_queue)
+    if queue is None:
+        message = f"Can't submit new workloads: ClusterQueue {local.cluster_queue} doesn't exist"
+        return Finding(ACTIVE, False, "ClusterQueueDoesNotExist", message)
+    if local.held:
+        return Finding(ACTIVE, False, "Stopped", "Can't submit new workloads: stopPolicy")
+    if queue.held:
+        return Finding(ACTIVE, False, "ClusterQueueIsInactive", "Can't submit new workloads: ClusterQueue is stopped")
+    return Finding(ACTIVE, True, "Ready", "Can submit new workloads to ClusterQueue")
+
+
+def _patch(resource: Resource, manifest: Manifest, status: Manifest, *findings: Finding, now: str) -> list[Command]:
+    wanted = status | {"conditions": with_findings(manifest, *findings, now=now)}
+    present = manifest.get("status", {})
+    if all(present.get(field) == value for field, value in wanted.items()):
+        return []
+    return [Patch(resource=resource, target=manifest, body={"status": wanted}, subresource="status")]

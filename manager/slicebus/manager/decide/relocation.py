@@ -1,0 +1,84 @@
+"""Which chains leave their cluster: those of one that is drained, and of one that is lost for good.
+
+A drained cluster's chains are evicted some at a time, and go elsewhere when their worker has no pod of them left. A
+lost cluster cannot say that. It is given up when its agent lets no pod start any more (see the agent's fence); its
+chains go elsewhere at once, and what it still has of them is removed before its fence opens again.
+"""
+
+from collections.abc import Collection, Iterable
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.decide.worker_cluster import GIVEN_UP, WorkerCluster
+from slicebus.proto.messages import Manifest
+from slicebus.slices.admission import Evict
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.kueue import EvictionReason
+from slicebus.slices.quota import holders
+from slicebus.slices.workload import Slice
+
+FENCE_SHARE = 0.75
+"""Of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for requests that are
+under way when the fence closes."""
+
+
+def fence_s(requeue_s: float | None) -> float | None:
+    """The fence that agents shall keep; None for none, where no cluster is given up."""
+    return None if requeue_s is None else requeue_s * FENCE_SHARE
+
+
+def is_outage(clusters: Iterable[WorkerCluster], silent: Collection[str]) -> bool:
+    """Whether so many clusters are silent at once that rather the broker, or this side, cannot be reached."""
+    accepted = [cluster.name for cluster in clusters if cluster.accepted]
+    return 2 * sum(name in silent for name in accepted) > len(accepted)
+
+
+def standing(cluster: WorkerCluster, *, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
+    """How a cluster stands: given up, or why not though it is silent, or back; None where there is nothing to say."""
+    if silent_s < requeue_s:
+        return None
+    if outage:
+        message = "More than half of the clusters are silent at once: no jobs are moved"
+        return Finding(GIVEN_UP, False, "TooManySilent", message)
+    if cluster.fence_s is None:
+        message = "Its agent may let pods start: its jobs stay until the WorkerCluster is deleted"
+        return Finding(GIVEN_UP, False, "NoFence", message)
+    if silent_s * FENCE_SHARE < cluster.fence_s:
+        return None
+    return Finding(GIVEN_UP, True, "ClusterLost", f"No heartbeat for {requeue_s:g} seconds: its jobs go elsewhere")
+
+
+def returned() -> Finding:
+    """What stands there of a cluster that was given up, and is not any more."""
+    return Finding(GIVEN_UP, False, "Returned", "The agent speaks, and has nothing left of jobs that went elsewhere")
+
+
+def show(cluster: Manifest, finding: Finding, *, now: str) -> list[Command]:
+    """The finding as a condition and an Event; nothing where it stands there already."""
+    if has_finding(cluster, finding):
+        return []
+    body = {"status": {"conditions": with_findings(cluster, finding, now=now)}}
+    return [
+        Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status"),
+        Emit(regarding=cluster, reason=finding.reason, note=finding.message, warning=finding.reason != "Returned"),
+    ]
+
+
+def evictions(
+    slices: Iterable[Slice], *, drained: Collection[str], given_up: Collection[str], at_once: int
+) -> list[Evict]:
+    """The chains that have to leave now. Of a drained cluster so many are under way at once, by name."""
+    standing_slices = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
+    left = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in standing_slices) for cluster in drained}
+    found: list[Evict] = []
+    for slice in sorted(standing_slices, key=lambda slice: slice.key):
+        if slice.evicted or slice.cluster is None:
+            continue
+        if slice.cluster in given_up:
+            message = f"The cluster {slice.cluster} is lost"
+            found.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_LOST, message=message))
+        elif left.get(slice.cluster, 0) > 0:
+            left[slice.cluster] -= 1
+            message = f"The cluster {slice.cluster} is drained"
+            found.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_DRAINED, message=message))
+    return found

@@ -1,0 +1,42 @@
+"""Which finished slices of a job are no longer kept."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Remove
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.state.views import JobView
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+
+
+class History(msgspec.Struct, frozen=True):
+    """How many finished slices of a job are kept, and for how long."""
+
+    limit: int
+    max_age_s: float
+
+
+def collect(view: JobView, history: History, now: datetime) -> list[Command]:
+    """Deletes what is past the limit or too old. What the worker may still hold, or the outbox is on, stays."""
+    outbox = view.outbox
+    return [
+        Remove(resource=WORKLOADS, target=workload)
+        for workload in (view.workload(slice) for slice in surplus(view.slices, history, now))
+        if not has_finalizer(workload) and (outbox is None or outbox.carrier is not workload)
+    ]
+
+
+def surplus(slices: Sequence[Slice], history: History, now: datetime) -> list[Slice]:
+    """The finished slices that are past the limit or too old, the oldest first."""
+    ended = sorted((slice for slice in slices if slice.finished and not slice.deleting), key=_finished_at)
+    too_many = len(ended) - history.limit
+    oldest = now - timedelta(seconds=history.max_age_s)
+    return [slice for number, slice in enumerate(ended) if number < too_many or _finished_at(slice) < oldest]
+
+
+def _finished_at(slice: Slice) -> datetime:
+    return datetime.fromisoformat(slice.conditions[Condition.FINISHED]["lastTransitionTime"])

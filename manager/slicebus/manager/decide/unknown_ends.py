@@ -1,0 +1,109 @@
+"""What becomes of a job whose copy is gone on its worker, and may have ended before.
+
+A time to live, an operator or a user may have removed the copy after its end, while nobody watched. So the manager's
+job is neither deleted nor run again: its Workloads are deactivated, it gives its quota back as an evicted one does, and
+it says why. Its user deletes it, or activates its Workload to have it run anew.
+"""
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.manifests import findings_patch, job_status_with, write_status
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest, Status
+from slicebus.slices.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+
+END_KNOWN_CONDITION = "slicebus.dev/EndKnown"
+"""On a job and its Workload: False when the worker's copy is gone and may have ended before, until it runs again."""
+VANISHED = "VanishedOnWorker"
+
+
+def may_have_ended(view: JobView, report: Status) -> bool:
+    """Whether a job that its agent reports as gone may have come to its end before.
+
+    It may not where the agent saw it go unfinished, where the worker had reported that it is suspended and without
+    pods, and where it never had quota. An agent that does not say what it saw counts as one that saw nothing.
+    """
+    if report.seen is True or dispatch.is_without_pods(view):
+        return False
+    return any(slice.condition(Condition.ADMITTED) for slice in view.slices)
+
+
+def stop(view: JobView, *, now: str) -> list[Command]:
+    """The next step to tell of an unknown end, and to keep the job from running again; empty when both is done."""
+    slice = _standing(view)
+    if slice is None or view.job is None:
+        return []
+    finding, workload = _finding(view, slice), view.workload(slice)
+    if not has_finding(workload, finding):
+        status = job_status_with(view.job, finding, now=now)
+        return [
+            Patch(
+                resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"status": status}, subresource="status"
+            ),
+            Patch(
+                resource=WORKLOADS,
+                target=workload,
+                body=findings_patch(workload, finding, now=now),
+                subresource="status",
+            ),
+            Emit(regarding=view.job, reason=finding.reason, note=finding.message, warning=True),
+        ]
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"active": False}})
+        for slice in view.unfinished
+        if slice.active
+    ]
+
+
+def at_rest(view: JobView, job: Manifest, *, now: str) -> list[Command]:
+    """The command that lets the suspended job show that no pod of it is left, beside why; none when it does.
+
+    No report of the worker comes any more that would say so.
+    """
+    slice = _standing(view)
+    if slice is None or not job["spec"].get("suspend"):
+        return []
+    resting = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
+    shown = job | {"status": {"conditions": conditions_of(job)} | resting}
+    told = job_status_with(shown, _finding(view, slice), now=now)
+    return write_status(job, resting | told)
+
+
+def close(view: JobView) -> list[Command]:
+    """The command after which an activated Workload runs, once the worker holds nothing and no quota is left."""
+    if any(slice.admission is not None for slice in view.unfinished) or not dispatch.is_withdrawn(view):
+        return []
+    return dispatch.forget_unknown_end(view)
+
+
+def restarted(view: JobView, *, now: str) -> list[Command]:
+    """The command that ends the finding where the job has quota again."""
+    if view.holder is None:
+        return []
+    workload = view.workload(view.holder)
+    shown = (entry["status"] for entry in conditions_of(workload) if entry["type"] == END_KNOWN_CONDITION)
+    if next(shown, "True") == "True":
+        return []
+    finding = Finding(END_KNOWN_CONDITION, True, "StartedAnew", "The job was started anew")
+    body = findings_patch(workload, finding, now=now)
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+
+
+def _standing(view: JobView) -> Slice | None:
+    """The slice that the copy ran for, or that waits for quota again."""
+    return view.holder or view.evicted or next(iter(view.unfinished), None)
+
+
+def _finding(view: JobView, slice: Slice) -> Finding:
+    assert view.outbox is not None
+    workload = f"workload -n {slice.namespace} {slice.name}"
+    message = (
+        f"The job is gone on cluster {view.outbox.record.cluster}, and nobody saw whether it had ended. It gives its "
+        "quota back and does not run again by itself. Look at its results, then delete it, or have it run anew: "
+        f"""kubectl patch {workload} --type merge -p '{{"spec":{{"active":true}}}}'"""
+    )
+    return Finding(END_KNOWN_CONDITION, False, VANISHED, message)

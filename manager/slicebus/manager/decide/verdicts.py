@@ -1,0 +1,142 @@
+"""What the decisions of an admission cycle mean for the objects.
+
+The cycle itself is `slicebus.slices.admission`; here its verdicts become writes, Events and notices.
+"""
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.evictions import held_back
+from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.decide.notices import pending_notice
+from slicebus.manager.state.views import JobView
+from slicebus.proto.errors import ConflictError
+from slicebus.proto.messages import Manifest, counts_text
+from slicebus.slices.admission import Admit, Decision, Evict, Wait
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason
+from slicebus.slices.workload import Slice
+
+_RESTARTED = {
+    EvictionReason.CLUSTER_QUEUE_STOPPED: (
+        "ClusterQueueRestarted",
+        "The ClusterQueue was restarted after being stopped",
+    ),
+    EvictionReason.LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
+    EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
+}
+"""Kueue's words for the end of what had stopped a Workload, by the reason of its eviction."""
+
+
+def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
+    """The writes of one decision about a slice of this job."""
+    match decision:
+        case Admit():
+            return _admit(view, slice, decision, now=now)
+        case Wait():
+            return _wait(view, slice, decision, now=now)
+        case Evict():
+            return _evict(view, slice, decision, now=now)
+
+
+def ensure_unchanged(workload: Manifest, version: str) -> None:
+    """Raises ConflictError where a Workload is not the one that was decided about.
+
+    The write is fenced by the version that the Workload has now, so the API server would not notice.
+    """
+    metadata = workload["metadata"]
+    if metadata["resourceVersion"] != version:
+        raise ConflictError(f"Workload {metadata['namespace']}/{metadata['name']} has changed since the decision")
+
+
+def is_shown(workload: Manifest, decision: Decision) -> bool:
+    """Whether the Workload says already what was decided."""
+    return isinstance(decision, Wait) and has_finding(workload, _waiting(decision))
+
+
+def was_elsewhere(workload: Manifest, decision: Admit) -> bool:
+    """Whether where it was has to be forgotten first: Kueue's schema lets nobody change it. The next cycle admits."""
+    return workload.get("status", {}).get("clusterName") not in (None, decision.cluster)
+
+
+def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Command]:
+    """Quota and admission in one write, so that no crash leaves the one without the other."""
+    workload, queue = view.workload(slice), decision.admission.cluster_queue
+    if was_elsewhere(workload, decision):
+        body = {"status": {"clusterName": None}}
+        return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+    reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
+    admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
+    status = {
+        "admission": decision.admission.to_manifest(),
+        "clusterName": decision.cluster,
+        "conditions": with_findings(workload, reserved, admitted, *_come_back(slice), now=now),
+    }
+    note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
+    if decision.admission.counts != slice.counts:
+        note += f", {counts_text(decision.admission.counts)} of {counts_text(slice.counts)}"
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),
+        *(Emit(regarding=target, reason="Admitted", note=note) for target in told),
+    ]
+
+
+def _come_back(slice: Slice) -> list[Finding]:
+    """What the eviction has left, where the slice was evicted before: Kueue's way to say that it is over."""
+    return [
+        Finding(type, False, "QuotaReserved", f"Previously: {slice.conditions[type].get('message', '')}")
+        for type in (Condition.EVICTED, Condition.PREEMPTED)
+        if slice.condition(type)
+    ] + _requeued(slice)
+
+
+def _requeued(slice: Slice) -> list[Finding]:
+    """An evicted slice is in the queue again, since what had stopped it has not any more."""
+    stopped = slice.conditions.get(Condition.REQUEUED, {})
+    if stopped.get("status") != "False" or stopped.get("reason") not in _RESTARTED:
+        return []
+    reason, message = _RESTARTED[stopped["reason"]]
+    return [Finding(Condition.REQUEUED, True, reason, message)]
+
+
+def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Command]:
+    workload = view.workload(slice)
+    if is_shown(workload, decision):
+        return []
+    requeued = [] if decision.reason == INADMISSIBLE else _requeued(slice)
+    conditions = with_findings(workload, _waiting(decision), *requeued, now=now)
+    since = next(entry["lastTransitionTime"] for entry in conditions if entry["type"] == Condition.QUOTA_RESERVED)
+    notice = pending_notice(
+        view,
+        slice,
+        reason=decision.reason,
+        message=decision.message,
+        since=since,
+        would_admit=decision.would_admit,
+    )
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        *(notice if slice.replaces else ()),
+        Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
+        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in told),
+    ]
+
+
+def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
+    """The quota stays reserved until the worker has no pod of the job left: see `evictions`."""
+    if slice.evicted or slice.finished or slice.admission is None:
+        return []
+    workload = view.workload(slice)
+    findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
+    if decision.preemption:
+        findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
+    body = findings_patch(workload, *findings, held_back(slice), now=now)
+    told = (workload, view.job) if view.job else (workload,)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in told),
+    ]
+
+
+def _waiting(decision: Wait) -> Finding:
+    return Finding(Condition.QUOTA_RESERVED, False, decision.reason, decision.message)

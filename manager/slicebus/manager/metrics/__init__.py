@@ -1,0 +1,1 @@
+"""What Prometheus reads of the manager: the lives of slices, the queues, the times of resizes."""

@@ -1,0 +1,106 @@
+"""What the queues hold at the moment of a scrape, under Kueue's names and labels.
+
+Made anew from the caches each time, so that a queue that is gone leaves nothing behind.
+Source: Kueue v0.19.2, `pkg/metrics`.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from slicebus.manager.decide.queue_status import census
+from slicebus.manager.state.store import Store
+from slicebus.slices.admission import is_pending
+from slicebus.slices.cohorts import grow
+from slicebus.slices.kueue import INADMISSIBLE, Condition
+from slicebus.slices.quantities import in_units
+from slicebus.slices.quota import ClusterQueue, Cohort, total_by_queue, usage_by_chain
+from slicebus.slices.sharing import FairSharing, Share, share
+from slicebus.slices.workload import Slice
+
+_QUEUE = ("cluster_queue",)
+_RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
+
+
+class QueueGauges(Collector):
+    """Of the manager that leads."""
+
+    def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:
+        self._store = store
+        self._fair_sharing = fair_sharing
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing ahead of a scrape: the registry would collect for it."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every gauge of every ClusterQueue that can be read."""
+        quotas = self._store.quotas
+        members = [
+            (quotas.cluster_queue_of((slice.namespace, slice.queue)), slice)
+            for slice in self._store.slices.values()
+            if not slice.finished
+        ]
+        yield from _workloads(quotas.cluster_queues, members)
+        slices = [slice for _, slice in members]
+        yield from _resources(quotas.cluster_queues.values(), slices)
+        if self._fair_sharing is not FairSharing.OFF:
+            yield from _shares(quotas.cluster_queues.values(), quotas.cohorts, slices)
+
+
+def _workloads(queues: Iterable[str], members: list[tuple[str, Slice]]) -> Iterator[Metric]:
+    counted = census(members)
+    inadmissible = census((queue, slice) for queue, slice in members if _is_inadmissible(slice)).pending
+    pending = GaugeMetricFamily("kueue_pending_workloads", "Workloads that wait.", labels=(*_QUEUE, "status"))
+    reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
+    admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
+    for queue in queues:
+        pending.add_metric((queue, "active"), counted.pending[queue] - inadmissible[queue])
+        pending.add_metric((queue, "inadmissible"), inadmissible[queue])
+        reserving.add_metric((queue,), counted.reserving[queue])
+        admitted.add_metric((queue,), counted.admitted[queue])
+    yield from (pending, reserving, admitted)
+
+
+def _is_inadmissible(slice: Slice) -> bool:
+    return is_pending(slice) and slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == INADMISSIBLE
+
+
+def _resources(queues: Iterable[ClusterQueue], slices: list[Slice]) -> Iterator[Metric]:
+    used = total_by_queue(usage_by_chain(slices))
+    usage = GaugeMetricFamily("kueue_cluster_queue_resource_usage", "What is used.", labels=_RESOURCE)
+    nominal = GaugeMetricFamily("kueue_cluster_queue_nominal_quota", "The nominal quota.", labels=_RESOURCE)
+    borrowing = GaugeMetricFamily("kueue_cluster_queue_borrowing_limit", "+Inf without one.", labels=_RESOURCE)
+    lending = GaugeMetricFamily("kueue_cluster_queue_lending_limit", "+Inf without one.", labels=_RESOURCE)
+    for queue in queues:
+        for (flavor, resource), limits in queue.limits.items():
+            labels = (queue.cohort, queue.name, flavor, resource)
+            amount = used.get(queue.name, {}).get((flavor, resource), 0)
+            usage.add_metric(labels, in_units(resource, amount))
+            nominal.add_metric(labels, in_units(resource, limits.nominal))
+            borrowing.add_metric(labels, _limit(resource, limits.borrowing))
+            lending.add_metric(labels, _limit(resource, limits.lending))
+    yield from (usage, nominal, borrowing, lending)
+
+
+def _shares(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], slices: list[Slice]) -> Iterator[Metric]:
+    forest = grow(queues, cohorts, total_by_queue(usage_by_chain(slices)))
+    text = "What is borrowed of what could be, in thousandths, divided by the weight."
+    of_queues = GaugeMetricFamily("kueue_cluster_queue_weighted_share", text, labels=("cluster_queue", "cohort"))
+    of_cohorts = GaugeMetricFamily("kueue_cohort_weighted_share", text, labels=("cohort",))
+    for node in forest.queues.values():
+        of_queues.add_metric((node.name, node.parent.name if node.parent else ""), _weighted(share(node)))
+    for node in forest.cohorts.values():
+        of_cohorts.add_metric((node.name,), _weighted(share(node)))
+    yield from (of_queues, of_cohorts)
+
+
+def _weighted(share: Share) -> float:
+    is_unlimited, value = share.order
+    return math.nan if is_unlimited else value
+
+
+def _limit(resource: str, limit: int | None) -> float:
+    return math.inf if limit is None else in_units(resource, limit)

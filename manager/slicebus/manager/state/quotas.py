@@ -1,0 +1,186 @@
+"""What the cached objects say of quota, kept so that one tree of it can be decided without looking at the others."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from slicebus.kube.cache import Cache
+from slicebus.kube.readings import Readings
+from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.proto.messages import Manifest
+from slicebus.slices.admission import Admit, Snapshot
+from slicebus.slices.cohorts import queue_node, trees
+from slicebus.slices.fleet import Strategy
+from slicebus.slices.ledger import Ledger, LocalQueueKey
+from slicebus.slices.placement import usage_of
+from slicebus.slices.quantities import add
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, usage_by_chain
+from slicebus.slices.sharing import FairSharing
+from slicebus.slices.workload import Slice, SliceKey
+
+NOWHERE = "nowhere"
+"""In place of a tree: where workloads wait whose queue does not exist."""
+SliceFollower = Callable[[Slice | None, Slice | None], None]
+"""Gets a slice as it was, and as it is."""
+
+
+class Quotas:
+    """Follows the caches that it is given."""
+
+    def __init__(
+        self,
+        *,
+        workloads: Cache,
+        cluster_queues: Cache,
+        cohorts: Cache,
+        local_queues: Cache,
+        flavors: Cache,
+        namespaces: Cache,
+        clusters: Cache,
+    ) -> None:
+        self.ledger = Ledger()
+        """Every Workload as a slice."""
+        self._trees: dict[str, str] | None = None
+        self._followers: list[SliceFollower] = []
+        self._workloads = Readings(
+            workloads, Slice.from_manifest, read_again=_slice_again, on_change=self._slice_changed
+        )
+        self._cluster_queues = Readings(cluster_queues, ClusterQueue.from_manifest, on_change=self._forest_changed)
+        self._cohorts = Readings(cohorts, Cohort.from_manifest, on_change=self._forest_changed)
+        self._local_queues = Readings(local_queues, LocalQueue.from_manifest)
+        self._flavors = Readings(flavors, ResourceFlavor.from_manifest)
+        self._namespaces = namespaces
+        self._clusters = Readings(clusters, WorkerCluster.from_manifest)
+
+    @property
+    def cluster_queues(self) -> dict[str, ClusterQueue]:
+        """By name, those that can be read: one with a quota that is no quantity is as good as missing."""
+        return {queue.name: queue for queue in self._cluster_queues.values.values()}
+
+    @property
+    def cohorts(self) -> tuple[Cohort, ...]:
+        """Those that can be read."""
+        return tuple(self._cohorts.values.values())
+
+    @property
+    def worker_clusters(self) -> list[WorkerCluster]:
+        """The fleet."""
+        return list(self._clusters.values.values())
+
+    @property
+    def trees(self) -> Mapping[str, str]:
+        """The root of each ClusterQueue and Cohort, by their names as nodes."""
+        if self._trees is None:
+            self._trees = trees(self._cluster_queues.values.values(), self.cohorts)
+        return self._trees
+
+    def cluster_queue_of(self, local_queue: LocalQueueKey) -> str:
+        """The ClusterQueue that a LocalQueue stands for; empty where there is no such LocalQueue."""
+        local = self._local_queues.values.get(local_queue)
+        return local.cluster_queue if local else ""
+
+    def tree_of(self, local_queue: LocalQueueKey) -> str:
+        """The tree whose quota a LocalQueue gives."""
+        return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
+
+    def is_settled(self, only: Collection[str] | None) -> bool:
+        """Whether nobody waits for quota of some trees, and nobody who has quota was stopped."""
+        if self.ledger.inactive or any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in()):
+            return False
+        if any(queue.drained for queue in self._cluster_queues.values.values()):
+            return False
+        return not any(queue.drained for queue in self._local_queues.values.values())
+
+    def snapshot(
+        self,
+        only: Collection[str] | None,
+        assumed: Mapping[SliceKey, Admit],
+        *,
+        strategy: Strategy = Strategy.SPREAD,
+        fair_sharing: FairSharing = FairSharing.OFF,
+    ) -> Snapshot:
+        """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""
+        queues = self.cluster_queues
+        if only is not None:
+            queues = {name: queue for name, queue in queues.items() if self.trees[queue_node(name)] in only}
+        load, granted = dict(self.ledger.load), dict(self.ledger.granted)
+        for key, admit in assumed.items():
+            slice = self.ledger.slices.get(key)
+            if slice is None or slice.admission is not None:
+                continue
+            if slice.replaces is None:
+                load[admit.cluster] = load.get(admit.cluster, 0) + 1
+            granted[admit.cluster] = add(granted.get(admit.cluster, {}), self._more(slice, admit))
+        return Snapshot(
+            cluster_queues=queues,
+            cohorts=self.cohorts,
+            local_queues=self._local_queues.values,
+            flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
+            namespaces={
+                space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in self._namespaces.all()
+            },
+            slices=tuple(_assumed(slice, assumed.get(slice.key)) for slice in self._slices_of(queues, only)),
+            clusters=tuple(cluster.place for cluster in self.worker_clusters),
+            load=load,
+            granted=granted,
+            strategy=strategy,
+            fair_sharing=fair_sharing,
+        )
+
+    def _more(self, slice: Slice, admit: Admit) -> Usage:
+        """What an admission adds to what its chain has."""
+        queue, chain = admit.admission.cluster_queue, self.ledger.chain(slice.chain_id)
+        have = usage_by_chain(chain).get((queue, slice.chain_id), {})
+        return {key: max(0, need - have.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
+
+    def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
+        if only is None:
+            return (slice for slice in self.ledger.slices.values() if not slice.finished)
+        waiting = {key for key in self.ledger.waiting_in() if self.tree_of(key) in only}
+        # A chain may hold quota here and wait for more in a queue of another tree.
+        part = self.ledger.part(queues, waiting)
+        return (
+            slice
+            for slice in part
+            if not slice.finished and (slice.admission is not None or (slice.namespace, slice.queue) in waiting)
+        )
+
+    def follow_slices(self, follower: SliceFollower) -> None:
+        """Call back with every slice that comes, goes, or is another than before; those that are there come first."""
+        self._followers.append(follower)
+        for slice in self.ledger.slices.values():
+            follower(None, slice)
+
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        """Most writes on a Workload are about what its worker was told, and leave the slice as it is."""
+        if new == old:
+            return
+        if new is not None:
+            self.ledger.put(new)
+        elif old is not None:
+            self.ledger.remove(old.key)
+        for follower in self._followers:
+            follower(old, new)
+
+    def _forest_changed(self, _old: object, _new: object) -> None:
+        self._trees = None
+
+
+def _slice_again(new: Manifest, old: Manifest, slice: Slice) -> Slice:
+    """Most changes are of the conditions: what has a quantity for each resource is what takes time to read."""
+
+    def is_same(part: str, name: str) -> bool:
+        return bool(new.get(part, {}).get(name) == old.get(part, {}).get(name))
+
+    return Slice.from_manifest(
+        new,
+        pod_sets=slice.pod_sets if is_same("spec", "podSets") else (),
+        admission=slice.admission if is_same("status", "admission") else None,
+    )
+
+
+def _assumed(slice: Slice, admit: Admit | None) -> Slice:
+    """A slice whose admission was sent and not answered counts as admitted."""
+    if admit is None:
+        return slice
+    return msgspec.structs.replace(slice, admission=admit.admission, cluster=admit.cluster)

@@ -1,0 +1,326 @@
+"""The manager's caches, and the views of them that decisions are made from."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from slicebus.decisions.table import Table
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.readings import Readings
+from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
+    CLUSTERQUEUES,
+    COHORTS,
+    JOB_RESOURCES,
+    LOCALQUEUES,
+    NAMESPACES,
+    RESOURCEFLAVORS,
+    WORKERCLUSTERS,
+    WORKLOADPRIORITYCLASSES,
+    WORKLOADS,
+    Resource,
+)
+from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.change_filter import is_news
+from slicebus.manager.decide.intake import Sender
+from slicebus.manager.decide.kueue_checks import is_ours
+from slicebus.manager.decide.requirements import is_managed, is_of_concern
+from slicebus.manager.decide.worker_cluster import WorkerCluster, sender
+from slicebus.manager.settings import Admission
+from slicebus.manager.state.annotations import annotation, job_ref
+from slicebus.manager.state.quotas import Quotas
+from slicebus.manager.state.views import JobReading, JobView, Outbox, cluster_of
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
+from slicebus.slices import kueue
+from slicebus.slices.admission import Admit
+from slicebus.slices.workload import Slice, SliceKey, chain_id
+
+_BY_CHAIN = "chain"
+
+
+def _chains(workload: Manifest) -> Iterable[str]:
+    metadata = workload["metadata"]
+    uid = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL)
+    return [chain_id(metadata["namespace"], uid)] if uid else []
+
+
+class Uncertain(msgspec.Struct, frozen=True):
+    """An admission that was sent and not answered."""
+
+    decision: Admit
+    resource_version: str
+
+
+class Store:
+    """Every object that the manager decides by. One writer, the manager; other writers are seen through the watches."""
+
+    def __init__(self) -> None:
+        self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
+        self.cluster_queues = Cache()
+        self.cohorts = Cache()
+        self.namespaces = Cache()
+        self.priority_classes = Cache()
+        self.local_queues = Cache()
+        self.flavors = Cache()
+        self.clusters = Cache()
+        self.admission_checks = Cache()
+        self.settings: Table[str, str] = Table(str, str)
+        """What decisions depend on of the manager's settings."""
+        self.published: Table[JobRef, int] = Table(JobRef, int)
+        """The newest spec version published since the worker's agent last said hello."""
+        self.newest: Table[tuple[str, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
+        """Epoch and sequence of the last status of each job, by the envelope's speaker."""
+        self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
+        """Admissions that may have been written or not."""
+        self.reported: Table[JobRef, Status] = Table(JobRef, Status)
+        """The last status of each job, where a Kueue admits."""
+        self.told: Table[JobRef, str] = Table(JobRef, str)
+        """The last notice of each job, where a Kueue admits (`notices.told_of`)."""
+        self.given_up: Table[ClusterName, bool] = Table(str, bool)
+        """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
+        self.deleted: Table[str, bool] = Table(str, bool)
+        """UIDs of the jobs that a watch has seen go, until nothing is left of them."""
+        self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
+        """The deletes that such clusters were sent since their agents last said hello."""
+        self.unserved: Table[str, str] = Table(str, str)
+        """The job kinds that the API server does not serve now, and why. Of their jobs nothing is known."""
+        self.definitions: Table[str, str] = Table(str, str)
+        """The UID of the definition of each custom job kind; empty when it has gone."""
+        self.quotas = Quotas(
+            workloads=self.workloads,
+            cluster_queues=self.cluster_queues,
+            cohorts=self.cohorts,
+            local_queues=self.local_queues,
+            flavors=self.flavors,
+            namespaces=self.namespaces,
+            clusters=self.clusters,
+        )
+        self._senders = Readings(self.clusters, sender)
+        self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
+        self._left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
+        """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
+        self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
+        for cache in (self.flavors, self.priority_classes, self.admission_checks):
+            cache.subscribe(self._read_common)
+        self.workloads.subscribe(self._forget_deleted)
+        self._read_common()
+
+    @property
+    def slices(self) -> Mapping[SliceKey, Slice]:
+        """Every Workload that can be read, as a slice."""
+        return self.quotas.ledger.slices
+
+    def version_of(self, key: SliceKey) -> str:
+        """The resourceVersion of a slice's Workload; empty where it is gone."""
+        namespace, _, name = key.partition("/")
+        workload = self.workloads.get(namespace, name)
+        return workload["metadata"]["resourceVersion"] if workload else ""
+
+    @property
+    def beside_kueue(self) -> bool:
+        """Whether a Kueue admits."""
+        return self.settings.get("admission") == Admission.KUEUE
+
+    def caches(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource that the manager watches, with its cache."""
+        left_to_kueue = (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, LOCALQUEUES)
+        unwatched = left_to_kueue if self.beside_kueue else (ADMISSIONCHECKS,)
+        return ((resource, cache) for resource, cache in self.decides_by() if resource not in unwatched)
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
+        """Each resource with its cache."""
+        for kind, cache in self.jobs.items():
+            yield JOB_RESOURCES[kind], cache
+        yield WORKLOADS, self.workloads
+        yield CLUSTERQUEUES, self.cluster_queues
+        yield COHORTS, self.cohorts
+        yield NAMESPACES, self.namespaces
+        yield WORKLOADPRIORITYCLASSES, self.priority_classes
+        yield LOCALQUEUES, self.local_queues
+        yield RESOURCEFLAVORS, self.flavors
+        yield WORKERCLUSTERS, self.clusters
+        yield ADMISSIONCHECKS, self.admission_checks
+
+    def tables(self) -> Mapping[str, Table[Any, Any]]:
+        """What is remembered beside the caches, by name."""
+        return {
+            "published": self.published,
+            "newest": self.newest,
+            "uncertain": self.uncertain,
+            "settings": self.settings,
+            "reported": self.reported,
+            "told": self.told,
+            "given_up": self.given_up,
+            "recalled": self.recalled,
+            "deleted": self.deleted,
+            "unserved": self.unserved,
+            "definitions": self.definitions,
+        }
+
+    def cache_of(self, resource: Resource) -> Cache | None:
+        """The cache of a resource; None for one that is not cached."""
+        return next((cache for cached, cache in self.decides_by() if cached == resource), None)
+
+    def sender(self, cluster: ClusterName) -> Sender | None:
+        """Who may speak for a cluster; None where there is no such WorkerCluster."""
+        return self._senders.values.get(("", cluster))
+
+    def view(self, ref: JobRef, *, deletes_held: bool = False) -> JobView:
+        """Everything that belongs to one job. `deletes_held` is what the breaker of its cluster says."""
+        found = self._jobs[ref.kind].values.get((ref.namespace, ref.name))
+        reading = found if found is not None and found.manifest["metadata"]["uid"] == ref.uid else None
+        id = chain_id(ref.namespace, ref.uid)
+        chain = self.quotas.ledger.chain(id)
+        workloads = self.workloads.keyed_by(_BY_CHAIN, id)
+        outboxes = [self._outboxes.values.get(key) for key in workloads]
+        outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
+        cluster = cluster_of(chain, outbox)
+        left = outbox.record.behind.items() if outbox else ()
+        behind = {ClusterName(name): version for name, version in left if self.clusters.get(None, name) is not None}
+        return JobView(
+            ref=ref,
+            reading=reading,
+            workloads={name: workload for (_, name), workload in workloads.items()},
+            slices=chain,
+            outbox=outbox,
+            cluster=cluster,
+            flavors=self._flavors_by_name,
+            priority_classes=self._priorities,
+            in_fleet=cluster is not None and self.clusters.get(None, cluster) is not None,
+            deletes_held=deletes_held,
+            given_up=cluster in self.given_up,
+            behind=behind,
+            recalled={name: self.recalled.get((name, ref), 0) for name in behind},
+            published=self.published.get(ref, 0),
+            checks=self._checks,
+            reported=self.reported.get(ref),
+            told=self.told.get(ref, ""),
+        )
+
+    def note_deleted(self, job: Manifest) -> None:
+        """A watch has seen a job go. One that has no Workload is over."""
+        ref = job_ref(job)
+        if self.workloads.keyed_by(_BY_CHAIN, chain_id(ref.namespace, ref.uid)):
+            self.deleted[ref.uid] = True
+
+    def _forget_deleted(self, change: Change) -> None:
+        if change.old is None or change.new is not None:
+            return
+        for chain in _chains(change.old):
+            if not self.workloads.keyed_by(_BY_CHAIN, chain):
+                self.deleted.pop(change.old["metadata"]["labels"][kueue.JOB_UID_LABEL], None)
+
+    def _read_common(self, *_: object) -> None:
+        """What all views have in common, made anew whenever some of it changes, which is seldom."""
+        self._flavors_by_name = {flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()}
+        self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
+        self._checks = frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check))
+
+    def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
+        if old is not None:
+            for cluster in old.record.behind:
+                del self._left[cluster][old.carrier["metadata"]["uid"]]
+        if new is not None:
+            for cluster in new.record.behind:
+                self._left[cluster][new.carrier["metadata"]["uid"]] = new.carrier
+
+    def left_behind(self, cluster: ClusterName) -> list[JobRef]:
+        """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""
+        owners = dict.fromkeys(map(owner_ref, self._left.get(cluster, {}).values()))
+        return [ref for ref in owners if ref is not None and cluster in self.view(ref).behind]
+
+    def is_being_left(self, cluster: ClusterName) -> bool:
+        """Whether jobs of the cluster are about to go elsewhere."""
+        return any(
+            view.cluster == cluster and (view.evicted or view.place != cluster) and not dispatch.is_withdrawn(view)
+            for view in map(self.view, dict.fromkeys(self.refs()))
+        )
+
+    def jobs_on(self, cluster: ClusterName) -> list[JobRef]:
+        """The jobs whose copy a cluster has, or shall have."""
+        return [view.ref for view in map(self.view, dict.fromkeys(self.refs())) if view.cluster == cluster]
+
+    def refs(self) -> Iterator[JobRef]:
+        """Every job that the manager has or had something to do with."""
+        for cache in self.jobs.values():
+            yield from (job_ref(job) for job in cache.all() if is_managed(job))
+        yield from filter(None, map(owner_ref, self.workloads.all()))
+
+    def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
+        """Call back with the job whenever it or one of its Workloads changes in what asks for another look. Beside a
+        Kueue everything does."""
+
+        def asks(change: Change) -> bool:
+            return self.beside_kueue or is_news(change)
+
+        def job_changed(change: Change) -> None:
+            job = change.new or change.old
+            if job is not None and is_of_concern(job) and asks(change):
+                callback(job_ref(job))
+
+        def workload_changed(change: Change) -> None:
+            # One that has just been orphaned is looked at as what it was.
+            refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
+            ref = next(filter(None, refs), None)
+            if ref is not None and asks(change):
+                callback(ref)
+
+        def class_changed(change: Change) -> None:
+            """Jobs that wait for the class to be made, or whose slices have its old value."""
+            entry = change.new or change.old
+            name = entry["metadata"]["name"] if entry else ""
+            for cache in self.jobs.values():
+                for job in cache.all():
+                    if is_managed(job) and job["metadata"]["labels"].get(kueue.PRIORITY_CLASS_LABEL) == name:
+                        callback(job_ref(job))
+
+        self.priority_classes.subscribe(class_changed)
+        for cache in self.jobs.values():
+            cache.subscribe(job_changed)
+        self.workloads.subscribe(workload_changed)
+
+    def on_fleet_change(self, callback: Callable[[JobRef], None]) -> None:
+        """Call back with every job that has quota and no cluster, whenever a cluster becomes another place.
+
+        Of a cluster that has left the fleet with every job that was there.
+        """
+
+        def changed(change: Change) -> None:
+            before, after = (WorkerCluster.from_manifest(m).place if m else None for m in (change.old, change.new))
+            if before == after:
+                return
+            concerned = {None, "", before.name if before and not after else None}
+            for slice in [slice for slice in self.slices.values() if slice.admitted and slice.cluster in concerned]:
+                workload = self.workloads.get(slice.namespace, slice.name)
+                ref = owner_ref(workload) if workload else None
+                if ref is not None:
+                    callback(ref)
+
+        self.clusters.subscribe(changed)
+
+
+def owner_ref(workload: Manifest) -> JobRef | None:
+    """The job that owns a Workload, or did until it was orphaned, when it is of a kind that slicebus runs."""
+    for owner in workload["metadata"].get("ownerReferences", ()):
+        if owner.get("controller") and owner["kind"] in JOB_RESOURCES:
+            return JobRef(
+                api_version=owner["apiVersion"],
+                kind=owner["kind"],
+                namespace=workload["metadata"]["namespace"],
+                name=owner["name"],
+                uid=owner["uid"],
+            )
+    return _former_owner(workload)
+
+
+def _former_owner(workload: Manifest) -> JobRef | None:
+    """Of what was orphaned and says whose it was (`endings.adopt`). An agent's copies have no such label."""
+    metadata, kind_and_name = workload["metadata"], annotation(workload, kueue.JOB_ANNOTATION) or ""
+    uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
+    if not uid or kind not in JOB_RESOURCES:
+        return None
+    api_version, namespace = JOB_RESOURCES[kind].api_version, metadata["namespace"]
+    return JobRef(api_version=api_version, kind=kind, namespace=namespace, name=name, uid=uid)

@@ -1,0 +1,156 @@
+"""What a decision about one job may look at: the cached objects, as values."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Self
+
+import msgspec
+from propcache.api import cached_property
+
+from slicebus.manager.state.annotations import Dispatch, Wish, applied_version, wish_of
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.resources import pod_requests
+from slicebus.slices.workload import Slice
+
+
+class Outbox(msgspec.Struct, frozen=True):
+    """The newest dispatch of a job, and the object that it is written on: a Workload, or the job after its last one."""
+
+    record: Dispatch
+    carrier: Manifest
+    is_applied: bool
+    """Whether the worker has reported it."""
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """What a Workload or a job says; None where it has no dispatch."""
+        record = Dispatch.from_manifest(manifest)
+        return None if record is None else cls(record, manifest, is_applied=applied_version(manifest) >= record.version)
+
+    @classmethod
+    def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
+        """The newest of a job; None where nothing was ever dispatched."""
+        return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
+
+
+class JobReading(msgspec.Struct, frozen=True, dict=True):
+    """What a job says in one version of its manifest. Each part is read when somebody asks for it first."""
+
+    manifest: Manifest
+
+    @cached_property
+    def outbox(self) -> Outbox | None:
+        """The newest dispatch, after the last Workload."""
+        return Outbox.from_manifest(self.manifest)
+
+    @cached_property
+    def wish(self) -> Wish:
+        """The size that the job shall have."""
+        return wish_of(self.manifest, KINDS[self.manifest["kind"]])
+
+    @cached_property
+    def requests(self) -> dict[str, dict[str, int] | None]:
+        """What one pod requests, by pod set; None for what cannot be read."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(self.manifest)
+        return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One job of the manager with everything that belongs to it. Manifests are read-only."""
+
+    ref: JobRef
+    reading: JobReading | None
+    """What the job says, read once for each version of it; None when it is gone, or another one has its name."""
+    workloads: dict[str, Manifest]
+    """Every Workload of the job by name."""
+    slices: tuple[Slice, ...]
+    """The same Workloads, oldest first."""
+    outbox: Outbox | None = None
+    """The newest dispatch of the job."""
+    cluster: ClusterName | None
+    """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
+    flavors: dict[str, Manifest] = {}
+    """ResourceFlavors by name."""
+    priority_classes: dict[str, int] = {}
+    """Values of the WorkloadPriorityClasses by name."""
+    in_fleet: bool = True
+    """Whether the WorkerCluster of `cluster` still exists."""
+    deletes_held: bool = False
+    """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
+    given_up: bool = False
+    """Whether `cluster` is given up: the job leaves it without its answer."""
+    behind: dict[ClusterName, int] = {}
+    """As in the newest dispatch, those that are still in the fleet."""
+    recalled: dict[ClusterName, int] = {}
+    """What this process has told these, since their agents last said hello."""
+    published: int = 0
+    """The newest version that this process has published since the worker's agent last said hello."""
+    checks: frozenset[str] = frozenset()
+    """The names of our AdmissionChecks, where a Kueue admits."""
+    reported: Status | None = None
+    """What the worker last said of the job, where a Kueue admits."""
+    told: str = ""
+    """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
+
+    @property
+    def job(self) -> Manifest | None:
+        """Its manifest; None where `reading` is."""
+        return self.reading.manifest if self.reading is not None else None
+
+    @property
+    def wish(self) -> Wish:
+        """The size that the job shall have. Only of a job that is there."""
+        assert self.reading is not None
+        return self.reading.wish
+
+    @property
+    def vanished(self) -> bool:
+        """Whether the job is here, and its copy was deleted by somebody on the worker."""
+        return self.job is not None and self.outbox is not None and self.outbox.record.has_vanished
+
+    @cached_property
+    def unfinished(self) -> list[Slice]:
+        """The slices that have not finished."""
+        return [slice for slice in self.slices if not slice.finished]
+
+    @cached_property
+    def holder(self) -> Slice | None:
+        """The newest admitted slice: the one that the worker's pods may run on. None while it is evicted."""
+        standing = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
+        return standing if standing is not None and standing.admitted else None
+
+    @cached_property
+    def evicted(self) -> Slice | None:
+        """The slice that has lost its quota, or is about to, until it has some again."""
+        return next((slice for slice in reversed(self.unfinished) if slice.evicted), None)
+
+    @cached_property
+    def place(self) -> ClusterName | None:
+        """Where the chain was admitted to."""
+        return place_of(self.slices)
+
+    def workload(self, slice: Slice) -> Manifest:
+        """The manifest of a slice."""
+        return self.workloads[slice.name]
+
+
+def place_of(slices: Sequence[Slice]) -> ClusterName | None:
+    """As `JobView.place`."""
+    name = next((slice.cluster for slice in reversed(slices) if slice.cluster is not None), None)
+    return ClusterName(name) if name else None
+
+
+def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | None:
+    """As `JobView.cluster`."""
+    if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
+        return place_of(slices)
+    return ClusterName(outbox.record.cluster)
+
+
+def _requests(template: Manifest) -> dict[str, int] | None:
+    try:
+        return pod_requests(template.get("spec", {}))
+    except ValueError:
+        return None

@@ -1,0 +1,169 @@
+"""What goes, and what goes with it: finalizers, owners, a pod's grace, and the contents of namespaces and definitions.
+
+The real server leaves this to controllers; here it has happened when the request is answered.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from slicebus.ambient.clock import now
+from slicebus.kube.resources import CRDS, NAMESPACES, PODS
+from slicebus.kube.times import time_text
+from slicebus.sandbox.apiserver.store import Key, Store, owner_uids
+
+Manifest = dict[str, Any]
+
+_FOREGROUND = "foregroundDeletion"
+_NAMESPACES = (NAMESPACES.group, NAMESPACES.plural, "")
+_CRDS = (CRDS.group, CRDS.plural, "")
+_PODS = (PODS.group, PODS.plural)
+_GRACE_S = 30
+"""Of a pod that does not say another."""
+_OVER = ("Succeeded", "Failed")
+
+
+class Garbage:
+    """Takes objects out of the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def delete(self, key: Key, propagation: str = "Background", *, grace_s: int | None = None) -> Manifest:
+        """Mark an object for deletion. It goes when nothing holds it; the answer is its last state, or its present.
+
+        A pod that has a node stays for its grace, or the shorter `grace_s`: whoever runs it there deletes it with none.
+        """
+        old = self._store.objects[key]
+        uid, finalizers = old["metadata"]["uid"], list(old["metadata"].get("finalizers") or ())
+        if propagation == "Orphan":
+            self._orphan(uid)
+        if propagation == "Foreground" and self._store.owned_by(uid) and _FOREGROUND not in finalizers:
+            finalizers.append(_FOREGROUND)
+        marked = _marked(key, old, _grace_s(key, old, grace_s))
+        if not finalizers and not self._contents(key) and not has_grace(marked):
+            return self.end(key)
+        if finalizers:
+            marked = marked | {"metadata": marked["metadata"] | {"finalizers": finalizers}}
+        if marked != old:
+            self._store.put(key, marked)
+        for inside in self._contents(key):
+            if inside in self._store.objects:
+                self.delete(inside)
+        if _FOREGROUND in finalizers:
+            for child in self._store.owned_by(uid):
+                self._let_go(child, uid, propagation)
+            self._release(key)
+        return self._store.objects.get(key, marked)
+
+    def end(self, key: Key, last: Manifest | None = None) -> Manifest:
+        """Take an object out, then what only it owned, and what waited for it."""
+        last = self._store.remove(key, last)
+        for child in self._store.owned_by(last["metadata"]["uid"]):
+            self._let_go(child, last["metadata"]["uid"])
+        for waiting in self._waiting_for(key, last):
+            self._release(waiting)
+        return last
+
+    def collect_if_ownerless(self, key: Key) -> None:
+        """Delete an object that names owners, none of which is there."""
+        manifest = self._store.objects[key]
+        owners = manifest["metadata"].get("ownerReferences") or ()
+        if owners and all(self._is_gone(owner) for owner in owners):
+            self.delete(key)
+
+    def _let_go(self, child: Key, uid: str, propagation: str = "Background") -> None:
+        """Delete what an object owned, unless somebody else owns it too."""
+        manifest = self._store.objects.get(child)
+        if manifest is None or "deletionTimestamp" in manifest["metadata"]:
+            return
+        others = [owner for owner in manifest["metadata"].get("ownerReferences") or () if owner["uid"] != uid]
+        if any(not self._is_gone(owner) for owner in others):
+            self._disown(child, uid)
+        else:
+            self.delete(child, propagation)
+
+    def _orphan(self, uid: str) -> None:
+        for child in self._store.owned_by(uid):
+            self._disown(child, uid)
+
+    def _disown(self, child: Key, uid: str) -> None:
+        manifest = self._store.objects[child]
+        kept = [owner for owner in manifest["metadata"]["ownerReferences"] if owner["uid"] != uid]
+        metadata = {name: value for name, value in manifest["metadata"].items() if name != "ownerReferences"}
+        self._store.put(child, manifest | {"metadata": metadata | ({"ownerReferences": kept} if kept else {})})
+
+    def _is_gone(self, owner: Manifest) -> bool:
+        """Whether an owner is not there. Of a kind that is not served nobody knows."""
+        group, _, _ = owner["apiVersion"].rpartition("/")
+        known = any((s.resource.group, s.resource.kind) == (group, owner["kind"]) for s in self._store.all_served())
+        return known and self._store.key_of_uid(owner["uid"]) is None
+
+    def _contents(self, key: Key) -> list[Key]:
+        """What a namespace or a definition cannot go before."""
+        if key[:3] == _NAMESPACES:
+            return [inside for inside in self._store.objects if inside[2] == key[3]]
+        if key[:3] == _CRDS:
+            plural, _, group = key[3].partition(".")
+            return [inside for inside in self._store.objects if inside[:2] == (group, plural)]
+        return []
+
+    def _waiting_for(self, key: Key, last: Manifest) -> list[Key]:
+        """What may go now that an object has gone: its namespace, its definition, its owners."""
+        owners = map(self._store.key_of_uid, sorted(owner_uids(last)))
+        return [(*_CRDS, f"{key[1]}.{key[0]}"), (*_NAMESPACES, key[2]), *(owner for owner in owners if owner)]
+
+    def _release(self, key: Key) -> None:
+        """Let go of an object that waited, once nothing is left that it waited for."""
+        manifest = self._store.objects.get(key)
+        if manifest is None or "deletionTimestamp" not in manifest["metadata"] or self._contents(key):
+            return
+        metadata = manifest["metadata"]
+        finalizers = list(metadata.get("finalizers") or ())
+        if _FOREGROUND in finalizers and not self._blocked(metadata["uid"]):
+            finalizers.remove(_FOREGROUND)
+            kept = {name: value for name, value in metadata.items() if name != "finalizers"}
+            manifest = manifest | {"metadata": kept | ({"finalizers": finalizers} if finalizers else {})}
+        if not finalizers and not has_grace(manifest):
+            self.end(key, manifest)
+        elif finalizers != metadata["finalizers"]:
+            self._store.put(key, manifest)
+
+    def _blocked(self, uid: str) -> bool:
+        """Whether an object that blocks its owner's deletion is left."""
+        return any(
+            owner["uid"] == uid and owner.get("blockOwnerDeletion")
+            for child in self._store.owned_by(uid)
+            for owner in self._store.objects[child]["metadata"]["ownerReferences"]
+        )
+
+
+def has_grace(manifest: Manifest) -> bool:
+    """Whether an object that is being deleted still has time to end."""
+    return bool(manifest["metadata"].get("deletionGracePeriodSeconds"))
+
+
+def _grace_s(key: Key, manifest: Manifest, asked: int | None) -> int:
+    """How long an object may stay that nothing else holds. Once it is being deleted that becomes only shorter."""
+    given: int | None = manifest["metadata"].get("deletionGracePeriodSeconds")
+    if given is not None:
+        return min(given, given if asked is None else asked)
+    spec, phase = manifest.get("spec", {}), manifest.get("status", {}).get("phase")
+    if key[:2] != _PODS or not spec.get("nodeName") or phase in _OVER:
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", _GRACE_S) if asked is None else asked)
+
+
+def _marked(key: Key, manifest: Manifest, grace_s: int) -> Manifest:
+    """An object that is being deleted, and has so long to end."""
+    was_going = "deletionTimestamp" in manifest["metadata"]
+    if was_going and manifest["metadata"]["deletionGracePeriodSeconds"] == grace_s:
+        return manifest
+    ends_at = now() + timedelta(seconds=grace_s)
+    metadata = manifest["metadata"] | {
+        "deletionTimestamp": time_text(ends_at),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    if "generation" in metadata and not was_going:
+        metadata["generation"] += 1
+    terminating = {"status": manifest.get("status", {}) | {"phase": "Terminating"}} if key[:3] == _NAMESPACES else {}
+    return manifest | terminating | {"metadata": metadata}

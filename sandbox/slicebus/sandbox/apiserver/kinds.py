@@ -1,0 +1,95 @@
+"""What the server knows of each resource: how it is served, completed and validated."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from slicebus.kube.resources import Resource
+from slicebus.sandbox.apiserver import metadata, schema
+from slicebus.sandbox.apiserver.fields import Path, names
+from slicebus.sandbox.apiserver.patches import MERGE_KEYS, MERGED_SETS
+
+Manifest = dict[str, Any]
+Rule = Callable[[Manifest | None, Manifest], Iterator[str]]
+"""Problems of a new object, given the old one."""
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A resource as it is served."""
+
+    resource: Resource
+    has_status: bool = False
+    has_generation: bool = False
+    keeps_status: bool = False
+    """A status in a create is stored, though it is a subresource."""
+    unconditional: bool = True
+    """A replace needs no resourceVersion."""
+    label_name: bool = False
+    """Names are DNS labels, not subdomains."""
+    fields: tuple[str, ...] = ()
+    """What field selectors may name besides the metadata."""
+    schema: Manifest | None = None
+    """Of a custom resource."""
+    complete: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    """Fills in what the server gives a new object."""
+    rule: Rule = lambda old, new: iter(())
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    columns: tuple[Manifest, ...] = ()
+    """`additionalPrinterColumns`."""
+
+
+def with_defaults(served: Served, old: Manifest | None, manifest: Manifest) -> Manifest:
+    """A manifest as it is stored: defaults in, unknown fields of custom resources out."""
+    if served.schema is not None:
+        completed: Manifest = schema.completed(manifest, served.schema, old)
+        return completed
+    return served.complete(manifest)
+
+
+def problems_of(served: Served, old: Manifest | None, new: Manifest) -> list[str]:
+    """Why an object cannot be stored."""
+    found = list(metadata.problems(new["metadata"], label_name=served.label_name))
+    if served.schema is not None:
+        found += schema.problems(new, served.schema, old=old)
+    return found or list(served.rule(old, new))
+
+
+def list_keys(served: Served) -> Callable[[Path], tuple[str, ...] | None]:
+    """The keys by which a resource's lists are merged."""
+
+    def keys(path: Path) -> tuple[str, ...] | None:
+        along = names(path)
+        if served.schema is not None and along[:1] != ("metadata",):
+            return schema.list_keys(served.schema, path)
+        if along[-1:] in [(name,) for name in MERGED_SETS]:
+            return ()
+        key = MERGE_KEYS.get(along[-1]) if along else None
+        return (key,) if key else None
+
+    return keys
+
+
+def served_by(crd: Manifest) -> list[Served]:
+    """The resources that a CustomResourceDefinition brings, one for each served version."""
+    spec = crd["spec"]
+    kind = spec["names"]
+    return [
+        Served(
+            Resource(
+                spec["group"], version["name"], kind["plural"], kind["kind"], namespaced=spec["scope"] == "Namespaced"
+            ),
+            has_status="status" in version.get("subresources", {}),
+            has_generation=True,
+            unconditional=False,
+            schema=version["schema"]["openAPIV3Schema"],
+            singular=kind.get("singular", ""),
+            short_names=tuple(kind.get("shortNames", ())),
+            columns=tuple(version.get("additionalPrinterColumns", ())),
+        )
+        for version in spec["versions"]
+        if version["served"]
+    ]

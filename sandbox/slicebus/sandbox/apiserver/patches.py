@@ -1,0 +1,103 @@
+"""The three patch formats, on plain objects. Nothing here changes its arguments; the result may share parts of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+
+from slicebus.sandbox.apiserver.status import Refusal
+
+Manifest = dict[str, Any]
+
+MERGE_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+    "ownerReferences": "uid",
+    "schedulingGates": "name",
+    "imagePullSecrets": "name",
+}
+"""Lists of built-in kinds that a strategic merge patch merges, by the field that tells their entries apart."""
+MERGED_SETS = ("finalizers",)
+"""Lists of built-in kinds that are sets."""
+_DIRECTIVE = "$patch"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+
+
+def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manifest], Manifest]:
+    """What a patch makes of an object. Raises Refusal 415 for a format that does not exist, or not for the kind."""
+    match content_type:
+        case "application/json-patch+json":
+            return lambda old: json_patch(old, body)
+        case "application/merge-patch+json":
+            return lambda old: dict(merge_patch(old, body))
+        case "application/strategic-merge-patch+json" if not custom:
+            return lambda old: dict(strategic_patch(old, body))
+    raise Refusal(415, f"the body of the request was in an unknown format: {content_type}")
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def json_patch(target: Manifest, operations: Any) -> Manifest:
+    """RFC 6902. A test that fails, or a path that is not there, refuses the whole patch."""
+    try:
+        patched: Manifest = jsonpatch.JsonPatch(operations).apply(target)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise Refusal(422, f"the server rejected our request due to an error in our request: {error}") from error
+    except (TypeError, KeyError, AttributeError) as error:
+        raise Refusal(400, f"not a JSON patch: {error}") from error
+    return patched
+
+
+def strategic_patch(target: Any, patch: Any, *, field: str = "") -> Any:
+    """Kubernetes' strategic merge patch, for the lists that `MERGE_KEYS` names; other lists are replaced."""
+    if isinstance(patch, dict):
+        return _strategic_object(target if isinstance(target, dict) else {}, patch)
+    if isinstance(patch, list) and isinstance(target, list):
+        if field in MERGE_KEYS:
+            return _strategic_list(target, patch, key=MERGE_KEYS[field])
+        if field in MERGED_SETS:
+            return target + [value for value in patch if value not in target]
+    return patch
+
+
+def _strategic_object(target: Manifest, patch: Manifest) -> Manifest:
+    if patch.get(_DIRECTIVE) == "replace":
+        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+    merged = dict(target)
+    for name, value in patch.items():
+        if name.startswith(_DELETE_PRIMITIVES):
+            plain = name.removeprefix(_DELETE_PRIMITIVES)
+            merged[plain] = [entry for entry in merged.get(plain, ()) if entry not in value]
+        elif name.startswith("$"):
+            continue
+        elif value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = strategic_patch(merged.get(name), value, field=name)
+    return merged
+
+
+def _strategic_list(target: list[Any], patch: list[Any], *, key: str) -> list[Any]:
+    merged = {entry.get(key): entry for entry in target}
+    for entry in patch:
+        if entry.get(_DIRECTIVE) == "delete":
+            merged.pop(entry.get(key), None)
+        else:
+            merged[entry.get(key)] = _strategic_object(merged.get(entry.get(key), {}), entry)
+    return list(merged.values())

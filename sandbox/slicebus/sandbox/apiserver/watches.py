@@ -1,0 +1,70 @@
+"""Watches: what one client sees of the history."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from slicebus.sandbox.apiserver.kinds import Served
+from slicebus.sandbox.apiserver.store import Change, Store
+
+Manifest = dict[str, Any]
+Matcher = Callable[[Manifest], bool]
+
+_BOOKMARK_S = 30.0
+"""A real server sends one about once a minute."""
+
+
+async def events(
+    store: Store,
+    served: Served,
+    *,
+    version: int,
+    matches: Matcher,
+    bookmarks: bool,
+    timeout_s: float,
+) -> AsyncIterator[Manifest]:
+    """Watch events after a version until the time is over. Raises Refusal 410 for a version that is too old.
+
+    An object that begins or ceases to match the selector is reported as added or deleted.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at, bookmark_at = loop.time() + timeout_s, loop.time() + _BOOKMARK_S
+    while loop.time() < ends_at:
+        grew = store.grew(served)
+        for change in store.since(served, version):
+            version = change.version
+            event = _event(change, matches)
+            if event is not None:
+                yield event
+        if bookmarks and loop.time() >= bookmark_at:
+            bookmark_at = loop.time() + _BOOKMARK_S
+            yield {"type": "BOOKMARK", "object": bookmark(served, version)}
+        wait_s = min(ends_at, bookmark_at) - loop.time()
+        try:
+            # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the event.
+            async with asyncio.timeout(max(wait_s, 0)):
+                await grew.wait()
+        except TimeoutError:
+            if not grew.is_set():
+                # Nothing changed: what this watch has seen is the newest there is.
+                version = max(version, store.version)
+    if bookmarks:
+        yield {"type": "BOOKMARK", "object": bookmark(served, version)}
+
+
+def bookmark(served: Served, version: int, *, initial: bool = False) -> Manifest:
+    """The object of a bookmark."""
+    metadata: Manifest = {"resourceVersion": str(version)}
+    if initial:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return {"apiVersion": served.resource.api_version, "kind": served.resource.kind, "metadata": metadata}
+
+
+def _event(change: Change, matches: Matcher) -> Manifest | None:
+    was = change.old is not None and matches(change.old)
+    if change.type == "DELETED":
+        return {"type": "DELETED", "object": change.object} if was else None
+    now = matches(change.object)
+    if now:
+        return {"type": "MODIFIED" if was else "ADDED", "object": change.object}
+    return {"type": "DELETED", "object": change.object} if was else None

@@ -1,0 +1,99 @@
+"""The Job controller's stand-in: as many pods as the parallelism asks for, until enough have succeeded."""
+
+from typing import Any
+
+from slicebus.ambient.clock import random_hex
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, PODS
+from slicebus.kube.times import now_text
+from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of, surplus_order
+
+Manifest = dict[str, Any]
+
+_OWN_CONTROLLER = (None, "kubernetes.io/job-controller")
+
+
+class JobController:
+    """Runs Jobs that no other controller is named for."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._controller = Controller(client, JOBS, PODS)
+
+    async def run(self) -> None:
+        """Run Jobs until cancelled."""
+        await self._controller.run(self._look)
+
+    async def _look(self, job: Manifest) -> None:
+        if job["spec"].get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:
+            return
+        if _ended(job):
+            return
+        pods = self._controller.children(PODS, job)
+        succeeded = sum(pod.get("status", {}).get("phase") == "Succeeded" for pod in pods)
+        failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
+        active = [pod for pod in pods if not is_over(pod) and not is_going(pod)]
+        wanted = _wanted(job["spec"], succeeded=succeeded, failed=failed)
+        for pod in sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]:
+            await self._controller.delete(PODS, pod)
+        for _ in range(max(0, wanted - len(active))):
+            await self._make_pod(job)
+        active = [pod for pod in self._controller.children(PODS, job) if not is_over(pod)]
+        await self._controller.set_status(job, _status(job, active, succeeded=succeeded, failed=failed))
+
+    async def _make_pod(self, job: Manifest) -> None:
+        name = f"{job['metadata']['name']}-{random_hex(3)[:5]}"
+        await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
+
+
+def _wanted(spec: Manifest, *, succeeded: int, failed: int) -> int:
+    """Pods that should be active now. Without completions the first success stops new pods."""
+    if spec.get("suspend") or failed > spec["backoffLimit"]:
+        return 0
+    completions = spec.get("completions")
+    if completions is None:
+        return 0 if succeeded else int(spec["parallelism"])
+    return int(min(spec["parallelism"], completions - succeeded))
+
+
+def _ended(job: Manifest) -> bool:
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any(entry["type"] in ("Complete", "Failed") and entry["status"] == "True" for entry in conditions)
+
+
+def _status(job: Manifest, active: list[Manifest], *, succeeded: int, failed: int) -> Manifest:
+    spec, now = job["spec"], now_text()
+    status: Manifest = {
+        "active": len(active),
+        "ready": sum(map(is_ready, active)),
+        "succeeded": succeeded,
+        "failed": failed,
+        "startTime": job.get("status", {}).get("startTime") or now,
+    }
+    if active:
+        # Since Kubernetes 1.31 a Job ends when all of its pods have.
+        return status
+    completions = spec.get("completions")
+    if succeeded >= completions if completions is not None else succeeded:
+        reason = "CompletionsReached"
+        status["conditions"] = [
+            _condition(type, reason, "Reached expected number of succeeded pods", now)
+            for type in ("SuccessCriteriaMet", "Complete")
+        ]
+        status["completionTime"] = now
+    elif failed > spec["backoffLimit"]:
+        text = "Job has reached the specified backoff limit"
+        status["conditions"] = [
+            _condition(type, "BackoffLimitExceeded", text, now) for type in ("FailureTarget", "Failed")
+        ]
+    return status
+
+
+def _condition(type: str, reason: str, message: str, now: str) -> Manifest:
+    return {
+        "type": type,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+    }

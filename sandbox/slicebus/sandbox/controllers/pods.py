@@ -1,0 +1,117 @@
+"""The scheduler's and the kubelet's stand-in: a pod without gates gets a node, runs, and ends if it says when."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import NODES, PODS
+from slicebus.kube.times import now_text
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.sandbox.controllers.controller import is_gated, is_going, is_over
+
+Manifest = dict[str, Any]
+Key = tuple[str, str]
+
+RUN_SECONDS_ANNOTATION = "slicebus.dev/run-seconds"
+"""On a pod: how long it runs before it succeeds. Without it a pod runs until it is deleted."""
+
+
+class PodRunner:
+    """Runs every pod of a cluster. `start_s` is the time from the gate's removal to readiness, `end_s` that from the
+    deletion to the end."""
+
+    def __init__(self, client: KubeClient, *, start_s: float = 0.1, end_s: float = 0.1) -> None:
+        self._client = client
+        self._start_s = start_s
+        self._end_s = end_s
+        self._pods, self._nodes = Cache(), Cache()
+        self._ends: dict[str, float] = {}
+        """When each pod that says so ends, by UID, in the loop's time."""
+        self._killed: dict[str, float] = {}
+        """When each pod that is being deleted ends, in the same way."""
+        self._queue: WorkQueue[Key] = WorkQueue("standin:pods")
+
+    async def run(self) -> None:
+        """Run pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource, cache in ((PODS, self._pods), (NODES, self._nodes)):
+                group.create_task(Reflector(self._client, resource, cache).run(), name=f"standin:{resource.plural}")
+            await self._pods.synced.wait()
+            await self._nodes.synced.wait()
+            self._pods.subscribe(self._changed)
+            group.create_task(self._queue.run(self._look, workers=8), name="standin:pods:look")
+
+    def _changed(self, change: Change) -> None:
+        if change.new is not None:
+            metadata = change.new["metadata"]
+            self._queue.add((metadata["namespace"], metadata["name"]))
+
+    async def _look(self, key: Key) -> None:
+        pod = self._pods.get(*key)
+        if pod is None or is_gated(pod) or (is_over(pod) and not is_going(pod)):
+            return
+        if is_going(pod):
+            await self._end(key, pod)
+        elif not pod["spec"].get("nodeName"):
+            node = self._node_for(pod)
+            if node is not None:
+                await self._patch(pod, {"spec": {"nodeName": node}})
+                self._queue.add_after(key, self._start_s)
+        elif pod["status"]["phase"] == "Pending":
+            await self._patch(pod, {"status": _running(pod)}, subresource="status")
+        else:
+            await self._end_in_time(key, pod)
+
+    async def _end(self, key: Key, pod: Manifest) -> None:
+        """Once its containers have ended a pod goes at once."""
+        loop, metadata = asyncio.get_running_loop(), pod["metadata"]
+        ends_at = self._killed.setdefault(metadata["uid"], loop.time() + self._end_s)
+        if loop.time() < ends_at:
+            self._queue.add_after(key, ends_at - loop.time())
+            return
+        self._killed.pop(metadata["uid"])
+        with suppress(NotFoundError, ConflictError):
+            name, namespace = metadata["name"], metadata["namespace"]
+            await self._client.delete(PODS, name, namespace, uid=metadata["uid"], grace_s=0)
+
+    async def _end_in_time(self, key: Key, pod: Manifest) -> None:
+        run_s = pod["metadata"].get("annotations", {}).get(RUN_SECONDS_ANNOTATION)
+        if run_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        uid = pod["metadata"]["uid"]
+        ends_at = self._ends.setdefault(uid, loop.time() + float(run_s))
+        if loop.time() < ends_at:
+            self._queue.add_after(key, ends_at - loop.time())
+            return
+        self._ends.pop(uid, None)
+        await self._patch(pod, {"status": {"phase": "Succeeded", "conditions": []}}, subresource="status")
+
+    def _node_for(self, pod: Manifest) -> str | None:
+        """The first node whose labels the pod's selector allows. Room is not counted: that is the quota's part."""
+        selector = pod["spec"].get("nodeSelector", {}).items()
+        for node in sorted(self._nodes.all(), key=lambda node: str(node["metadata"]["name"])):
+            if selector <= node["metadata"].get("labels", {}).items():
+                return str(node["metadata"]["name"])
+        return None
+
+    async def _patch(self, pod: Manifest, body: Manifest, *, subresource: str = "") -> None:
+        metadata = pod["metadata"]
+        with suppress(NotFoundError):
+            patched = await self._client.patch(
+                PODS, metadata["name"], metadata["namespace"], MergePatch(body), subresource=subresource
+            )
+            self._pods.put(patched)
+
+
+def _running(pod: Manifest) -> Manifest:
+    now = now_text()
+    conditions = [
+        {"type": type, "status": "True", "lastTransitionTime": now}
+        for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    return {"phase": "Running", "startTime": now, "conditions": conditions}

@@ -1,0 +1,53 @@
+"""What a heartbeat says of the work that waits."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from slicebus.agent.act.heartbeat import Heart
+from slicebus.agent.decide.lag import lag_s
+from slicebus.proto.messages import Heartbeat, Message
+from unit.agent.worker import Worker
+from unit.kube.loop_time import START_S, LoopTime, settle
+
+WAITING: dict[str, tuple[Iterable[float | None], float]] = {
+    "nothing": ([], 0.0),
+    "nothing anywhere": ([None, None], 0.0),
+    "a job": ([8.0, None], 2.0),
+    "an order": ([None, 4.0], 6.0),
+    "both": ([8.0, 4.0], 6.0),
+    "what has come just now": ([10.0], 0.0),
+}
+
+
+@pytest.mark.parametrize(("since", "expected"), WAITING.values(), ids=WAITING.keys())
+def test_the_lag_is_the_age_of_the_oldest_that_waits(since: Iterable[float | None], expected: float) -> None:
+    assert lag_s(since, now_s=10.0) == expected
+
+
+async def test_each_heartbeat_says_how_long_the_oldest_has_waited(worker: Worker, loop_time: LoopTime) -> None:
+    beats: list[Heartbeat] = []
+    waiting: list[float | None] = [None, START_S + 3.0]
+
+    async def say(message: Message) -> None:
+        assert isinstance(message, Heartbeat)
+        beats.append(message)
+
+    heart = Heart(
+        worker.store,
+        worker.fence,
+        say=say,
+        look=worker.queue.add,
+        waiting_since=lambda: waiting,
+        interval_s=10.0,
+    )
+    await loop_time.advance(5.0)
+    running = asyncio.create_task(heart.run())
+    await settle()
+    await loop_time.advance(10.0)
+    waiting[1] = None
+    await loop_time.advance(10.0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [beat.lag_s for beat in beats] == [2.0, 12.0, 0.0]

@@ -1,0 +1,301 @@
+"""What the cluster's own changes lead to: requests, ungated pods, reports."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from slicebus.agent.decide import reconcile
+from slicebus.agent.state import annotations
+from slicebus.agent.state.annotations import Requested
+from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
+from slicebus.slices import kueue
+from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_view, shorts
+
+Manifest = dict[str, Any]
+OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
+
+
+def asked(wanted: int, *, uid: str = "worker-uid", generation: int = 1) -> Requested:
+    return Requested(uid, generation, {"main": wanted})
+
+
+REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
+    "no job": (a_view(None), None),
+    "at the granted size": (a_view(a_job(1)), None),
+    "at the granted size, and its status has changed": (a_view(a_job(1, generation=7)), None),
+    "grown": (a_view(a_job(5)), 5),
+    "shrunk": (a_view(a_job(1, granted=5)), 1),
+    "to nothing": (a_view(a_job(0)), 0),
+    "asked already": (a_view(a_job(5, requested=asked(5))), None),
+    "asked already, and edited otherwise since": (a_view(a_job(5, requested=asked(5), generation=4)), None),
+    "asked for another size": (a_view(a_job(8, requested=asked(5))), 8),
+    "back to the granted size while it waits": (a_view(a_job(1, requested=asked(5))), 1),
+    "back to the granted size, asked already": (a_view(a_job(1, requested=asked(1))), None),
+    "asked already, and overruled by the manager's size": (
+        a_view(a_job(5, requested=structs.replace(asked(5), overruled=True), generation=4)),
+        5,
+    ),
+    "overruled by the size that it has": (a_view(a_job(5, requested=structs.replace(asked(5), overruled=True))), None),
+    "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
+    "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
+    "wished by one that is no more, and not asked": (
+        a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), confirmed=False))),
+        5,
+    ),
+    "at the granted size, asked for more by one that is no more": (a_view(a_job(1, requested=asked(5, uid="gone"))), 1),
+    "suspended": (a_view(a_job(5, suspended=True)), None),
+    "going": (a_view(a_job(5, deleting=True)), None),
+    "succeeded": (a_view(a_job(5, over="Complete")), None),
+    "failed": (a_view(a_job(5, over="Failed")), None),
+    "not ours": (a_view(a_job(5, ours=False)), None),
+    "its cluster is not there yet": (structs.replace(a_view(a_job(5)), carrier=None), None),
+}
+
+
+def published_for(view: WorkerView) -> list[ScaleRequest]:
+    """What is published when every step comes through."""
+    published = []
+    while steps := reconcile.request(view, EAST):
+        for command in steps:
+            if isinstance(command, Publish):
+                assert isinstance(command.message, ScaleRequest)
+                published.append(command.message)
+                view = sent(view, command.message)
+            else:
+                view = noted(view, command)
+    return published
+
+
+def sent(view: WorkerView, request: ScaleRequest) -> WorkerView:
+    """The view of the process that has published a request."""
+    return structs.replace(view, published=RequestKey(request.worker_uid, request.worker_generation))
+
+
+def noted(view: WorkerView, command: Command) -> WorkerView:
+    """The view after a note on the job."""
+    assert isinstance(command, Patch)
+    assert isinstance(command.body, dict)
+    assert view.job is not None
+    metadata = view.job["metadata"]
+    job = view.job | {
+        "metadata": metadata | {"annotations": metadata["annotations"] | command.body["metadata"]["annotations"]}
+    }
+    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), carrier=job)
+
+
+@pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_a_size_is_asked_for_once(view: WorkerView, wanted: int | None) -> None:
+    assert [request.wanted for request in published_for(view)] == ([] if wanted is None else [{"main": wanted}])
+
+
+def test_a_request_says_who_wants_what_instead_of_what() -> None:
+    assert published_for(a_view(a_job(5, generation=3))) == [
+        ScaleRequest(
+            job=REF,
+            workload="w1",
+            worker_uid="worker-uid",
+            worker_generation=3,
+            granted={"main": 1},
+            wanted={"main": 5},
+            why="parallelism changed",
+        )
+    ]
+
+
+def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker_has_it() -> None:
+    view = a_view(a_job(5))
+    [first] = reconcile.request(view, EAST)
+    view = noted(view, first)
+    [publish, second] = reconcile.request(view, EAST)
+    assert isinstance(publish, Publish)
+    assert isinstance(publish.message, ScaleRequest)
+    assert reconcile.request(noted(sent(view, publish.message), second), EAST) == []
+
+
+def test_what_was_published_by_an_earlier_agent_and_not_answered_is_published_once_more() -> None:
+    unanswered = structs.replace(asked(5), unanswered=(annotations.Unanswered("worker-uid", 2, {"main": 5}),))
+    view = a_view(a_job(5, requested=unanswered))
+    [again] = reconcile.request(view, EAST)
+    assert isinstance(again, Publish)
+    assert isinstance(again.message, ScaleRequest)
+    assert again.message.wanted == {"main": 5}
+    assert reconcile.request(sent(view, again.message), EAST) == []
+
+
+def test_after_a_conflict_only_the_note_is_made_again() -> None:
+    view = a_view(a_job(5))
+    [first] = reconcile.request(view, EAST)
+    view = noted(view, first)
+    published = structs.replace(view, published=RequestKey("worker-uid", 1))
+    [note] = reconcile.request(published, EAST)
+    assert isinstance(note, Patch)
+
+
+def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for() -> None:
+    [first] = reconcile.request(a_view(a_job(5)), EAST)
+    view = noted(a_view(a_job(5)), first)
+    assert view.job is not None
+    job = view.job | {"spec": view.job["spec"] | {"parallelism": 1}}
+    job["metadata"]["generation"] += 1
+    assert [request.wanted for request in published_for(structs.replace(view, job=job, carrier=job))] == [{"main": 1}]
+
+
+def test_a_smaller_size_is_asked_for_when_its_pods_are_gone() -> None:
+    stays, goes = a_pod("a"), a_pod("b")
+    view = a_view(a_job(1, granted=2), pods=(stays, goes))
+    assert reconcile.request(view, EAST) == []
+    goes["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert reconcile.request(view, EAST) == []
+    view = a_view(a_job(1, granted=2), pods=(stays,))
+    assert [request.wanted for request in published_for(view)] == [{"main": 1}]
+
+
+def test_what_is_no_longer_wanted_is_no_longer_granted_before_the_manager_knows() -> None:
+    view = a_view(a_job(1, granted=2))
+    [first] = reconcile.request(view, EAST)
+    job = noted(view, first).job
+    assert job is not None
+    assert annotations.granted(job) == {"main": 1}
+
+
+def gated(*names: str) -> tuple[Manifest, ...]:
+    return tuple(a_pod(name, gated=True, phase="Pending") for name in names)
+
+
+UNGATE: dict[str, tuple[WorkerView, list[str]]] = {
+    "no job": (a_view(None, pods=gated("a")), []),
+    "as many as granted": (a_view(a_job(3, granted=2), pods=gated("c", "b", "a")), ["a", "b"]),
+    "what runs counts": (a_view(a_job(3, granted=2), pods=(a_pod("z"), *gated("b", "a"))), ["a"]),
+    "what is over does not": (
+        a_view(a_job(3, granted=1), pods=(a_pod("z", phase="Succeeded"), a_pod("y", phase="Failed"), *gated("a"))),
+        ["a"],
+    ),
+    "nothing is granted": (a_view(a_job(1, granted=0), pods=gated("a")), []),
+    "more runs than granted": (a_view(a_job(3, granted=1), pods=(a_pod("y"), a_pod("z"), *gated("a"))), []),
+    "suspended": (a_view(a_job(suspended=True), pods=gated("a")), []),
+    "going": (a_view(a_job(deleting=True), pods=gated("a")), []),
+    "over": (a_view(a_job(over="Complete"), pods=gated("a")), []),
+    "not ours": (a_view(a_job(ours=False), pods=gated("a")), []),
+    "another pod set": (a_view(a_job(), pods=(a_pod("a", gated=True, pod_set="other"),)), []),
+}
+
+
+@pytest.mark.parametrize(("view", "names"), UNGATE.values(), ids=UNGATE.keys())
+def test_pods_start_up_to_what_is_granted(view: WorkerView, names: list[str]) -> None:
+    assert [patch.target["metadata"]["name"] for patch in reconcile.ungate(view)] == names
+
+
+def test_only_our_gate_is_taken_away_and_only_if_it_is_still_there() -> None:
+    [patch] = reconcile.ungate(a_view(a_job(), pods=gated("a")))
+    assert patch.body == [
+        {"op": "test", "path": "/spec/schedulingGates/1/name", "value": kueue.ELASTIC_GATE},
+        {"op": "remove", "path": "/spec/schedulingGates/1"},
+    ]
+
+
+LINKS: dict[str, tuple[WorkerView, list[str]]] = {
+    "a new copy": (a_view(a_job(), a_copy()), ["w1"]),
+    "two": (a_view(a_job(), a_copy(), a_copy("w2")), ["w1", "w2"]),
+    "linked": (a_view(a_job(), a_copy(linked="worker-uid")), []),
+    "linked to one that is no more": (a_view(a_job(), a_copy(linked="gone")), ["w1"]),
+    "of another job": (a_view(a_job(), a_copy(of=OTHER)), []),
+    "no job": (a_view(None, a_copy()), []),
+    "a job that is not ours": (a_view(a_job(ours=False), a_copy()), []),
+}
+
+
+@pytest.mark.parametrize(("view", "names"), LINKS.values(), ids=LINKS.keys())
+def test_copies_learn_the_uid_of_their_job(view: WorkerView, names: list[str]) -> None:
+    assert [name for name, *_ in shorts(reconcile.link(view))] == names
+
+
+def lasting(**spec: Any) -> Manifest:
+    """A job with more in its spec."""
+    job = a_job()
+    return job | {"spec": job["spec"] | spec}
+
+
+LIFETIMES: dict[str, tuple[Manifest | None, list[Manifest]]] = {
+    "none": (a_job(), []),
+    "a Job's": (lasting(ttlSecondsAfterFinished=0), [{"spec": {"ttlSecondsAfterFinished": None}}]),
+    "a RayJob's": (
+        lasting(ttlSecondsAfterFinished=9, deletionStrategy={}, shutdownAfterJobFinishes=True),
+        [{"spec": {"ttlSecondsAfterFinished": None, "deletionStrategy": None}}],
+    ),
+    "of a job that is not ours": (a_job(ours=False) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
+    "of a job that is going": (a_job(deleting=True) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
+    "no job": (None, []),
+}
+
+
+@pytest.mark.parametrize(("job", "expected"), LIFETIMES.values(), ids=LIFETIMES.keys())
+def test_a_copy_of_an_older_version_loses_its_time_to_live(job: Manifest | None, expected: list[Manifest]) -> None:
+    assert [patch.body for patch in reconcile.keep(a_view(job))] == expected
+
+
+PHASES: dict[str, tuple[WorkerView, JobPhase | None]] = {
+    "runs": (a_view(a_job()), JobPhase.RUNNING),
+    "suspended": (a_view(a_job(suspended=True)), JobPhase.RUNNING),
+    "succeeded": (a_view(a_job(over="Complete")), JobPhase.SUCCEEDED),
+    "failed": (a_view(a_job(over="Failed")), JobPhase.FAILED),
+    "going": (a_view(a_job(deleting=True)), None),
+    "not ours": (a_view(a_job(ours=False)), None),
+    "no job": (a_view(None), None),
+}
+
+
+@pytest.mark.parametrize(("view", "phase"), PHASES.values(), ids=PHASES.keys())
+def test_what_is_reported(view: WorkerView, phase: JobPhase | None) -> None:
+    status = reconcile.status(view)
+    assert (status.phase if status else None) == phase
+
+
+def test_a_report_counts_the_pods_that_are_not_over() -> None:
+    pods = (
+        a_pod("a", ready=True),
+        a_pod("b"),
+        *gated("c"),
+        a_pod("d", phase="Failed"),
+        a_pod("e", ready=True, pod_set="head"),
+    )
+    status = reconcile.status(a_view(a_job(version=4, workload="w2"), pods=pods))
+    assert status is not None
+    assert status.pods == {
+        "head": PodSetStatus(ready=1, gated=0, total=1),
+        "main": PodSetStatus(ready=1, gated=1, total=3),
+    }
+    assert (status.job, status.workload, status.spec_version) == (REF, "w2", 4)
+
+
+def test_an_end_is_reported_when_no_pod_runs_any_more() -> None:
+    over, going = a_job(over="Failed"), a_pod("a")
+    going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+    assert reconcile.status(a_view(over, pods=(going, *gated("b")))) is None
+    status = reconcile.status(a_view(over, pods=(a_pod("a", phase="Failed"), *gated("b"))))
+    assert status is not None
+    assert (status.message, status.job_status["conditions"][0]["type"]) == ("so it ended", "Failed")
+
+
+GONE: dict[str, tuple[WorkerView, bool]] = {
+    "a copy that knew the job": (a_view(None, a_copy(linked="worker-uid", version=3)), True),
+    "one that never knew it": (a_view(None, a_copy()), False),
+    "one of two knew it": (a_view(None, a_copy(), a_copy("w2", linked="worker-uid", version=3)), True),
+    "no copy": (a_view(None), False),
+}
+
+
+@pytest.mark.parametrize(("view", "expected"), GONE.values(), ids=GONE.keys())
+def test_a_job_is_gone_when_a_copy_knew_it(view: WorkerView, expected: bool) -> None:
+    gone = reconcile.gone(view, departed={})
+    assert (gone is not None) is expected
+    if gone is not None:
+        assert (gone.job, gone.phase, gone.spec_version, gone.seen) == (REF, JobPhase.GONE, 3, False)
+
+
+def test_a_report_does_not_change_when_nothing_has() -> None:
+    pods = (a_pod("a", ready=True), *gated("b"))
+    assert reconcile.status(a_view(a_job(), pods=pods)) == reconcile.status(a_view(a_job(), pods=pods[::-1]))
+    assert reconcile.status(a_view(a_job(), pods=pods)) != reconcile.status(a_view(a_job(), pods=pods[:1]))

@@ -1,0 +1,627 @@
+"""A look at a job, on an API server of this process: what is said, what is written, and what is left alone."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent.decide import catalog, reconcile
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import JobKey
+from slicebus.decisions.commands import Patch
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.proto.errors import ConflictError, UnavailableError
+from slicebus.proto.messages import Applied, JobPhase, JobRef, ScaleRequest, Status
+from slicebus.slices import kueue
+from slicebus.slices.ungate import is_gated
+from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
+from unit.agent.worker import Worker, types
+from unit.kube.loop_time import LoopTime
+from unit.kube.servers import NAMESPACE
+
+OVER = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
+NEXT = JobRef("batch/v1", "Job", "team", "train", "next-uid")
+
+
+def plain(manifest: Any) -> Any:
+    """A manifest as somebody creates it."""
+    dropped = ("uid", "resourceVersion", "generation")
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in dropped}
+    return manifest | {"metadata": metadata}
+
+
+async def given_job(worker: Worker, **how: Any) -> Any:
+    return await worker.create(JOBS, plain(a_job(**how)))
+
+
+async def given_pods(worker: Worker, *pods: Any) -> None:
+    for pod in pods:
+        await worker.create(PODS, plain(pod))
+
+
+async def patch_job(worker: Worker, body: Any, subresource: str = "") -> None:
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch(body), subresource=subresource)
+    await worker.sync()
+
+
+async def delete_job(worker: Worker) -> None:
+    """The watch brings the job's last state."""
+    job = await worker.job()
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    if job is not None:
+        worker.store.cache_of(JOBS).remove(job, is_final=True)
+    await worker.sync()
+
+
+async def lose_job(worker: Worker) -> None:
+    """The job is missing from the next list: the watch had lost its place."""
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    await worker.sync()
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worker) -> None:
+    await given_job(worker)
+    assert types(await worker.look()) == ["status"]
+    assert await worker.look() == []
+    await worker.sync()
+    assert await worker.look() == []
+
+
+async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.look()
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
+    assert (request.granted, request.wanted) == ({"main": 1}, {"main": 5})
+    await worker.sync()
+    assert await worker.look() == []
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    assert types(await again.look()) == ["scale-request", "status"]
+    assert await again.look() == []
+
+
+async def test_a_request_that_the_manager_does_not_know_is_made_again_until_it_is_answered(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
+    worker.watcher.report_again([KEY])
+    assert [message for message in await worker.look() if isinstance(message, ScaleRequest)] == [request]
+    assert await worker.look() == []
+    answered = annotations.Requested("worker-uid", request.worker_generation, {"main": 5})
+    await patch_job(worker, {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: answered.to_annotation()}}})
+    worker.watcher.report_again([KEY])
+    assert types(await worker.look()) == ["status"]
+
+
+async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+    await given_job(worker, parallelism=5)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert types(await worker.look()) == ["scale-request", "status"]
+
+
+async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: Worker) -> None:
+    await given_job(worker, parallelism=5, granted=3, requested=None)
+    await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
+    looked: list[JobKey] = []
+
+    async def look(key: JobKey) -> None:
+        looked.append(key)
+        await worker.watcher.look(key)
+
+    worker.store.on_change(worker.queue.add)
+    running = asyncio.create_task(worker.queue.run(look, workers=1))
+    while not worker.queue.idle:  # noqa: ASYNC110 the queue has no need for an event that only tests would wait for
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert types(worker.said) == ["scale-request", "status"]
+    assert await gated(worker) == ["p3", "p4"]
+    assert looked == [KEY]
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+async def gated(worker: Worker) -> list[str]:
+    pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
+    return sorted(pod["metadata"]["name"] for pod in pods if is_gated(pod))
+
+
+async def test_pods_start_up_to_what_is_granted_and_no_further(worker: Worker) -> None:
+    await given_job(worker, parallelism=5, granted=3, requested=None)
+    await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
+    await worker.look()
+    assert await gated(worker) == ["p3", "p4"]
+    await worker.look()
+    assert await gated(worker) == ["p3", "p4"]
+
+
+async def test_a_new_agent_makes_what_the_one_before_has_under_way_conflict(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("b", gated=True))
+    [stale] = reconcile.ungate(worker.store.view(KEY))
+    await given_pods(worker, a_pod("a", gated=True))
+    successor = Worker(worker.client)
+    await successor.sync()
+    await successor.watcher.claim(epoch=4)
+    await successor.look()
+    assert await gated(worker) == ["b"]
+    with pytest.raises(ConflictError):
+        await worker.executor.run([stale])
+    assert await gated(worker) == ["b"]
+
+
+async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
+    await worker.watcher.claim(epoch=4)
+    pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
+    assert [annotations.annotation(pod, kueue.EPOCH_ANNOTATION) for pod in pods] == ["4", "4"], (
+        "also where another had written"
+    )
+    await worker.watcher.claim(epoch=4)
+    assert (await worker.client.list(PODS, namespace=NAMESPACE)).items == pods
+    await worker.look()
+    await worker.watcher.claim(epoch=5)
+    left = await worker.client.get(PODS, "b", NAMESPACE)
+    assert (is_gated(left), annotations.annotation(left, kueue.EPOCH_ANNOTATION)) == (True, "4")
+
+
+async def test_pods_of_others_are_not_claimed(worker: Worker) -> None:
+    await given_job(worker, ours=False)
+    await given_pods(worker, a_pod("a", gated=True))
+    assert catalog.claim(worker.store, epoch=4) == []
+
+
+async def test_a_pod_that_has_changed_holds_up_no_other(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
+    await worker.look()
+    assert await gated(worker) == ["a"]
+    await worker.look()
+    assert await gated(worker) == []
+
+
+async def test_a_server_that_fails_while_pods_start_is_tried_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    patch = worker.client.patch
+
+    async def failing(resource: Any, name: str, *rest: Any, **more: Any) -> Any:
+        if resource is PODS and name == "a":
+            raise UnavailableError("503")
+        return await patch(resource, name, *rest, **more)
+
+    monkeypatch.setattr(worker.client, "patch", failing)
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    assert await gated(worker) == ["a"]
+    monkeypatch.setattr(worker.client, "patch", patch)
+    await worker.look()
+    assert await gated(worker) == []
+
+
+async def test_a_pod_that_may_have_started_counts_until_that_is_known(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another that has come since must not start in its place."""
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("b", gated=True))
+    patch = worker.client.patch
+
+    async def unanswered(resource: Any, name: str, *rest: Any, **more: Any) -> Any:
+        if resource is PODS:
+            raise UnavailableError("no answer")
+        return await patch(resource, name, *rest, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.client, "patch", unanswered)
+        with pytest.raises(UnavailableError):
+            await worker.look()
+        await given_pods(worker, a_pod("a", gated=True))
+        with pytest.raises(UnavailableError):
+            await worker.look()
+    await worker.look()
+    assert await gated(worker) == ["a"]
+    assert dict(worker.store.unanswered) == {}
+
+
+async def test_a_pod_that_did_not_start_is_no_longer_counted_when_it_has_gone(worker: Worker) -> None:
+    await given_job(worker, parallelism=2, granted=1)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    lost = await worker.client.get(PODS, "b", NAMESPACE)
+    worker.store.unanswered[lost["metadata"]["uid"]] = lost["metadata"]["resourceVersion"]
+    await worker.client.delete(PODS, "b", NAMESPACE)
+    await worker.sync()
+    await worker.look()
+    assert await gated(worker) == []
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+async def test_reports_of_a_running_job_keep_their_distance(worker: Worker, loop_time: LoopTime) -> None:
+    await given_job(worker)
+    assert types(await worker.look()) == ["status"]
+    await patch_job(worker, {"status": {"active": 1}}, "status")
+    await loop_time.advance(0.1)
+    assert await worker.look() == []
+    assert not worker.queue.idle, "it is due later"
+    await patch_job(worker, {"status": {"active": 2}}, "status")
+    await loop_time.advance(0.5)
+    [status] = await worker.look()
+    assert isinstance(status, Status)
+    assert status.job_status == {"active": 2}
+
+
+async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) -> None:
+    await given_job(worker)
+    await worker.look()
+    await patch_job(worker, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "status")
+    [status] = await worker.look()
+    assert isinstance(status, Status)
+    assert status.phase is JobPhase.SUCCEEDED
+
+
+async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+    await given_job(worker)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert types(await worker.look()) == ["status"]
+
+
+async def test_what_the_manager_asks_for_before_the_confirm_is_reported_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered_at_once(*_: Any) -> None:
+        worker.watcher.report_again([KEY])
+
+    await given_job(worker)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker.executor, "_publish", answered_at_once)
+        await worker.look()
+    assert types(await worker.look()) == ["status"]
+
+
+async def test_what_the_manager_asks_for_is_reported_again(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.look()
+    worker.watcher.report_again([KEY, JobKey("Pod", NAMESPACE, "of-no-kind")])
+    assert not worker.queue.idle
+    assert types(await worker.look()) == ["status"]
+
+
+# --- ends -----------------------------------------------------------------------------------------------------------
+
+
+async def linked_copy(worker: Worker, *, version: int = 1) -> None:
+    """The copy of a job that is there, or was."""
+    await worker.create(WORKLOADS, plain(a_copy(version=version)))
+
+
+def deleted(version: int, job: JobRef = REF) -> Applied:
+    return Applied(job=job, workload="", spec_version=version, deleted=True)
+
+
+async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await delete_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.job, gone.phase, gone.seen) == (REF, JobPhase.GONE, True)
+
+
+async def test_a_job_that_went_unseen_may_have_ended(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await lose_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
+
+
+async def test_a_job_that_was_gone_when_its_agent_started_may_have_ended(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await delete_job(worker)
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    [gone] = await again.look()
+    assert isinstance(gone, Status)
+    assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
+
+
+@pytest.mark.parametrize("leave", [delete_job, lose_job], ids=["seen to go", "missing from a list"])
+async def test_the_end_of_a_job_that_went_before_it_was_reported_is_reported(worker: Worker, leave: Any) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await given_pod_of(worker, REF)
+    await patch_job(worker, {"status": OVER}, "status")
+    assert await worker.look() == []
+    await leave(worker)
+    assert await worker.look() == []
+    await pod_ends(worker)
+    [end] = await worker.look()
+    assert isinstance(end, Status)
+    assert (end.job, end.phase, end.job_status, end.seen) == (REF, JobPhase.SUCCEEDED, OVER, msgspec.UNSET)
+
+
+async def test_a_job_that_a_write_does_not_find_is_known_until_the_watch_says_how_it_went(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    job = await worker.job()
+    assert job is not None
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    patch = Patch(resource=JOBS, target=job, body={"metadata": {"annotations": {"a": "b"}}})
+    with pytest.raises(ConflictError):
+        await worker.executor.run([patch])
+    assert worker.store.view(KEY).job is not None
+    worker.store.cache_of(JOBS).remove(job, is_final=True)
+    assert worker.store.departed[REF.uid].seen
+
+
+async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_once(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await delete_job(worker)
+    assert set(worker.store.departed) == {REF.uid}
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
+    for copy in await worker.copies():
+        await worker.client.delete(WORKLOADS, copy, NAMESPACE)
+    await worker.sync()
+    assert await worker.look() == []
+    assert dict(worker.store.departed) == {}
+
+
+async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"ttlSecondsAfterFinished": 0}})
+    await worker.look()
+    job = await worker.job()
+    assert job is not None
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+
+
+async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:
+    await linked_copy(worker)
+    assert await worker.look() == []
+
+
+async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    worker.store.cache_of(JOBS).replace([], "999999")
+    with pytest.raises(ConflictError, match="is there"):
+        await worker.look()
+
+
+async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker) -> None:
+    await given_job(worker)
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == []
+    await worker.sync()
+    assert await worker.look() == [deleted(2)]
+    assert await worker.look() == []
+
+
+async def test_what_comes_back_after_its_delete_goes_again(worker: Worker) -> None:
+    """An agent that was stopped before a create makes it when it goes on, and no API server can refuse that."""
+    await worker.tombstones.bury(REF, 2)
+    await worker.look()
+    await given_job(worker, version=2)
+    await linked_copy(worker, version=2)
+    assert await worker.look() == []
+    assert (await worker.job(), await worker.copies()) == (None, [])
+
+
+async def test_a_delete_that_was_asked_for_again_is_answered_again(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_an_answer_that_was_not_confirmed_is_given_again(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    worker.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await worker.look()
+    worker.refuses = None
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_the_manager_deleted_is_not_reported_as_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await worker.tombstones.bury(REF, 2)
+    await delete_job(worker)
+    assert await worker.look() == []
+    await worker.sync()
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_came_back_and_was_deleted_by_somebody_is_gone(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    await worker.look()
+    await given_job(worker, version=3)
+    await linked_copy(worker, version=3)
+    await worker.look()
+    await delete_job(worker)
+    [gone] = await worker.look()
+    assert isinstance(gone, Status)
+    assert gone.phase is JobPhase.GONE
+
+
+async def test_a_delete_is_answered_although_the_next_job_has_the_name(worker: Worker) -> None:
+    await worker.tombstones.bury(REF, 2)
+    await given_job(worker, of=NEXT)
+    assert deleted(2) in await worker.look()
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["a Job, of which only ours are watched", "it is in the cache"])
+async def test_a_delete_is_answered_although_somebody_elses_job_has_the_name(worker: Worker, watched: bool) -> None:
+    await worker.tombstones.bury(REF, 2)
+    foreign = await given_job(worker, ours=False)
+    if watched:
+        worker.store.cache_of(JOBS).put(foreign)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: Worker) -> None:
+    ref, key = JobRef("ray.io/v1", "RayCluster", "team", "ray", "ray-uid"), JobKey("RayCluster", "team", "ray")
+    await worker.tombstones.bury(ref, 2)
+    cluster = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray", "namespace": "team"},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": a_job()["spec"]["template"]}},
+    }
+    await worker.create(RAYCLUSTERS, cluster)
+    await worker.watcher.look(key)
+    assert worker.said == [deleted(2, ref)]
+
+
+async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: None}}})
+    with pytest.raises(ConflictError):
+        await worker.look()
+    await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN}}, "spec": {"parallelism": 3}})
+    assert types(await worker.look()) == ["scale-request", "status"]
+
+
+async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
+    job = await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    copy = await worker.client.get(WORKLOADS, "w1", NAMESPACE)
+    assert annotations.annotation(copy, kueue.JOB_UID_ANNOTATION) == job["metadata"]["uid"]
+
+
+# --- pods that outlive their job ------------------------------------------------------------------------------------
+
+
+async def given_pod_of(worker: Worker, job: JobRef) -> None:
+    await given_pods(worker, a_pod("outlives", of=job))
+
+
+async def pod_ends(worker: Worker) -> None:
+    await worker.client.delete(PODS, "outlives", NAMESPACE)
+    await worker.sync()
+
+
+@pytest.mark.parametrize("next_is_there", [False, True], ids=["nothing is there", "the next job has the name"])
+async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, next_is_there: bool) -> None:
+    await given_pod_of(worker, REF)
+    await worker.tombstones.bury(REF, 2)
+    if next_is_there:
+        await given_job(worker, of=NEXT)
+    assert deleted(2) not in await worker.look()
+    await pod_ends(worker)
+    assert deleted(2) in await worker.look()
+
+
+async def test_a_pod_that_never_started_or_has_ended_holds_up_no_answer(worker: Worker) -> None:
+    await given_pods(worker, a_pod("a", gated=True, of=REF), a_pod("b", phase="Succeeded", of=REF))
+    await worker.tombstones.bury(REF, 2)
+    assert await worker.look() == [deleted(2)]
+
+
+async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_pods_runs(worker: Worker) -> None:
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.look()
+    await given_pod_of(worker, REF)
+    await delete_job(worker)
+    assert await worker.look() == []
+    again = Worker(worker.client)
+    await again.tombstones.load()
+    await again.sync()
+    assert await again.look() == []
+    await pod_ends(again)
+    [gone] = await again.look()
+    assert isinstance(gone, Status)
+    assert gone.phase is JobPhase.GONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("Job", {"batch.kubernetes.io/job-name": "train"}),
+        ("RayCluster", {"ray.io/cluster": "train"}),
+        ("RayJob", {"ray.io/cluster": "train-x7k2p", kueue.RAYJOB_LABEL: "train"}),
+    ],
+)
+async def test_its_last_pod_wakes_a_job_that_is_gone(worker: Worker, kind: str, labels: dict[str, str]) -> None:
+    key, woken = JobKey(kind, "team", "train"), list[JobKey]()
+    pod = a_pod("outlives")
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: "head", kueue.MANAGER_UID_LABEL: "uid", **labels}
+    await given_pods(worker, pod)
+    assert worker.store.view(key).running == {"uid"}
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await pod_ends(worker)
+    assert key in woken
+    assert worker.store.view(key).running == set()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["our Job", "the submitter of a RayJob"])
+async def test_a_pod_of_a_job_wakes_the_rayjob_of_its_name_where_that_may_have_made_it(
+    worker: Worker, ours: bool
+) -> None:
+    await given_job(worker, ours=ours)
+    woken = list[JobKey]()
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await given_pods(worker, a_pod("a"))
+    assert {key.kind for key in woken} == ({"Job"} if ours else {"Job", "RayJob"})
+
+
+@pytest.mark.parametrize(
+    ("waits", "status", "wakes"),
+    [
+        (False, {"podIP": "10.0.0.1"}, False),
+        (False, {"conditions": [{"type": "Ready", "status": "True"}]}, True),
+        (True, {"podIP": "10.0.0.1"}, True),
+    ],
+    ids=["one that runs", "one that is ready now", "one that could not be let start as it was"],
+)
+async def test_a_pod_wakes_its_job_when_something_is_decided_by_what_has_changed(
+    worker: Worker, waits: bool, status: dict[str, Any], wakes: bool
+) -> None:
+    await given_job(worker)
+    await given_pods(worker, a_pod("a", gated=waits))
+    woken = list[JobKey]()
+    worker.store.on_change(woken.append)
+    woken.clear()
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"status": status}), subresource="status")
+    await worker.sync()
+    assert woken == ([KEY] if wakes else [])

@@ -1,0 +1,92 @@
+"""An object is told by what has changed of it, and is whole again when it is read."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.journal.object_diffs import Told, changed_object
+from slicebus.journal.recording import UNWRITABLE, Gone, Put, Source, decode_batch, encode_batch, encode_record
+from slicebus.kube.cache import Manifest
+from slicebus.proto.errors import InvalidError
+from unit.journal.records import BEGAN
+
+ALL = {"apiVersion", "kind", "metadata", "spec"}
+
+
+def pod(version: int, *, uid: str = "u", **parts: Any) -> Manifest:
+    metadata = {"name": "p", "uid": uid, "resourceVersion": str(version)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata} | parts
+
+
+def read(change: Put) -> Put:
+    """The change as it comes out of a recording."""
+    [record] = decode_batch(
+        encode_batch(Source("manager", "", 1), 0, [encode_record(change)], user="u", at=BEGAN)
+    ).records
+    assert isinstance(record, Put)
+    return record
+
+
+CHANGES: dict[str, tuple[Manifest, Manifest, set[str]]] = {
+    "a status": (pod(1, spec={"a": 1}), pod(2, spec={"a": 1}, status={"b": 1}), {"metadata", "status"}),
+    "a part that went": (pod(1, spec={}, status={"b": 1}), pod(2, spec={}), {"metadata"}),
+    "a part that became nothing": (pod(1, status={"b": 1}), pod(2, status=None), {"metadata", "status"}),
+    "another object of the name": (pod(1, spec={"a": 1}), pod(2, uid="v", spec={"a": 1}), ALL),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "parts"), CHANGES.values(), ids=CHANGES.keys())
+def test_an_object_is_told_by_what_has_changed(old: Manifest, new: Manifest, parts: set[str]) -> None:
+    told = Told("pods")
+    first, then = read(told.put(old)), read(told.put(new))
+    assert (first.same, set(then.object)) == ((), parts)
+    assert changed_object(then, changed_object(first, None)) == new
+
+
+PARTS = st.dictionaries(st.sampled_from(["spec", "status", "data"]), st.dictionaries(st.text(), st.integers(0, 2)))
+
+
+@given(st.lists(st.tuples(PARTS, st.sampled_from("uv")), min_size=1))
+def test_every_version_is_read_as_it_was(versions: list[tuple[dict[str, Any], str]]) -> None:
+    told, present = Told("pods"), None
+    for number, (parts, uid) in enumerate(versions):
+        manifest = pod(number, uid=uid, **parts)
+        present = changed_object(read(told.put(manifest)), present)
+        assert present == manifest
+
+
+def test_objects_of_two_namespaces_are_not_taken_for_each_other() -> None:
+    told = Told("pods")
+    here, there = pod(1, spec={}), pod(1, spec={})
+    there["metadata"]["namespace"] = "other"
+    assert told.put(here).same == told.put(there).same == ()
+
+
+def test_what_comes_again_is_told_in_full() -> None:
+    told = Told("pods")
+    told.put(pod(1, spec={}))
+    assert told.gone(pod(1, spec={})) == Gone(of="pods", name="p")
+    assert set(told.put(pod(2, spec={})).object) == ALL
+
+
+def test_what_comes_after_something_unwritable_is_told_in_full() -> None:
+    told = Told("pods")
+    told.put(pod(1, spec={}))
+    with pytest.raises(UNWRITABLE):
+        told.put(pod(2, spec={1j: 1}))
+    assert set(told.put(pod(3, spec={})).object) == ALL
+
+
+def test_an_object_keeps_the_order_of_its_parts() -> None:
+    told, new = Told("pods"), pod(2, spec={"a": 1}, status={"b": 1})
+    old = changed_object(read(told.put(pod(1, spec={"a": 1}, status={}))), None)
+    assert list(changed_object(read(told.put(new)), old)) == list(new)
+
+
+def test_a_change_of_what_is_not_there_is_told() -> None:
+    told = Told("pods")
+    told.put(pod(1, spec={}))
+    with pytest.raises(InvalidError, match="a change of pods p, which is not there"):
+        changed_object(read(told.put(pod(2, spec={}))), None)

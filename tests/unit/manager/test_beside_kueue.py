@@ -1,0 +1,438 @@
+"""One job beside a Kueue: what is dispatched when, what the check says, and in which order a job lets go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.manager.decide import beside_kueue, kueue_status
+from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.decide.manifests import merge_difference
+from slicebus.manager.decide.notices import told_of
+from slicebus.manager.state.annotations import Dispatch, Requested
+from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices import kueue
+from slicebus.slices.admission import Evict
+from slicebus.slices.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.kueue import EvictionReason
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short
+
+SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
+FINALIZERS = ["kueue.x-k8s.io/resource-in-use", kueue.DISPATCHED_FINALIZER]
+
+
+def places(*names: str) -> Places:
+    clusters = [Cluster(name=name, accepted=True, cordoned=False, connected=True) for name in names]
+    return Places(clusters=frozenset(names), fleet=Fleet(clusters, {}, {}), strategy=Strategy.SPREAD)
+
+
+def kueues_job(parallelism: int = 1, *, suspended: bool = False, active: int = 1, **how: Any) -> Manifest:
+    """A job as Kueue keeps it."""
+    job = a_job(parallelism, **how)
+    job["spec"]["suspend"] = suspended
+    times = {"lastProbeTime": NOW, "lastTransitionTime": NOW}
+    if "conditions" not in job["status"]:
+        job["status"] = {"conditions": [SUSPENDED | times]} if suspended else {"active": active}
+    return job
+
+
+def kueues_workload(
+    name: str = "w1",
+    count: int = 1,
+    *,
+    state: str = "Pending",
+    message: str = "",
+    cluster: str | None = "east",
+    admitted: bool = False,
+    checks: tuple[str, ...] = ("slicebus",),
+    reserved: int | None = None,
+    **how: Any,
+) -> Manifest:
+    """A slice that Kueue has made and given quota. `admitted` has passed every check."""
+    workload = a_workload(name, count, admitted=count if reserved is None else reserved, **how)
+    status, metadata = workload["status"], workload["metadata"]
+    del status["clusterName"]
+    if not admitted:
+        status["conditions"] = [entry for entry in status["conditions"] if entry["type"] != "Admitted"]
+    entry = {"state": state, "message": message, "lastTransitionTime": NOW}
+    status["admissionChecks"] = [entry | {"name": check} for check in checks]
+    if cluster is not None:
+        metadata["annotations"][kueue.CLUSTER_ANNOTATION] = cluster
+        metadata["finalizers"] = FINALIZERS
+    return workload
+
+
+def evicted(workload: Manifest) -> Manifest:
+    workload["status"]["conditions"].append(condition("Evicted", message="Preempted"))
+    return workload
+
+
+def look(job: Manifest | None, *workloads: Manifest, at: Places | None = None, **changes: Any) -> list[Command]:
+    given = {"checks": frozenset({"slicebus"})} | changes
+    return beside_kueue.decide(a_view(job, *workloads, **given), at or places("east", "west"), NOW)
+
+
+def said(commands: list[Command]) -> list[tuple[Any, ...]]:
+    """Commands in a few words, with what a check says and what a status becomes."""
+    found: list[tuple[Any, ...]] = []
+    for command in commands:
+        body = command.body if isinstance(command, Patch) and isinstance(command.body, dict) else {}
+        if checks := body.get("status", {}).get("admissionChecks"):
+            found += [("check", entry["state"], entry["message"]) for entry in checks if entry["name"] == "slicebus"]
+        elif "spec" in body:
+            found.append(("spec", body["spec"]))
+        elif "status" in body:
+            found.append(("status", body["status"]))
+        else:
+            found.append(short(command))
+    return found
+
+
+def granted(commands: list[Command]) -> list[dict[str, int]]:
+    return [c.message.granted for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
+
+
+def test_a_slice_with_quota_is_placed_first_and_kept() -> None:
+    [patch] = look(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
+    assert isinstance(patch, Patch)
+    metadata = {"annotations": {kueue.CLUSTER_ANNOTATION: "east"}, "finalizers": FINALIZERS}
+    assert patch.body == {"metadata": metadata}
+
+
+def test_a_replacement_goes_where_its_chain_is() -> None:
+    old = kueues_workload("w1", dispatched=1, applied=1, cluster="west", admitted=True, state="Ready")
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    new = kueues_workload("w2", 3, replaces="w1", cluster=None)
+    [patch] = look(kueues_job(3), old, new)
+    assert isinstance(patch, Patch)
+    assert patch.target["metadata"]["name"] == "w2"
+    assert patch.body["metadata"]["annotations"] == {kueue.CLUSTER_ANNOTATION: "west"}  # type: ignore[call-overload]
+
+
+def test_without_a_cluster_the_check_says_what_is_missing() -> None:
+    commands = look(kueues_job(suspended=True), kueues_workload(cluster=None), at=places())
+    waits = "Waits for a worker cluster: there is no WorkerCluster"
+    assert said(commands) == [("check", "Pending", waits), ("look again", 10.0)]
+
+
+def test_before_its_admission_a_first_slice_is_dispatched_with_nothing_to_run() -> None:
+    commands = look(kueues_job(suspended=True), kueues_workload())
+    assert said(commands) == [("w1", "version 1 is held"), ("workload-spec to east", 1)]
+    assert granted(commands) == [{"main": 0}]
+
+
+def test_before_its_admission_a_replacement_runs_what_the_one_before_it_ran() -> None:
+    old = kueues_workload("w1", 2, dispatched=1, applied=1, admitted=True, state="Ready")
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    commands = look(kueues_job(5), old, kueues_workload("w2", 5, replaces="w1"))
+    assert granted(commands) == [{"main": 2}]
+    assert ("relabel to east", 2) in said(commands)
+
+
+def test_a_suspended_job_runs_nothing_whatever_ran_before() -> None:
+    old = kueues_workload("w1", 2, dispatched=1, applied=1, admitted=True, state="Ready")
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    assert granted(look(kueues_job(5, suspended=True), old, kueues_workload("w2", 5, replaces="w1"))) == [{"main": 0}]
+
+
+APPLIED = {"dispatched": 1, "applied": 1}
+HASH_OF_NOTHING = beside_kueue.dispatch.spec_hash("east", "w1", {"main": 0}, {"main": 1})  # type: ignore[arg-type]
+ANSWERS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
+    "not applied": ({"dispatched": 1}, [("check", "Pending", "Waits for worker cluster east to apply it")]),
+    "applied": (APPLIED, [("check", "Ready", "Worker cluster east holds it")]),
+    "refused": (
+        {"dispatched": 1, "conditions": (condition("slicebus.dev/Dispatched", False, message="east: no"),)},
+        [("check", "Pending", "east: no")],
+    ),
+    "ready stays ready": (APPLIED | {"state": "Ready"}, []),
+    "rejected": (APPLIED | {"state": "Rejected"}, []),
+    "to be retried": (APPLIED | {"state": "Retry"}, []),
+}
+
+
+@pytest.mark.parametrize(("state", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_the_check_follows_the_worker(state: Manifest, expected: list[tuple[Any, ...]]) -> None:
+    workload = kueues_workload(**state | {"hash": HASH_OF_NOTHING})
+    assert said(look(kueues_job(suspended=True), workload, published=1)) == expected
+
+
+def test_a_slice_runs_when_kueue_has_admitted_it_and_the_job_says_that_it_runs() -> None:
+    workload = kueues_workload(dispatched=1, applied=1, hash=HASH_OF_NOTHING, state="Ready", admitted=True)
+    job = kueues_job()
+    job["status"] = {"conditions": [SUSPENDED]}
+    commands = look(job, workload)
+    assert said(commands) == [("status", {"active": 1, "conditions": None})]
+    commands = look(kueues_job(), workload)
+    assert said(commands) == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+    assert granted(commands) == [{"main": 1}]
+
+
+def asking(counts: dict[str, int], **how: Any) -> dict[str, str]:
+    return {kueue.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
+
+
+def test_the_workers_wish_is_written_into_the_jobs_spec() -> None:
+    running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
+    first = look(kueues_job(1, annotations=asking({"main": 5})), running)[0]
+    assert isinstance(first, Patch)
+    assert first.body["spec"] == {"parallelism": 5}  # type: ignore[call-overload]
+    record = Requested.from_job(first.body)  # type: ignore[arg-type]
+    assert record is not None
+    assert (record.written, record.own) == ({"main": 5}, {"main": 1})
+
+
+def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:
+    annotations = asking({"main": 5}, written={"main": 5}, own={"main": 1}) | {
+        kueue.IN_TREE_AUTOSCALING_ANNOTATION: "true"
+    }
+    commands = look(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
+    [spec] = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
+    assert spec.manifest["spec"]["parallelism"] == 1
+
+
+def test_an_edit_of_the_managers_spec_is_newer_than_what_was_written_there() -> None:
+    job = kueues_job(4, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
+    commands = look(job, kueues_workload("w1", 4, state="Ready", admitted=True))
+    assert not [words for words in said(commands) if words[0] == "spec"]
+
+
+def test_a_wish_for_other_pod_sets_is_told_once() -> None:
+    job, running = kueues_job(annotations=asking({"main": 1, "more": 2})), kueues_workload(admitted=True, state="Ready")
+    [notice] = [c.message for c in look(job, running) if isinstance(c, Publish) and isinstance(c.message, Pending)]
+    assert notice.reason == "StructuralChange"
+    again = look(job, running, told=told_of("w1", notice.message))
+    assert ("pending to east",) not in said(again)
+
+
+def test_why_a_replacement_waits_is_told_once() -> None:
+    job = kueues_job(5, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
+    running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
+    why = "couldn't assign flavors to pod set main: insufficient unused quota"
+    waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", why),))
+    assert ("pending to east",) in said(look(job, running, waiting))
+    assert ("pending to east",) not in said(look(job, running, waiting, told=told_of("w2", why)))
+
+
+def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_the_quota_back() -> None:
+    grown = asking({"main": 5}, written={"main": 5}, own={"main": 1})
+    job = kueues_job(5, annotations=grown, suspended=True)
+    job["status"]["active"] = 5
+    workload = evicted(kueues_workload("w1", 5, dispatched=1, applied=1, state="Pending", admitted=True))
+    [write, publish] = look(job, workload)
+    assert isinstance(write, Patch)
+    told = Dispatch.from_manifest(write.body)  # type: ignore[arg-type]
+    assert told is not None
+    assert (told.version, told.suspended, short(publish)) == (2, True, ("suspend to east", 2))
+
+    rest = {kueue.DISPATCHED_ANNOTATION: told.to_annotation(), kueue.APPLIED_ANNOTATION: "2"}
+    workload["metadata"]["annotations"] |= rest
+    [patch] = look(job, workload, published=2)
+    assert isinstance(patch, Patch)
+    assert patch.body["spec"] == {"parallelism": 1}  # type: ignore[call-overload]
+    forgotten = Requested.from_job(patch.body)  # type: ignore[arg-type]
+    assert forgotten is not None
+    assert (forgotten.is_wish, forgotten.written) == (False, msgspec.UNSET)
+
+    reset = kueues_job(1, suspended=True)
+    reset["status"]["active"] = 5
+    assert said(look(reset, workload, published=2)) == [("w1", (kueue.CLUSTER_ANNOTATION, ""))]
+    workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = ""
+    assert said(look(reset, workload, published=2)) == [("status", {"active": None})]
+    reset["status"].pop("active")
+    assert look(reset, workload, published=2) == []
+
+
+RESUMED: dict[str, tuple[Places, str]] = {
+    "where it is": (places("north", "east"), "east"),
+    "elsewhere, where that takes no jobs": (places("north"), "north"),
+}
+
+
+@pytest.mark.parametrize(("at", "cluster"), RESUMED.values(), ids=RESUMED.keys())
+def test_a_job_that_has_quota_again_goes_on(at: Places, cluster: str) -> None:
+    record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
+    workload = kueues_workload(cluster="", replaces="w0")
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    [patch] = look(kueues_job(suspended=True), workload, at=at)
+    assert said([patch])[0][:2] == ("w1", (kueue.CLUSTER_ANNOTATION, cluster))
+
+
+def test_a_replacement_is_neither_retried_nor_rejected() -> None:
+    """The one before it has ended: either would stop the job."""
+    old = kueues_workload("w1", dispatched=1, applied=1, admitted=True, state="Ready", cluster="lost")
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    new = kueues_workload("w2", 3, replaces="w1", cluster="lost")
+    job = kueues_job(3, annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
+    told = said(look(job, old, new))
+    assert told[:2] == [("w2", "version 2 is held"), ("workload-spec to lost", 2)]
+    assert not [words for words in told if words[1:2] in (("Retry",), ("Rejected",))]
+
+
+def test_a_first_slice_whose_cluster_has_left_the_fleet_is_retried() -> None:
+    commands = look(kueues_job(), kueues_workload(dispatched=1, cluster="lost", state="Ready"), in_fleet=False)
+    assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
+
+
+def started(name: str = "w1", **how: Any) -> Manifest:
+    return kueues_workload(name, **({"state": "Ready", "admitted": True, "dispatched": 1, "applied": 1} | how))
+
+
+EVICTABLE: dict[str, tuple[Manifest, bool]] = {
+    "a first slice before it starts": (kueues_workload(), True),
+    "a job that runs": (started(), True),
+    "a job that has grown": (started(replaces="w0"), True),
+    "a replacement that is not applied yet": (started(replaces="w0", state="Pending", admitted=False), False),
+    "a replacement that other checks hold": (started(replaces="w0", admitted=False), False),
+    "one that is asked for already": (started(state="Retry"), False),
+    "one that is rejected": (kueues_workload(state="Rejected"), False),
+    "one of a queue without our check": (started(checks=("other",)), False),
+}
+
+
+@pytest.mark.parametrize(("workload", "is_asked"), EVICTABLE.values(), ids=EVICTABLE.keys())
+def test_kueue_is_asked_to_evict_what_leaves_its_cluster_once_all_of_it_is_one_slice(
+    workload: Manifest, is_asked: bool
+) -> None:
+    view = a_view(kueues_job(), workload, checks=frozenset({"slicebus"}))
+    evict = Evict(key=view.slices[0].key, reason=EvictionReason.CLUSTER_DRAINED, message="The cluster east is drained")
+    expected = [("check", "Retry", "The cluster east is drained")] if is_asked else []
+    assert said(beside_kueue.ask_to_evict(view, view.slices[0], evict, now=NOW)) == expected
+
+
+def test_a_grown_job_whose_cluster_has_left_the_fleet_is_retried_as_a_whole() -> None:
+    commands = look(kueues_job(), started(replaces="w0", cluster="lost"), in_fleet=False)
+    assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
+
+
+class TestLost:
+    """The cluster is given up: the job leaves it without its answer."""
+
+    def test_what_is_evicted_counts_as_gone_and_then_the_job_is_not_active(self) -> None:
+        workload, job = evicted(started()), kueues_job(suspended=True)
+        [left] = look(job, workload, given_up=True)
+        assert isinstance(left, Patch)
+        workload = merge_patch(workload, left.body)
+        record = Dispatch.from_manifest(workload)
+        assert record is not None
+        assert (record.hash, record.behind) == (kueue.ABSENT, {"east": 2})
+        [nowhere] = look(job, workload, given_up=True, behind=record.behind, recalled=record.behind)
+        assert isinstance(nowhere, Patch)
+        assert nowhere.body == {"metadata": {"annotations": {kueue.CLUSTER_ANNOTATION: ""}}}
+
+    def test_its_copy_is_recalled(self) -> None:
+        told = said(look(kueues_job(), started(cluster="west"), behind={"east": 2}))
+        assert told[0] == ("delete to east", 2)
+
+    @pytest.mark.parametrize("behind", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
+    def test_a_deleted_job_is_remembered_until_the_cluster_has_no_copy(self, behind: dict[str, int]) -> None:
+        record = Dispatch(2, kueue.ABSENT, cluster="east", left="east", behind={"east": 2}).to_annotation()
+        workload = evicted(kueues_workload(applied=2, cluster=""))
+        workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+        told = said(look(None, workload, behind=behind, recalled=behind))
+        assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in told) is not bool(behind)
+
+
+def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
+    record = Dispatch(1, "what it held", cluster="lost").to_annotation()
+    workload = kueues_workload(cluster="", state="Pending")
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+    assert said(look(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
+        "w1",
+        (kueue.CLUSTER_ANNOTATION, "east"),
+    )
+    workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
+    told = said(look(kueues_job(suspended=True), workload, in_fleet=False))
+    assert told == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+
+
+def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
+    workload = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, cluster="west")
+    commands = look(kueues_job(suspended=True), workload)
+    assert not [words for words in said(commands) if words[0] == "check"]
+    going = kueues_workload(dispatched=2, applied=1, hash=kueue.ABSENT)
+    assert said(look(kueues_job(suspended=True), going, published=2)) == [
+        ("check", "Pending", "Waits for worker cluster east to apply it")
+    ]
+
+
+REJECTED: dict[str, tuple[Manifest, str]] = {
+    "it is not for workers": (a_job(managed=False), "spec.managedBy"),
+    "it cannot run": (kueues_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"}), "partial admission"),
+    "its selector is none": (kueues_job(annotations={kueue.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}), "no label selector"),
+}
+
+
+@pytest.mark.parametrize(("job", "why"), REJECTED.values(), ids=REJECTED.keys())
+def test_a_job_that_cannot_run_is_rejected_with_its_first_slice(job: Manifest, why: str) -> None:
+    state, *rest = said(look(job, kueues_workload(cluster=None)))
+    assert state[:2] == ("check", "Rejected")
+    assert why in state[2]
+    assert all(words[0] == "warn Job" for words in rest)
+
+
+def test_a_workload_whose_queue_has_no_check_of_ours_is_left_alone() -> None:
+    assert look(kueues_job(), kueues_workload(checks=("other",), cluster=None, admitted=True)) == []
+
+
+ENDED: dict[str, Manifest | None] = {"the job is deleted": None, "the job has ended": kueues_job(over="Complete")}
+
+
+@pytest.mark.parametrize("job", ENDED.values(), ids=ENDED.keys())
+def test_at_the_end_the_worker_lets_go_before_the_workload_does(job: Manifest | None) -> None:
+    workload = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
+    assert said(look(job, workload)) == [("w1", "version 2 is absent"), ("delete to east", 2)]
+    gone = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, state="Ready", admitted=True)
+    assert said(look(job, gone))[-1] == ("w1", "release", "kueue.x-k8s.io/resource-in-use")
+
+
+def test_a_replaced_slice_is_let_go_when_the_next_one_is_dispatched() -> None:
+    old = kueues_workload("w1", dispatched=1, applied=1, admitted=True, state="Ready")
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    new = kueues_workload("w2", 3, replaces="w1")
+    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") not in said(look(kueues_job(3), old, new))
+    new = kueues_workload("w2", 3, replaces="w1", dispatched=2)
+    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") in said(look(kueues_job(3), old, new))
+
+
+def report(phase: JobPhase = JobPhase.RUNNING, *, version: int = 1, **status: Any) -> Status:
+    return Status(job=REF, workload="w1", spec_version=version, phase=phase, job_status=status)
+
+
+STATUSES: dict[str, tuple[Manifest, Status | None, Manifest]] = {
+    "the worker's": (kueues_job(), report(active=3, ready=2), {"active": 3, "ready": 2}),
+    "active before there is a pod": (kueues_job(active=0), report(), {"active": 1}),
+    "not while it is suspended": (kueues_job(suspended=True), report(active=1, startTime=NOW), {}),
+    "an end": (kueues_job(), report(JobPhase.SUCCEEDED, succeeded=1), {"active": None, "succeeded": 1}),
+    "not of a run before this one": (kueues_job(), report(version=0, active=7), {}),
+}
+
+
+@pytest.mark.parametrize(("job", "reported", "changed"), STATUSES.values(), ids=STATUSES.keys())
+def test_what_the_managers_job_shows(job: Manifest, reported: Status | None, changed: Manifest) -> None:
+    workload = kueues_workload(dispatched=1, applied=1, admitted=True)
+    record = Dispatch.from_manifest(workload)
+    assert record is not None
+    since = msgspec.structs.replace(record, since=1).to_annotation()
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = since
+    commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, left=False)
+    assert [command.body for command in commands if isinstance(command, Patch)] == [{"status": changed}] * bool(changed)
+
+
+def test_a_report_does_not_end_the_activity_of_an_evicted_job() -> None:
+    """Kueue would give the quota anew before the place and the counts of the eviction are written."""
+    workload = evicted(kueues_workload(dispatched=1, applied=1))
+    view = a_view(kueues_job(suspended=True), workload)
+    assert kueue_status.take(view, report(), NOW) == []
+    assert kueue_status.take(view, report(JobPhase.SUCCEEDED, succeeded=1), NOW)
+
+
+def test_a_status_changes_nothing_that_is_shown_already() -> None:
+    job = kueues_job()
+    [patch] = kueue_status.take(a_view(job, kueues_workload(dispatched=1)), report(active=2), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    job["status"] |= patch.body["status"]
+    assert merge_difference(job["status"], {"active": 2}) == {}
+    assert kueue_status.take(a_view(job, kueues_workload(dispatched=1)), report(active=2), NOW) == []

@@ -1,0 +1,523 @@
+"""What the manager does for a job: every state of the job with every state of its chain, then the single rules."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Create, Emit, Patch, Publish
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
+from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, is_managed
+from slicebus.manager.state.annotations import LOST
+from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
+from unit.manager.objects import (
+    NOW,
+    a_job,
+    a_view,
+    a_workload,
+    asking,
+    condition,
+    requested,
+    shorts,
+    withdrawn,
+)
+
+Manifest = dict[str, Any]
+FINISHED = (condition("Finished"),)
+
+
+def holding(name: str = "w1", count: int = 1, *, job_count: int = 1, version: int = 1, **how: Any) -> Manifest:
+    """An admitted slice that its worker was told to hold."""
+    content = spec_hash(ClusterName("east"), name, {"main": count}, {"main": job_count})
+    return a_workload(name, count, admitted=count, dispatched=version, hash=content, **how)
+
+
+JOBS: dict[str, Manifest | None] = {
+    "gone": None,
+    "deleting": a_job(deleting=True),
+    "unmanaged": a_job(managed=False),
+    "running": a_job(),
+    "succeeded": a_job(over="Complete"),
+    "failed": a_job(over="Failed"),
+}
+CHAINS: dict[str, tuple[list[Manifest], int]] = {
+    "none": ([], 0),
+    "pending": ([a_workload()], 0),
+    "admitted": ([a_workload(admitted=1)], 0),
+    "written, not published": ([holding()], 0),
+    "published": ([holding()], 1),
+    "applied": ([holding(applied=1)], 0),
+    "withdrawing": ([withdrawn(applied=1)], 2),
+    "withdrawing, after a restart": ([withdrawn(applied=1)], 0),
+    "withdrawn": ([withdrawn()], 0),
+    "deleted while pending": ([a_workload(deleting=True)], 0),
+    "deleted while applied": ([holding(applied=1, deleting=True)], 0),
+    "finished": ([holding(applied=1, conditions=FINISHED)], 0),
+    "finished and withdrawn": ([withdrawn(conditions=FINISHED)], 0),
+    "finished and let go": ([withdrawn(conditions=FINISHED, held=False)], 0),
+}
+"""Workloads, and the version that this process has published."""
+
+CREATE = [("create Workload", {"main": 1}, None), ("tell Job", "CreatedWorkload")]
+LET_GO = [("w1", "release")]
+WITHDRAW = [("w1", "version 2 is absent"), ("delete to east", 2)]
+WITHDRAW_AGAIN = [("delete to east", 2)]
+REMEMBER = [("train", "version 2 is absent", kueue.APPLIED_ANNOTATION)]
+HOLD_ANEW = [("w1", "version 3 is held"), ("workload-spec to east", 3)]
+SUCCEEDED = [("w1", "Finished=True Succeeded")]
+FAILED = [("w1", "Finished=True Failed")]
+
+DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
+    "gone": {
+        "none": [],
+        "pending": LET_GO,
+        "admitted": LET_GO,
+        "written, not published": WITHDRAW,
+        "published": WITHDRAW,
+        "applied": WITHDRAW,
+        "withdrawing": [],
+        "withdrawing, after a restart": WITHDRAW_AGAIN,
+        "withdrawn": LET_GO,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": LET_GO,
+        "finished and let go": [],
+    },
+    "deleting": {
+        "none": [],
+        "pending": LET_GO,
+        "admitted": LET_GO,
+        "written, not published": WITHDRAW,
+        "published": WITHDRAW,
+        "applied": WITHDRAW,
+        "withdrawing": [],
+        "withdrawing, after a restart": WITHDRAW_AGAIN,
+        "withdrawn": REMEMBER + LET_GO,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": REMEMBER + LET_GO,
+        "finished and let go": [],
+    },
+    "unmanaged": {chain: [] for chain in CHAINS},
+    "running": {
+        "none": CREATE,
+        "pending": [],
+        "admitted": [("w1", "version 1 is held"), ("workload-spec to east", 1)],
+        "written, not published": [("workload-spec to east", 1)],
+        "published": [],
+        "applied": [],
+        "withdrawing": [],
+        "withdrawing, after a restart": WITHDRAW_AGAIN,
+        "withdrawn": HOLD_ANEW,
+        "deleted while pending": LET_GO,
+        "deleted while applied": WITHDRAW,
+        "finished": CREATE,
+        "finished and withdrawn": CREATE,
+        "finished and let go": CREATE,
+    },
+    "succeeded": {
+        "none": [],
+        "pending": SUCCEEDED,
+        "admitted": SUCCEEDED,
+        "written, not published": SUCCEEDED + WITHDRAW,
+        "published": SUCCEEDED + WITHDRAW,
+        "applied": SUCCEEDED + WITHDRAW,
+        "withdrawing": SUCCEEDED,
+        "withdrawing, after a restart": SUCCEEDED + WITHDRAW_AGAIN,
+        "withdrawn": SUCCEEDED,
+        "deleted while pending": SUCCEEDED,
+        "deleted while applied": SUCCEEDED + WITHDRAW,
+        "finished": WITHDRAW,
+        "finished and withdrawn": REMEMBER + LET_GO,
+        "finished and let go": [],
+    },
+}
+DECISIONS["failed"] = {
+    chain: FAILED + expected[1:] if expected[:1] == SUCCEEDED else expected
+    for chain, expected in DECISIONS["succeeded"].items()
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_with_every_chain(job: str, chain: str) -> None:
+    workloads, published = CHAINS[chain]
+    assert shorts(decide(a_view(JOBS[job], *workloads, published=published), NOW)) == DECISIONS[job][chain]
+
+
+S1 = holding(applied=1)
+ASKED = requested({"main": 5}).key
+HELD_BACK = requested({"main": 5}, baseline=5, granted={"main": 2})
+"""The worker had asked for 2 before, and lets no more run until it knows that its last request counts."""
+RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
+    "the worker wants more": (
+        asking(1, 5),
+        [S1],
+        [("create Workload", {"main": 5}, "team/w1"), ("tell Job", "CreatedWorkload")],
+    ),
+    "the manager's spec wants more": (
+        a_job(5, generation=2),
+        [S1],
+        [
+            ("create Workload", {"main": 5}, "team/w1"),
+            ("tell Job", "CreatedWorkload"),
+            ("w1", "version 2 is held"),
+            ("workload-spec to east", 2),
+        ],
+    ),
+    "more still, while the first wish waits": (
+        asking(1, 8),
+        [S1, a_workload("w2", 5, replaces="w1")],
+        [("w2", "counts", {"main": 8})],
+    ),
+    "the wish is withdrawn": (
+        asking(1, 1),
+        [S1, a_workload("w2", 5, replaces="w1")],
+        [("w2", "Finished=True OutOfSync")],
+    ),
+    "the wish waits": (asking(1, 5), [S1, a_workload("w2", 5, replaces="w1")], []),
+    "the wish is admitted": (
+        asking(1, 5),
+        [S1, a_workload("w2", 5, admitted=5, replaces="w1")],
+        [
+            ("w1", "Finished=True WorkloadSliceReplaced"),
+            ("w2", "version 2 is held"),
+            ("workload-spec to east", 2),
+            ("relabel to east", 2),
+        ],
+    ),
+    "the wish is admitted, the old slice has ended": (
+        asking(1, 5),
+        [
+            holding(applied=1, conditions=FINISHED),
+            holding("w2", 5, version=2, applied=2, answers=ASKED, replaces="w1"),
+        ],
+        [("w1", "release")],
+    ),
+    "relabelled, and told again without the relabel": (
+        asking(1, 5),
+        [
+            holding(applied=1, conditions=FINISHED, held=False),
+            holding("w2", 5, version=3, applied=2, answers=ASKED, replaces="w1"),
+        ],
+        [("workload-spec to east", 3)],
+    ),
+    "the worker wants less": (
+        asking(5, 3),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "an edit here is less: the worker shrinks first, and asks for it": (
+        a_job(3, generation=2),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "an edit here is as much less as the worker has asked for already": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "an edit here is less than the worker has asked for already": (
+        a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "an edit here is less, and what the worker asked for before was answered": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [holding(count=5, job_count=5, version=2, applied=2, answers=requested({}).key)],
+        [("w1", "version 3 is held"), ("workload-spec to east", 3)],
+    ),
+    "an edit here is less, and nobody knows what was answered": (
+        a_job(3, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        [a_workload(count=5, admitted=5, dispatched=2, hash=LOST, applied=2)],
+        [("w1", "version 3 is held"), ("workload-spec to east", 3)],
+    ),
+    "an edit here is less of a slice that waits": (
+        a_job(3, generation=2),
+        [a_workload(count=5)],
+        [("w1", "counts", {"main": 3})],
+    ),
+    "the worker took back that it wants less": (
+        a_job(5, annotations={kueue.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        [holding(count=5, job_count=5, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "the worker took back that it wants less, and knows that this is known": (
+        a_job(5, annotations={kueue.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        [holding(count=5, job_count=5, version=2, applied=2, answers=HELD_BACK.key)],
+        [],
+    ),
+    "it has shrunk, the worker has to hear it": (
+        asking(5, 3),
+        [a_workload(count=3, admitted=5, dispatched=1, applied=1)],
+        [("w1", "version 2 is held"), ("workload-spec to east", 2)],
+    ),
+    "an edit here is newer than the worker's wish": (
+        a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
+        [holding(count=2, job_count=2, applied=1, answers=ASKED)],
+        [],
+    ),
+    "a wish that nobody can read": (a_job(annotations={kueue.REQUESTED_ANNOTATION: "{"}), [S1], []),
+}
+
+
+@pytest.mark.parametrize(("job", "workloads", "expected"), RESIZES.values(), ids=RESIZES.keys())
+def test_a_resize(job: Manifest, workloads: list[Manifest], expected: list[tuple[Any, ...]]) -> None:
+    assert shorts(decide(a_view(job, *workloads), NOW)) == expected
+
+
+MANAGED = {
+    "as it shall be": (a_job(), True),
+    "no queue": (a_job(managed=False), False),
+    "not elastic": (a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"}), False),
+    "somebody else's": (a_job() | {"spec": {"managedBy": "example.com/other"}}, False),
+    "nobody's": (a_job() | {"spec": {}}, False),
+    "bare": ({"metadata": {}, "spec": {}}, False),
+}
+
+
+@pytest.mark.parametrize(("job", "expected"), MANAGED.values(), ids=MANAGED.keys())
+def test_which_jobs_are_ours(job: Manifest, expected: bool) -> None:
+    assert is_managed(job) is expected
+
+
+def test_a_new_slice_is_the_jobs_in_every_way() -> None:
+    [create, _] = decide(a_view(a_job(3, generation=4)), NOW)
+    assert isinstance(create, Create)
+    metadata, spec = create.manifest["metadata"], create.manifest["spec"]
+    assert metadata["name"].startswith("job-train-")
+    assert metadata["labels"] == {kueue.JOB_UID_LABEL: "uid-train"}
+    assert metadata["annotations"] == {
+        kueue.ELASTIC_ANNOTATION: "true",
+        kueue.SLICE_NAME_ANNOTATION: metadata["name"],
+    }
+    assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "train",
+            "uid": "uid-train",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert (spec["queueName"], spec["active"]) == ("queue", True)
+    assert [(p["name"], p["count"]) for p in spec["podSets"]] == [("main", 3)]
+
+
+def test_a_later_slice_knows_the_first_one() -> None:
+    [create, _] = decide(a_view(asking(1, 5), S1), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.SLICE_NAME_ANNOTATION] == "w1"
+
+
+def test_slices_of_a_job_that_takes_a_part_may_be_granted_in_part() -> None:
+    job = asking(1, 5)
+    job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    [create, _] = decide(a_view(job, S1), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] == "true"
+
+
+def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
+    made = [decide(a_view(job, *workloads), NOW)[0] for job, workloads in jobs_and_workloads]
+    return [command.manifest["metadata"]["name"] for command in made if isinstance(command, Create)]
+
+
+def test_the_same_wish_gets_the_same_name_after_a_crash_and_another_wish_another() -> None:
+    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), []))
+    assert again[0] == again[1]
+    assert len(set(again)) == 3
+
+
+def test_a_wish_that_comes_back_does_not_meet_the_name_of_its_ended_slice() -> None:
+    [first] = names_of((asking(1, 5), [S1]))
+    ended = a_workload(first, 5, replaces="w1", conditions=FINISHED)
+    ended["metadata"]["creationTimestamp"] = "2026-01-01T00:00:02Z"
+    [second] = names_of((asking(1, 5), [S1, ended]))
+    assert second != first
+    assert len(second) <= 63
+
+
+def test_the_rest_of_a_wish_does_not_meet_the_name_of_its_part() -> None:
+    [first] = names_of((asking(1, 5), [S1]))
+    part = a_workload(first, 5, admitted=3)
+    [second] = names_of((asking(1, 5), [part]))
+    assert second != first
+
+
+BAD = a_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
+
+
+def test_a_job_that_cannot_be_taken_is_told_once() -> None:
+    commands = decide(a_view(BAD), NOW)
+    assert shorts(commands) == [
+        ("train", f"{ACCEPTED_CONDITION}=False PartialAdmissionNotSupported"),
+        ("warn Job", "PartialAdmissionNotSupported"),
+    ]
+    [patch, _] = commands
+    assert isinstance(patch, Patch)
+    told = BAD | {"status": patch.body["status"]}
+    assert decide(a_view(told), NOW) == []
+
+
+URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})
+URGENT_REF = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"}
+
+
+def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
+    [create, _] = decide(a_view(URGENT, priority_classes={"urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["priority"] == 100
+    assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
+
+
+def test_a_job_of_a_class_that_is_not_there_waits_for_it_and_is_told() -> None:
+    [_, told] = decide(a_view(URGENT, priority_classes={"other": 1}), NOW)
+    assert isinstance(told, Emit)
+    assert (told.reason, told.note) == ("PriorityClassNotFound", "WorkloadPriorityClass urgent doesn't exist")
+
+
+def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> None:
+    waiting = a_workload("w2", 5, replaces="w1")
+    changed = decide(a_view(URGENT, S1, waiting, priority_classes={"urgent": 7}), NOW)
+    assert [(patch.target["metadata"]["name"], patch.body) for patch in changed if isinstance(patch, Patch)] == [
+        (name, {"spec": {"priority": 7, "priorityClassRef": URGENT_REF}}) for name in ("w1", "w2")
+    ]
+    [back] = decide(a_view(a_job(), S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}), NOW)
+    assert isinstance(back, Patch)
+    assert back.body == {"spec": {"priority": 0, "priorityClassRef": None}}
+
+
+def test_what_runs_keeps_the_priority_of_a_class_that_was_deleted() -> None:
+    running = S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}
+    job = URGENT | {"spec": URGENT["spec"] | {"parallelism": 5}}
+    [create, *_] = decide(a_view(job, running), NOW)
+    assert isinstance(create, Create)
+    assert (create.manifest["spec"]["priority"], create.manifest["spec"]["priorityClassRef"]) == (7, URGENT_REF)
+
+
+def test_a_job_that_runs_already_is_not_refused() -> None:
+    assert decide(a_view(BAD, S1), NOW) == []
+
+
+STRUCTURAL = a_job(annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
+
+
+def test_a_change_of_the_pod_sets_is_refused_once_and_the_worker_hears_why() -> None:
+    [notice, patch, told] = decide(a_view(STRUCTURAL, S1), NOW)
+    assert isinstance(notice, Publish)
+    assert isinstance(notice.message, Pending)
+    assert (notice.message.reason, notice.message.wanted) == ("StructuralChange", {"main": 1, "extra": 1})
+    assert isinstance(patch, Patch)
+    assert isinstance(told, Emit)
+    assert shorts([patch, told]) == [
+        ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange"),
+        ("warn Job", "StructuralChange"),
+    ]
+    assert decide(a_view(STRUCTURAL, S1 | {"status": S1["status"] | patch.body["status"]}), NOW) == []
+
+
+def test_the_refusal_goes_when_the_pod_sets_are_right_again() -> None:
+    refused = holding(applied=1, conditions=(condition(RESIZABLE_CONDITION, False),))
+    assert shorts(decide(a_view(a_job(), refused), NOW)) == [("w1", f"{RESIZABLE_CONDITION}=True Resizable")]
+
+
+def test_a_spec_and_its_relabel_belong_to_the_workers_request() -> None:
+    commands = decide(a_view(asking(1, 5), S1, a_workload("w2", 5, admitted=5, replaces="w1")), NOW)
+    spec, relabel = (command for command in commands if isinstance(command, Publish))
+    assert isinstance(spec.message, WorkloadSpec)
+    assert isinstance(relabel.message, Relabel)
+    assert spec.correlation == relabel.correlation == "chain-1"
+    assert (relabel.message.from_workload, relabel.message.to_workload) == ("w1", "w2")
+    assert spec.message.granted == relabel.message.granted == {"main": 5}
+
+
+RAY_JOB: Manifest = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": BAD["metadata"],
+    "spec": {
+        "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+        "rayClusterSpec": {"headGroupSpec": {"template": a_job()["spec"]["template"]}},
+    },
+}
+
+
+def test_a_rayjob_that_cannot_be_taken_is_told_once_without_conditions() -> None:
+    [patch, told] = decide(a_view(RAY_JOB), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(told, Emit)
+    assert patch.body["status"].keys() == {"message", "reason"}
+    assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
+
+
+EU = {kueue.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}
+
+
+def test_a_slice_has_the_cluster_selector_of_its_job() -> None:
+    [create, _] = decide(a_view(a_job(annotations=EU)), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][kueue.CLUSTER_SELECTOR_ANNOTATION] == "region=eu"
+
+
+def test_another_cluster_selector_counts_for_what_waits() -> None:
+    [patch] = decide(a_view(a_job(annotations=EU), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert patch.body == {"metadata": {"annotations": EU}}
+
+
+def test_a_cluster_selector_that_is_none_is_told_on_the_job() -> None:
+    wrong = {kueue.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
+    [_, told] = decide(a_view(a_job(annotations=wrong)), NOW)
+    assert isinstance(told, Emit)
+    assert told.reason == "InvalidClusterSelector"
+    assert "unable to parse requirement" in told.note
+
+
+def with_cpu(job: Manifest, cpu: str) -> Manifest:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return job | {"spec": job["spec"] | {"template": template}}
+
+
+def requested_cpu(manifest: Manifest) -> list[str]:
+    pod_sets = manifest["spec"]["podSets"]
+    return [pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod_set in pod_sets]
+
+
+def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
+    [patch] = decide(a_view(with_cpu(a_job(), "64"), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert requested_cpu(patch.body) == ["64"]
+    assert decide(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
+
+
+def test_a_job_that_runs_keeps_its_pods_and_says_so() -> None:
+    """Its next slice is charged for the pods that there are."""
+    view = a_view(with_cpu(asking(1, 5), "64"), holding(applied=1))
+    commands = decide(view, NOW)
+    [made] = [command for command in commands if isinstance(command, Create)]
+    assert requested_cpu(made.manifest) == requested_cpu(holding())
+    assert ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange") in shorts(commands)
+    [told] = [command for command in commands if isinstance(command, Emit) and command.warning]
+    assert told.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
+
+
+@pytest.mark.parametrize(("applied", "told"), [(1, True), (0, False)], ids=["runs", "has yet to be made"])
+def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, told: bool) -> None:
+    view = a_view(
+        with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
+    )
+    assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == told
+
+
+def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:
+    """The delete was written down, and the broker did not get it."""
+    view = a_view(with_cpu(a_job(), "64"), withdrawn(applied=1))
+    assert ("delete to east", 2) in shorts(decide(view, NOW))

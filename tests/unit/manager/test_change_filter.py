@@ -1,0 +1,172 @@
+"""Which changes ask for another look: never too few."""
+
+import copy
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Command, Create, Patch
+from slicebus.kube.cache import Change
+from slicebus.manager.decide import builtin
+from slicebus.manager.decide.change_filter import is_news
+from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.views import JobView
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
+from unit.manager.objects import EAST, NOW, a_job, a_view, a_workload, asking, condition, short
+
+Manifest = dict[str, Any]
+Edit = Callable[[Manifest], object]
+"""Changes a Workload."""
+HELD = spec_hash(EAST, "w1", {"main": 1}, {"main": 1})
+"""Of what the worker shall hold of the slice, admitted as the job asks."""
+
+
+def annotate(name: str, value: str) -> Edit:
+    return lambda workload: workload["metadata"]["annotations"].update({name: value})
+
+
+def dispatched(**record: Any) -> Edit:
+    return annotate(kueue.DISPATCHED_ANNOTATION, Dispatch(**({"version": 3, "hash": HELD} | record)).to_annotation())
+
+
+def shown(type: str) -> Edit:
+    return lambda workload: workload["status"]["conditions"].append(condition(type))
+
+
+NO_RESIZE = condition(
+    builtin.RESIZABLE_CONDITION,
+    False,
+    "StructuralChange",
+    "A job that runs keeps its pods: what main requests is changed when it is made anew",
+)
+"""Somebody has edited the pods."""
+
+
+def edited(workload: Manifest) -> None:
+    workload["status"]["conditions"].append(NO_RESIZE)
+
+
+def let_go(workload: Manifest) -> None:
+    workload["metadata"]["finalizers"] = []
+
+
+def held_back(workload: Manifest) -> None:
+    workload["metadata"]["finalizers"] = [kueue.RESOURCE_IN_USE_FINALIZER]
+
+
+def a_slice(*edits: Edit, **how: Any) -> Manifest:
+    workload = a_workload(**({"admitted": 1} | how))
+    for edit in edits:
+        edit(workload)
+    return workload
+
+
+REPORTED, LET_GO = annotate(kueue.APPLIED_ANNOTATION, "3"), let_go
+ASKS: dict[str, tuple[Manifest, Edit, bool]] = {
+    "the report of what it holds": (a_slice(dispatched()), REPORTED, False),
+    "the report of an older version": (a_slice(dispatched(version=4)), REPORTED, True),
+    "a report that is taken back": (a_slice(dispatched(), REPORTED), annotate(kueue.APPLIED_ANNOTATION, "2"), True),
+    "a report of what was never dispatched": (a_slice(), REPORTED, True),
+    "the report that it is suspended": (a_slice(dispatched(suspended=True)), REPORTED, True),
+    "the report that it is deleted": (a_slice(dispatched(hash=kueue.ABSENT)), REPORTED, True),
+    "a report after an edit of its pods": (
+        a_slice(dispatched(), edited),
+        REPORTED,
+        True,
+    ),
+    "a report of a slice that has ended": (a_slice(dispatched(), shown("Finished")), REPORTED, True),
+    "a dispatch": (a_slice(REPORTED), dispatched(), True),
+    "another annotation": (a_slice(), annotate("some", "note"), True),
+    "that it is let go": (a_slice(), LET_GO, False),
+    "that it is held again": (a_slice(held=False), held_back, True),
+}
+
+
+@pytest.mark.parametrize(("workload", "edit", "asks"), ASKS.values(), ids=ASKS.keys())
+def test_which_changes_of_a_workload_ask_for_a_look(workload: Manifest, edit: Edit, asks: bool) -> None:
+    assert is_news(Change(workload, changed_by(workload, edit))) is asks
+
+
+def test_a_slice_that_was_made_here_waits_for_admission() -> None:
+    assert not is_news(Change(None, a_workload(), is_own=True))
+    assert is_news(Change(None, a_workload()))
+    assert is_news(Change(a_workload(), None))
+
+
+RECORDS: dict[str, Edit] = {
+    "never dispatched": lambda workload: None,
+    "dispatched": dispatched(),
+    "suspended": dispatched(suspended=True, hash=spec_hash(EAST, "w1", {}, None)),
+    "deleted": dispatched(hash=kueue.ABSENT),
+    "lost": dispatched(hash=LOST),
+    "left": dispatched(behind={"west": 2}),
+    "without a report before": annotate(kueue.APPLIED_ANNOTATION, "1"),
+}
+STATES: dict[str, Edit] = {
+    "running": lambda workload: None,
+    "evicted": shown("Evicted"),
+    "ended": shown("Finished"),
+    "edited": edited,
+    "being deleted": lambda workload: workload["metadata"].update(deletionTimestamp=NOW),
+}
+OTHER_PODS = {"template": {"spec": {"containers": []}}}
+JOBS: dict[str, Manifest | None] = {
+    "a job": a_job(),
+    "one that asks for more": asking(1, 3),
+    "one with other pods": a_job() | {"spec": a_job()["spec"] | OTHER_PODS},
+    "one with fewer of them": a_job() | {"spec": a_job(0)["spec"] | OTHER_PODS},
+    "one that is suspended": a_job() | {"spec": a_job()["spec"] | {"suspend": True}},
+    "one that has ended": a_job(over="Complete"),
+    "one that goes": a_job(deleting=True),
+    "none": None,
+}
+NEWER: dict[str, list[Manifest]] = {
+    "alone": [],
+    "replaced": [a_workload("w2", admitted=1, replaces="w1")],
+    "replaced, and edited": [a_workload("w2", admitted=1, replaces="w1", conditions=(NO_RESIZE,))],
+}
+
+
+def changed_by(workload: Manifest, *edits: Edit) -> Manifest:
+    copied = copy.deepcopy(workload)
+    for edit in edits:
+        edit(copied)
+    return copied
+
+
+def _views() -> Iterator[tuple[Callable[[Manifest], JobView], Manifest]]:
+    """How a chain looks around one of its Workloads, and that Workload."""
+    for job, record, state, newer in product(JOBS.values(), RECORDS.values(), STATES.values(), NEWER.values()):
+
+        def view(workload: Manifest, job: Manifest | None = job, newer: list[Manifest] = newer) -> JobView:
+            return a_view(job, workload, *newer, published=3)
+
+        yield view, changed_by(a_workload("w1", admitted=1), record, state)
+
+
+@pytest.mark.parametrize("edit", [REPORTED, LET_GO], ids=["a report", "let go"])
+def test_what_asks_for_no_look_leaves_nothing_more_to_do(edit: Edit) -> None:
+    passed_over = 0
+    for view, before in _views():
+        after = changed_by(before, edit)
+        if is_news(Change(before, after)):
+            continue
+        passed_over += 1
+        due = builtin.decide(view(before), NOW)
+        if not any(map(_asks, due)):
+            assert not set(map(_in_short, builtin.decide(view(after), NOW))) - set(map(_in_short, due))
+    assert passed_over > 30
+
+
+def _asks(command: Command) -> bool:
+    """Whether there is another look when it is carried out."""
+    return isinstance(command, Create) or (isinstance(command, Patch) and "release" not in _in_short(command))
+
+
+def _in_short(command: Command) -> str:
+    if isinstance(command, Patch) and isinstance(command.body, dict) and "spec" in command.body:
+        return f"{command.target['metadata']['name']} {command.body}"
+    return str(short(command))

@@ -1,0 +1,169 @@
+"""What is told of a job: what it waits for, who is before it, and how it came here."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.manager.decide.explain import Explanation, explain
+from slicebus.manager.decide.queue_status import FAIR_SHARING
+from slicebus.manager.decide.requirements import ACCEPTED_CONDITION
+from slicebus.manager.state.store import Store
+from slicebus.slices import kueue
+from unit.manager.objects import REF, a_job, a_workload, asking, condition
+
+Manifest = dict[str, Any]
+
+
+def an_object(name: str, spec: Manifest, **more: Any) -> Manifest:
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"} | more.pop("metadata", {}),
+        "spec": spec,
+        **more,
+    }
+
+
+def a_store(job: Manifest, *workloads: Manifest, connected: bool = True, **queue: Any) -> Store:
+    """A job of a queue with five cores, in a cohort."""
+    store = Store()
+    resources = [{"name": "cpu", "nominalQuota": "5"}, {"name": "memory", "nominalQuota": "1Gi"}]
+    groups = [
+        {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "spot", "resources": resources}]},
+    ]
+    spec = {"cohortName": "org", "namespaceSelector": {}, "resourceGroups": groups} | queue
+    store.flavors.put(an_object("spot", {}))
+    store.cluster_queues.put(an_object("cq", spec))
+    store.local_queues.put(an_object("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))
+    status = {"conditions": [condition("Connected", connected)]}
+    store.clusters.put(an_object("east", {"accepted": True}, status=status))
+    store.jobs["Job"].put(job)
+    for workload in workloads:
+        store.workloads.put(workload)
+    return store
+
+
+def of_another(name: str, count: int, **how: Any) -> Manifest:
+    workload = a_workload(name, count, **how)
+    workload["metadata"]["labels"][kueue.JOB_UID_LABEL] = f"uid-{name}"
+    workload["metadata"]["ownerReferences"][0] |= {"uid": f"uid-{name}", "name": name}
+    return workload
+
+
+def explained(job: Manifest, *workloads: Manifest, connected: bool = True) -> Explanation:
+    return explain(a_store(job, *workloads, connected=connected), REF)
+
+
+def test_a_job_that_runs_as_it_wants() -> None:
+    found = explained(a_job(2), a_workload(count=2, admitted=2, dispatched=1, applied=1))
+    assert (found.job, found.local_queue, found.cluster_queue, found.cohort) == ("Job/team/train", "queue", "cq", "org")
+    assert (found.cluster, found.wanted, found.wanted_by, found.granted) == (
+        "east",
+        {"main": 2},
+        "its spec",
+        {"main": 2},
+    )
+    assert (found.problems, found.waiting) == ((), ())
+    [cpu] = found.quota
+    assert (cpu.flavor, cpu.resource, cpu.nominal, cpu.used, cpu.by_this_job, cpu.available) == (
+        "spot", "cpu", "5", "2", "2", "3"
+    )  # fmt: skip
+
+
+def test_a_resize_that_waits_says_for_what_and_behind_whom() -> None:
+    before, after = of_another("before", 9), of_another("after", 9)
+    before["spec"]["priority"] = 10
+    after["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
+    running = a_workload(admitted=1, dispatched=1, applied=1)
+    found = explained(asking(1, 8), running, a_workload("w2", 8, replaces="w1"), before, after)
+    assert (found.wanted, found.wanted_by) == ({"main": 8}, "asked for by its worker, generation 2")
+    [waiting] = found.waiting
+    assert (waiting.slice, waiting.size, waiting.reason) == ("w2", {"main": 8}, "Pending")
+    assert "request > maximum capacity (8 > 5)" in waiting.message
+    assert (waiting.position, waiting.of, waiting.ahead) == (2, 3, ("team/before",))
+    assert [(chapter.slice, chapter.replaces) for chapter in found.story] == [("w1", ""), ("w2", "w1")]
+
+
+def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
+    [waiting] = explained(a_job(2), a_workload(count=2)).waiting
+    assert (waiting.message, waiting.position, waiting.of) == ("it fits, and is about to be admitted", 1, 1)
+
+
+def test_who_would_be_preempted_and_who_is() -> None:
+    policy = {"withinClusterQueue": "LowerPriority"}
+    low = of_another("low", 5, admitted=5)
+    low["spec"]["priority"] = -1
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert waiting.victims == ("team/low",)
+    assert waiting.message.endswith("Pending the preemption of 1 workload(s)")
+    message = (
+        "Preempted to accommodate a workload (UID: uid-w1, JobUID: u) due to prioritization in the ClusterQueue; "
+        "preemptor path: /cq; preemptee path: /cq"
+    )
+    for type in ("Evicted", "Preempted"):
+        low["status"]["conditions"].append(condition(type, True, "Preempted", message))
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert waiting.victims == ("team/low",)
+    low["status"] |= {"admission": None}
+    [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
+    assert (waiting.victims, waiting.message) == ((), "it fits, and is about to be admitted")
+
+
+PROBLEMS: dict[str, tuple[Explanation, str]] = {
+    "no queue": (
+        explained(a_job(managed=False)),
+        "it has no label kueue.x-k8s.io/queue-name: slicebus leaves it alone",
+    ),
+    "not elastic": (
+        explained(a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"})),
+        'it has no annotation kueue.x-k8s.io/elastic-job: "true": slicebus leaves it alone',
+    ),
+    "somebody else's": (
+        explained(a_job() | {"spec": a_job()["spec"] | {"managedBy": "example.com/other"}}),
+        "its spec.managedBy is not kueue.x-k8s.io/multikueue: slicebus leaves it alone",
+    ),
+    "not accepted": (
+        explained(a_job() | {"status": {"conditions": [condition(ACCEPTED_CONDITION, False, "Bad", "it is bad")]}}),
+        "Bad: it is bad",
+    ),
+    "the cluster is silent": (
+        explained(a_job(), a_workload(admitted=1, dispatched=1, applied=1), connected=False),
+        "cluster east is not connected: what it does is not known",
+    ),
+    "the cluster is gone": (
+        explained(a_job(), a_workload(admitted=1, dispatched=1, applied=1, cluster="west")),
+        "WorkerCluster west is gone",
+    ),
+    "on its way": (
+        explained(a_job(), a_workload(admitted=1, dispatched=3, applied=2)),
+        "east has not reported version 3 yet, only 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_else_is_wrong(found: Explanation, problem: str) -> None:
+    assert problem in found.problems
+
+
+def test_the_story_of_a_slice_is_in_the_order_of_time() -> None:
+    steps = tuple(
+        condition(type, reason=reason) | {"lastTransitionTime": f"2026-01-01T00:0{minute}:00Z"}
+        for type, reason, minute in (("Finished", "WorkloadSliceReplaced", 3), ("Admitted", "Admitted", 1))
+    )
+    workload = a_workload(conditions=steps)
+    workload["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    [chapter] = explained(a_job(), workload).story
+    assert chapter.steps == (
+        ("2026-01-01T00:00:00Z", "created"),
+        ("2026-01-01T00:01:00Z", "admitted"),
+        ("2026-01-01T00:03:00Z", "finished: WorkloadSliceReplaced"),
+    )
+
+
+def test_fair_sharing_is_as_the_manager_says_on_the_queue() -> None:
+    store = a_store(a_job(), a_workload())
+    assert explain(store, REF).fair_sharing == "off"
+    [queue] = store.cluster_queues.all()
+    said = condition(FAIR_SHARING, True, "LessThanInitialShare", "Workloads get and lose what they borrow by shares")
+    metadata = queue["metadata"] | {"resourceVersion": "2"}
+    store.cluster_queues.put(queue | {"metadata": metadata, "status": {"conditions": [said]}})
+    assert explain(store, REF).fair_sharing == "LessThanInitialShare"

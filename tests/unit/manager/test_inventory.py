@@ -1,0 +1,211 @@
+"""Inventories: pages put together, and every difference there can be between what is held and what shall be."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slicebus.manager.decide.inventory import Assembly, Difference, Said, difference, is_elsewhere, lacks_request
+from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import status_hash
+from unit.manager.objects import (
+    CONTENT,
+    EAST,
+    REF,
+    WEST,
+    a_job,
+    a_view,
+    a_workload,
+    an_envelope,
+    asking,
+    condition,
+    vanished,
+    withdrawn,
+)
+
+NO_STATUS = status_hash({}, JobPhase.RUNNING, None)
+ALL = {difference.name: difference for difference in Difference}
+
+
+def an_item(version: int = 3, hash: str = CONTENT, status: str = NO_STATUS, *, uid: str = REF.uid) -> InventoryItem:
+    return InventoryItem(REF.kind, REF.namespace, REF.name, uid, version, hash, status)
+
+
+def dispatched(version: int = 3, applied: int = 3, **how: Any) -> JobView:
+    return a_view(a_job(), a_workload(admitted=1, dispatched=version, applied=applied, **how))
+
+
+def suspending() -> JobView:
+    workload = a_workload(admitted=1, dispatched=3, applied=2)
+    record = Dispatch(3, CONTENT, suspended=True)
+    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(a_job(), workload)
+
+
+ENDED = a_view(None, withdrawn(dispatched=4, applied=4))
+ENDING = a_view(None, withdrawn(dispatched=4, applied=3))
+GONE = an_item(hash="", status="")
+CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
+    "the same": (dispatched(), an_item(), "NONE"),
+    "not reported yet, and held": (dispatched(applied=2), an_item(), "HELD"),
+    "suspended, and not reported yet": (suspending(), an_item(), "AGAIN"),
+    "on its way": (dispatched(applied=2), an_item(2), "AGAIN"),
+    "never arrived": (dispatched(1, 0), None, "AGAIN"),
+    "lost": (dispatched(), None, "RENEW"),
+    "put back to an older state": (dispatched(), an_item(2), "RENEW"),
+    "newer than the manager": (dispatched(), an_item(9), "RENEW"),
+    "newer than the manager, not reported": (dispatched(applied=2), an_item(9), "RENEW"),
+    "changed by somebody": (dispatched(), an_item(hash="other"), "RENEW"),
+    "not reported yet, and held otherwise": (dispatched(applied=2), an_item(hash="other"), "HELD"),
+    "only a copy, and not reported yet": (dispatched(applied=2), an_item(hash=kueue.ABSENT, status=""), "AGAIN"),
+    "renewed above what was reported": (dispatched(applied=2, hash=LOST), an_item(), "AGAIN"),
+    "gone, and the report has not come": (dispatched(), GONE, "STATUS"),
+    "gone before it was reported": (dispatched(applied=2), GONE, "AGAIN"),
+    "gone, as was reported": (vanished(), GONE, "NONE"),
+    "gone, as was reported, and its copies since": (vanished(), None, "NONE"),
+    "gone, and only a copy is left": (vanished(), an_item(hash=kueue.ABSENT, status=""), "NONE"),
+    "gone, and there again": (vanished(), an_item(1), "STATUS"),
+    "gone, as it shall be": (dispatched(hash=kueue.ABSENT), GONE, "NONE"),
+    "only a copy that never had a job": (dispatched(), an_item(hash=kueue.ABSENT, status=""), "RENEW"),
+    "renewed, and not dispatched yet": (dispatched(hash=LOST), an_item(), "RENEW"),
+    "never dispatched, not held": (a_view(a_job(), a_workload(admitted=1)), None, "NONE"),
+    "never dispatched, held": (a_view(a_job(), a_workload(admitted=1)), an_item(), "RENEW"),
+    "ended": (ENDED, None, "NONE"),
+    "ended, and there again": (ENDED, an_item(), "RENEW"),
+    "ending": (ENDING, an_item(), "AGAIN"),
+    "ended, the answer is missing": (ENDING, None, "AGAIN"),
+    "another status": (dispatched(), an_item(status="other"), "STATUS"),
+    "another status, of a job whose delete is held": (
+        a_view(None, a_workload(admitted=1, dispatched=3, applied=3)),
+        an_item(status="other"),
+        "NONE",
+    ),
+    "a status that nobody can tell": (dispatched(), an_item(status=""), "NONE"),
+}
+
+
+@pytest.mark.parametrize(("view", "item", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_an_item_says(view: JobView, item: InventoryItem | None, expected: str) -> None:
+    assert difference(view, item) is ALL[expected]
+
+
+FIFTH = RequestKey("w-1", 5)
+AT = Said((3, 10))
+
+
+def running(**requested: Any) -> JobView:
+    """On east, with what is written down of its last request."""
+    job = asking(1, 4, **requested) if requested else a_job()
+    return a_view(job, a_workload(admitted=1, dispatched=3, applied=3))
+
+
+LACKS: dict[str, tuple[JobView, bool]] = {
+    "none is known": (running(), True),
+    "it is known": (running(generation=5), False),
+    "an older one is known": (running(generation=4), True),
+    "a newer one is known": (running(generation=6), False),
+    "of another object, said before": (running(uid="w-0", speaker=EAST, epoch=3, sequence=9), True),
+    "of another object, said since": (running(uid="w-2", speaker=EAST, epoch=3, sequence=11), False),
+    "of another cluster": (running(uid="w-0", speaker=WEST, epoch=9, sequence=9), True),
+    "forgotten with an eviction since": (
+        running(uid="", generation=0, speaker=EAST, epoch=3, sequence=11),
+        False,
+    ),
+    "the job has ended": (
+        a_view(a_job(over="Complete"), a_workload(admitted=1, dispatched=3, applied=3)),
+        False,
+    ),
+    "the job is gone": (a_view(None, a_workload(admitted=1, dispatched=3, applied=3)), False),
+    "it runs nowhere": (a_view(a_job(), a_workload()), False),
+}
+
+
+@pytest.mark.parametrize(("view", "expected"), LACKS.values(), ids=LACKS.keys())
+def test_a_request_that_is_not_known_is_asked_for(view: JobView, expected: bool) -> None:
+    assert lacks_request(view, FIFTH, of=EAST, said=AT) is expected
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_status_is_compared_as_it_was_mirrored(ready: bool) -> None:
+    job = a_job() | {"status": {"active": 1, "ready": int(ready)}}
+    workload = a_workload(admitted=1, dispatched=3, applied=3, conditions=(condition("PodsReady", ready),))
+    view = a_view(job, workload)
+    for said in (True, False):
+        item = an_item(status=status_hash(job["status"], JobPhase.RUNNING, said))
+        assert difference(view, item) is (Difference.NONE if said is ready else Difference.STATUS)
+
+
+def test_a_job_is_elsewhere_only_when_the_manager_runs_it_there() -> None:
+    assert not is_elsewhere(dispatched(), EAST)
+    assert is_elsewhere(dispatched(), WEST)
+    assert not is_elsewhere(a_view(a_job()), WEST), "not placed is not elsewhere"
+
+
+def a_page(number: int, *, of: int = 3, round: int = 1) -> Inventory:
+    return Inventory(round=round, page=number, last=number == of - 1, items=[an_item(uid=f"{round}-{number}")])
+
+
+def uids(listed: Any) -> list[str]:
+    return sorted(job.uid for job in listed.items)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_pages_make_an_inventory_in_any_order(order: tuple[int, ...]) -> None:
+    assembly = Assembly()
+    found = [assembly.add(an_envelope(sequence=10 + number), a_page(number)) for number in order]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert uids(found[2]) == ["1-0", "1-1", "1-2"]
+    assert found[2].since == (1, 10)
+
+
+def test_a_page_that_comes_again_completes_it_again_until_it_has_had_its_effect() -> None:
+    assembly = Assembly()
+    assert assembly.add(an_envelope(), a_page(0, of=1))
+    assert assembly.add(an_envelope(), a_page(0, of=1))
+    assembly.finish()
+    assert assembly.add(an_envelope(), a_page(0, of=1)) is None
+
+
+def test_an_inventory_that_lacks_a_page_says_nothing() -> None:
+    assembly = Assembly()
+    assert assembly.add(an_envelope(), a_page(0)) is None
+    assert assembly.add(an_envelope(), a_page(2)) is None
+
+
+@pytest.mark.parametrize(("epoch", "round"), [(1, 2), (2, 1)], ids=["a newer round", "a newer epoch"])
+def test_a_newer_inventory_drops_one_that_is_not_complete(epoch: int, round: int) -> None:
+    assembly = Assembly()
+    assembly.add(an_envelope(), a_page(0))
+    assembly.add(an_envelope(), a_page(1))
+    newer = an_envelope(epoch=epoch)
+    assert assembly.add(newer, a_page(2, round=round)) is None
+    assert assembly.add(an_envelope(), a_page(2)) is None
+    assembly.add(newer, a_page(1, round=round))
+    listed = assembly.add(newer, a_page(0, round=round))
+    assert listed is not None
+    assert uids(listed) == [f"{round}-0", f"{round}-1", f"{round}-2"]
+
+
+def test_kinds_that_the_manager_does_not_run_are_no_matter() -> None:
+    other = InventoryItem("Pod", "team", "x", "u", 1, "h", "h")
+    listed = Assembly().add(an_envelope(), Inventory(round=1, page=0, last=True, items=[other, an_item()]))
+    assert listed is not None
+    assert list(listed.items) == [REF]
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(0, 2)), max_size=40))
+def test_whatever_arrives_only_whole_inventories_come_out(arrivals: list[tuple[int, int, int]]) -> None:
+    assembly, seen = Assembly(), {}
+    for epoch, round, number in arrivals:
+        seen.setdefault((epoch, round), set()).add(number)
+        listed = assembly.add(an_envelope(epoch=epoch), a_page(number, round=round))
+        if listed is not None:
+            assert len(listed.items) == 3
+            assert seen[epoch, round] == {0, 1, 2}
+            assembly.finish()

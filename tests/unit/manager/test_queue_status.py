@@ -1,0 +1,146 @@
+"""What queues say of themselves."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from slicebus.decisions.commands import Patch
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
+from slicebus.manager.decide.queue_status import fair_sharing_of, statuses
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.quota import ClusterQueue, Cohort
+from slicebus.slices.sharing import FairSharing
+from slicebus.slices.workload import Slice
+from unit.manager.objects import NOW, Manifest
+from unit.slices.builders import a_slice, admitted
+
+
+def a_cluster_queue(**spec: object) -> Manifest:
+    resources = [{"name": "cpu", "nominalQuota": "10"}, {"name": "memory", "nominalQuota": "8Gi"}]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": resources}]}]
+    return {"metadata": {"name": "cq", "generation": 1}, "spec": {"resourceGroups": groups} | spec}
+
+
+def a_local_queue(**spec: object) -> Manifest:
+    metadata = {"name": "lq", "namespace": "team", "generation": 1}
+    return {"metadata": metadata, "spec": {"clusterQueue": "cq"} | spec}
+
+
+def reported(
+    cluster_queue: Manifest, local_queue: Manifest, *slices: Slice, cohorts: Iterable[Cohort] = ()
+) -> tuple[Manifest, Manifest]:
+    """The new status of both; empty for one that is left as it is."""
+    found: dict[object, Manifest] = {CLUSTERQUEUES: {}, LOCALQUEUES: {}}
+    try:
+        readable = {"cq": ClusterQueue.from_manifest(cluster_queue)}
+    except ValueError:
+        readable = {}
+    for command in statuses(readable, cohorts, [cluster_queue], [local_queue], slices, now=NOW):
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        assert command.subresource == "status"
+        found[command.resource] = command.body["status"]
+    return found[CLUSTERQUEUES], found[LOCALQUEUES]
+
+
+def test_a_chain_is_counted_once_and_its_workloads_each() -> None:
+    old = admitted(a_slice("a", 3))
+    waiting = a_slice("b", 2, job_uid="other")
+    done = a_slice("c", 9, job_uid="third", finished=True)
+    cluster_queue, local_queue = reported(a_cluster_queue(), a_local_queue(), old, waiting, done)
+    counts = {"pendingWorkloads": 1, "reservingWorkloads": 1, "admittedWorkloads": 1}
+    assert counts.items() <= cluster_queue.items()
+    assert counts.items() <= local_queue.items()
+    used = [{"name": "cpu", "total": "3"}, {"name": "memory", "total": "0"}]
+    assert cluster_queue["flavorsUsage"] == [{"name": "default", "resources": used}]
+    assert cluster_queue["flavorsReservation"] == cluster_queue["flavorsUsage"]
+
+
+def test_what_is_used_past_the_quota_is_borrowed() -> None:
+    status, _ = reported(a_cluster_queue(cohortName="org"), a_local_queue(), admitted(a_slice("a", 12)))
+    [flavor] = status["flavorsReservation"]
+    assert flavor["resources"][0] == {"name": "cpu", "total": "12", "borrowed": "2"}
+
+
+def test_a_queue_of_cohorts_without_a_root_is_not_active() -> None:
+    circle = [Cohort(name="a", parent="b"), Cohort(name="b", parent="a")]
+    status, _ = reported(a_cluster_queue(cohortName="a"), a_local_queue(), cohorts=circle)
+    [active] = status["conditions"]
+    assert (active["status"], active["reason"]) == ("False", "CohortCycle")
+    assert active["message"] == "Can't admit new workloads: the cohorts a and b are each other's parent"
+
+
+def test_a_status_that_is_right_is_left_alone() -> None:
+    cluster_queue, local_queue = a_cluster_queue(), a_local_queue()
+    cluster_queue["status"], local_queue["status"] = reported(cluster_queue, local_queue)
+    assert reported(cluster_queue, local_queue) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("cluster_spec", "local_spec", "cluster_reason", "local_reason"),
+    [
+        pytest.param({}, {}, "Ready", "Ready", id="both ready"),
+        pytest.param({"stopPolicy": "Hold"}, {}, "Stopped", "ClusterQueueIsInactive", id="cluster queue stopped"),
+        pytest.param({}, {"stopPolicy": "Hold"}, "Ready", "Stopped", id="local queue stopped"),
+        pytest.param({}, {"clusterQueue": "none"}, "Ready", "ClusterQueueDoesNotExist", id="no cluster queue"),
+        pytest.param(
+            {
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "many"}]}],
+                    }
+                ]
+            },
+            {},
+            "Unreadable",
+            "ClusterQueueDoesNotExist",
+            id="quota is no quantity",
+        ),
+    ],
+)
+def test_active_says_whether_and_why_not(
+    cluster_spec: Manifest, local_spec: Manifest, cluster_reason: str, local_reason: str
+) -> None:
+    said = reported(a_cluster_queue(**cluster_spec), a_local_queue(**local_spec))
+    conditions = [status["conditions"][0] for status in said]
+    assert [condition["reason"] for condition in conditions] == [cluster_reason, local_reason]
+    assert all((condition["status"] == "True") == (condition["reason"] == "Ready") for condition in conditions)
+
+
+def test_with_fair_sharing_queues_and_cohorts_show_their_share() -> None:
+    queue = a_cluster_queue(cohortName="team")
+    cohort = {"metadata": {"name": "team", "generation": 1}, "spec": {"parentName": "org"}}
+    readable, known = {"cq": ClusterQueue.from_manifest(queue)}, [Cohort.from_manifest(cohort)]
+    slices = [admitted(a_slice("a", 12))]
+
+    def written(fair_sharing: FairSharing) -> dict[str, object]:
+        found = statuses(
+            readable, known, [queue], [], slices, now=NOW, fair_sharing=fair_sharing, cohort_objects=[cohort]
+        )
+        patches = [command for command in found if isinstance(command, Patch) and isinstance(command.body, dict)]
+        return {
+            patch.target["metadata"]["name"]: patch.body["status"].get("fairSharing", "unsaid") for patch in patches
+        }
+
+    assert written(FairSharing.OFF) == {"cq": "unsaid"}
+    assert written(FairSharing.BOTH) == {"cq": {"weightedShare": 200}, "team": {"weightedShare": 200}}
+    cohort["status"] = {"fairSharing": {"weightedShare": 200}}
+    queue["status"] = {"fairSharing": {"weightedShare": 200}}
+    assert written(FairSharing.BOTH) == {"cq": {"weightedShare": 200}}
+    assert written(FairSharing.OFF) == {"cq": None}, "no longer true without fair sharing"
+
+
+def test_a_queue_says_by_which_strategies_shares_decide() -> None:
+    queue = a_cluster_queue()
+    readable = {"cq": ClusterQueue.from_manifest(queue)}
+    for fair_sharing in (FairSharing.OFF, FairSharing.BOTH, FairSharing.INITIAL_SHARE, FairSharing.OFF):
+        [patch] = statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing)
+        assert isinstance(patch, Patch)
+        queue = merge_patch(queue, patch.body)
+        assert fair_sharing_of(queue) is fair_sharing
+        assert statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing) == []
+    assert [(entry["type"], entry["reason"]) for entry in queue["status"]["conditions"]] == [
+        ("Active", "Ready"),
+        ("slicebus.dev/FairSharing", "Off"),
+    ]

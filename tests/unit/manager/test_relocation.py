@@ -1,0 +1,89 @@
+"""Who leaves a cluster that is drained or lost, and how a lost one stands."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.manager.decide.relocation import evictions, fence_s, is_outage, standing
+from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.slices.workload import Slice
+from unit.slices.builders import a_slice, admitted
+
+REQUEUE_S = 100.0
+
+
+def a_cluster(name: str = "east", *, fence_s: float | None = 75.0, **spec: Any) -> WorkerCluster:
+    manifest = {"metadata": {"name": name}, "spec": {"accepted": True} | spec}
+    return msgspec.structs.replace(WorkerCluster.from_manifest(manifest), fence_s=fence_s)
+
+
+STANDINGS: dict[str, tuple[WorkerCluster, float, bool, str | None]] = {
+    "not for long": (a_cluster(), 99.0, False, None),
+    "for too long": (a_cluster(), 100.0, False, "ClusterLost"),
+    "an agent without a fence": (a_cluster(fence_s=None), 1000.0, False, "NoFence"),
+    "an agent that keeps a longer fence": (a_cluster(fence_s=150.0), 199.0, False, None),
+    "which is over too": (a_cluster(fence_s=150.0), 200.0, False, "ClusterLost"),
+    "with many others": (a_cluster(), 1000.0, True, "TooManySilent"),
+    "with many others, not for long": (a_cluster(), 99.0, True, None),
+}
+
+
+@pytest.mark.parametrize(("cluster", "silent_s", "outage", "expected"), STANDINGS.values(), ids=STANDINGS.keys())
+def test_how_a_silent_cluster_stands(
+    cluster: WorkerCluster, silent_s: float, outage: bool, expected: str | None
+) -> None:
+    finding = standing(cluster, silent_s=silent_s, requeue_s=REQUEUE_S, outage=outage)
+    assert (finding.reason if finding else None) == expected
+    assert finding is None or finding.status == (expected == "ClusterLost")
+
+
+def test_a_fence_closes_before_the_jobs_go_elsewhere() -> None:
+    assert fence_s(None) is None
+    assert fence_s(REQUEUE_S) == 75.0
+
+
+@pytest.mark.parametrize(
+    ("silent", "of", "expected"),
+    [
+        ("", "a", False),
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("ab", "ab", True),
+        ("a", "abc", False),
+        ("ab", "abc", True),
+    ],
+)
+def test_more_than_half_at_once_is_an_outage(silent: str, of: str, expected: bool) -> None:
+    clusters = [*map(a_cluster, of), a_cluster("z", accepted=False)]
+    assert is_outage(clusters, [*silent, "z"]) is expected
+
+
+def on(cluster: str, name: str, **changes: Any) -> Slice:
+    return msgspec.structs.replace(admitted(a_slice(name, job_uid=name), cluster=cluster), **changes)
+
+
+MOVES: dict[str, tuple[list[Slice], list[str]]] = {
+    "nobody elsewhere": ([on("west", "a")], []),
+    "so many at once, by name": ([on("east", name) for name in "cba"], ["a", "b"]),
+    "those under way count": ([on("east", "a", evicted=True), on("east", "b"), on("east", "c")], ["b"]),
+    "what waits stays": ([a_slice("a", job_uid="a")], []),
+    "what is deleted goes anyway": ([on("east", "a", deleting=True)], []),
+    "of a lost cluster all": ([on("north", name) for name in "abc"], ["a", "b", "c"]),
+    "of a chain its holder": (
+        [on("east", "a"), msgspec.structs.replace(on("east", "b"), job_uid="a", replaces="team/a")],
+        ["b"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("slices", "expected"), MOVES.values(), ids=MOVES.keys())
+def test_who_has_to_leave(slices: list[Slice], expected: list[str]) -> None:
+    found = evictions(slices, drained={"east"}, given_up={"north"}, at_once=2)
+    assert [eviction.key.partition("/")[2] for eviction in found] == expected
+
+
+def test_why_is_told() -> None:
+    [drained, lost] = evictions([on("east", "a"), on("north", "b")], drained={"east"}, given_up={"north"}, at_once=9)
+    assert (drained.reason, drained.message) == ("WorkerClusterDrained", "The cluster east is drained")
+    assert (lost.reason, lost.message) == ("WorkerClusterLost", "The cluster north is lost")

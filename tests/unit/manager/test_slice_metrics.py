@@ -1,0 +1,195 @@
+"""What is counted of the life of slices and queues."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slicebus.kube.cache import Cache
+from slicebus.manager.metrics.queues import QueueGauges
+from slicebus.manager.metrics.resizes import ResizeTimes
+from slicebus.manager.metrics.slices import LifecycleMetrics
+from slicebus.manager.state.store import Store
+from slicebus.proto.envelope import MessageId
+from slicebus.proto.messages import Applied, ScaleRequest
+from slicebus.slices.sharing import FairSharing
+from unit.manager.objects import REF, Manifest, a_job, an_envelope
+
+CREATED, LATER, LATEST = (f"2026-01-01T00:00:{second}Z" for second in ("00", "03", "10"))
+ADMISSION = {"clusterQueue": "cq"}
+
+
+def condition(type: str, reason: str, at: str, status: str = "True") -> Manifest:
+    return {"type": type, "status": status, "reason": reason, "lastTransitionTime": at}
+
+
+RESERVED, ADMITTED = condition("QuotaReserved", "QuotaReserved", LATER), condition("Admitted", "Admitted", LATER)
+WAITS = condition("QuotaReserved", "Pending", CREATED, "False")
+EVICTED = condition("Evicted", "Preempted", LATER)
+PREEMPTED = condition("Preempted", "InCohortReclamation", LATER) | {
+    "message": "Preempted to accommodate a workload (UID: u2, JobUID: j2) due to reclamation within the cohort; "
+    "preemptor path: /org/of-another; preemptee path: /org/cq"
+}
+RELEASED = condition("QuotaReserved", "Pending", LATEST, "False")
+REQUEUED = condition("Requeued", "Preempted", LATER)
+ADMITTED_AGAIN = condition("Admitted", "Admitted", LATEST)
+REPLACED = condition("Finished", "WorkloadSliceReplaced", LATEST)
+
+
+def a_workload(version: int, *conditions: Manifest, admission: Manifest | None = None) -> Manifest:
+    metadata = {
+        "namespace": "team",
+        "name": "w",
+        "uid": "u",
+        "resourceVersion": str(version),
+        "creationTimestamp": CREATED,
+    }
+    status: dict[str, Any] = {"conditions": list(conditions)} | ({"admission": admission} if admission else {})
+    return {"metadata": metadata, "spec": {"priorityClassRef": {"name": "high"}}, "status": status}
+
+
+def counted(registry: CollectorRegistry, prefix: str = "kueue_") -> dict[str, float]:
+    """What is not zero, without buckets, by name and the values of its labels."""
+    return {
+        f"{sample.name}{list(sample.labels.values())}": sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name.startswith(prefix) and not sample.name.endswith(("_bucket", "_created")) and sample.value
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(
+            a_workload(1, WAITS),
+            a_workload(2, RESERVED, ADMITTED, admission=ADMISSION),
+            {
+                "kueue_quota_reserved_workloads_total['cq', 'high']": 1,
+                "kueue_quota_reserved_wait_time_seconds_count['cq', 'high']": 1,
+                "kueue_quota_reserved_wait_time_seconds_sum['cq', 'high']": 3,
+                "kueue_admitted_workloads_total['cq', 'high']": 1,
+                "kueue_admission_wait_time_seconds_count['cq', 'high']": 1,
+                "kueue_admission_wait_time_seconds_sum['cq', 'high']": 3,
+            },
+            id="admitted",
+        ),
+        pytest.param(
+            a_workload(1, RESERVED, REQUEUED, admission=ADMISSION),
+            a_workload(2, RESERVED, REQUEUED, ADMITTED_AGAIN, admission=ADMISSION),
+            {
+                "kueue_admitted_workloads_total['cq', 'high']": 1,
+                "kueue_admission_wait_time_seconds_count['cq', 'high']": 1,
+                "kueue_admission_wait_time_seconds_sum['cq', 'high']": 7,
+            },
+            id="admitted after it was requeued",
+        ),
+        pytest.param(
+            a_workload(1, RESERVED, ADMITTED, admission=ADMISSION),
+            a_workload(2, RESERVED, EVICTED, admission=ADMISSION),
+            {"kueue_evicted_workloads_total['cq', 'Preempted', 'high']": 1},
+            id="evicted",
+        ),
+        pytest.param(
+            a_workload(1, RESERVED, ADMITTED, admission=ADMISSION),
+            a_workload(2, RESERVED, EVICTED, PREEMPTED, admission=ADMISSION),
+            {
+                "kueue_evicted_workloads_total['cq', 'Preempted', 'high']": 1,
+                "kueue_preempted_workloads_total['of-another', 'InCohortReclamation']": 1,
+            },
+            id="preempted",
+        ),
+        pytest.param(
+            a_workload(1, RESERVED, EVICTED, admission=ADMISSION),
+            a_workload(2, RELEASED, EVICTED),
+            {
+                "kueue_workload_eviction_latency_seconds_count['cq', 'Preempted']": 1,
+                "kueue_workload_eviction_latency_seconds_sum['cq', 'Preempted']": 7,
+            },
+            id="gave its quota back",
+        ),
+        pytest.param(
+            a_workload(1, RESERVED, ADMITTED, admission=ADMISSION),
+            a_workload(2, RESERVED, ADMITTED, REPLACED, admission=ADMISSION),
+            {
+                "kueue_finished_workloads_total['cq', 'high']": 1,
+                "kueue_replaced_workload_slices_total['cq']": 1,
+            },
+            id="replaced",
+        ),
+        pytest.param(a_workload(1, WAITS), a_workload(2, WAITS), {}, id="nothing happened"),
+        pytest.param(None, a_workload(2, RESERVED, ADMITTED, admission=ADMISSION), {}, id="was there before"),
+    ],
+)
+def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manifest, expected: dict[str, float]) -> None:
+    registry, cache = CollectorRegistry(), Cache()
+    LifecycleMetrics(registry).follow(cache)
+    for state in (old, new, new):
+        if state is not None:
+            cache.put(state)
+    assert counted(registry) == expected
+
+
+def test_a_scrape_shows_what_the_queues_hold() -> None:
+    registry, store = CollectorRegistry(), Store()
+    registry.register(QueueGauges(store, FairSharing.BOTH))
+    resources = [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "5"}]
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
+    store.cluster_queues.put(
+        {
+            "metadata": {"name": "cq", "uid": "cq", "resourceVersion": "1"},
+            "spec": {"resourceGroups": groups, "cohortName": "org"},
+        }
+    )
+    store.local_queues.put(
+        {
+            "metadata": {"namespace": "team", "name": "lq", "uid": "lq", "resourceVersion": "1"},
+            "spec": {"clusterQueue": "cq"},
+        }
+    )
+    usage = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "2500m"}}
+    holds = a_workload(1, RESERVED, ADMITTED, admission=ADMISSION | {"podSetAssignments": [usage]})
+    waits = a_workload(2, condition("QuotaReserved", "Inadmissible", CREATED, "False"))
+    for number, workload in enumerate((holds, waits)):
+        workload["metadata"] |= {"name": f"w{number}", "uid": f"u{number}"}
+        workload["spec"]["queueName"] = "lq"
+        store.workloads.put(workload)
+    assert counted(registry) == {
+        "kueue_pending_workloads['cq', 'inadmissible']": 1,
+        "kueue_reserving_active_workloads['cq']": 1,
+        "kueue_admitted_active_workloads['cq']": 1,
+        "kueue_cluster_queue_resource_usage['org', 'cq', 'default', 'cpu']": 2.5,
+        "kueue_cluster_queue_weighted_share['cq', 'org']": 250,
+        "kueue_cluster_queue_nominal_quota['org', 'cq', 'default', 'cpu']": 2,
+        "kueue_cluster_queue_borrowing_limit['org', 'cq', 'default', 'cpu']": 5,
+        "kueue_cluster_queue_lending_limit['org', 'cq', 'default', 'cpu']": float("inf"),
+    }
+
+
+async def test_a_resize_counts_from_its_newest_request_to_its_report() -> None:
+    registry, jobs = CollectorRegistry(), Cache()
+    resizes = ResizeTimes(registry)
+    resizes.follow(jobs)
+    wish = ScaleRequest(
+        job=REF, workload="w", worker_uid="u", worker_generation=2, granted={"main": 1}, wanted={"main": 5}
+    )
+    applied = Applied(job=REF, workload="w", spec_version=2)
+    first = an_envelope(type=ScaleRequest.type)
+    second = msgspec.structs.replace(first, correlation_id=MessageId("chain-2"))
+
+    def count() -> float:
+        return counted(registry, "slicebus_resize_seconds").get("slicebus_resize_seconds_count['east']", 0)
+
+    resizes.note(first, wish)
+    resizes.note(second, wish)
+    resizes.note(first, applied)
+    assert count() == 0
+    resizes.note(second, applied)
+    resizes.note(second, applied)
+    assert count() == 1
+    resizes.note(first, wish)
+    jobs.put(a_job())
+    jobs.remove(a_job())
+    resizes.note(first, applied)
+    assert count() == 1

@@ -1,0 +1,217 @@
+"""The worker clusters: what an agent says is written down, silence is noticed once."""
+
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.manager.decide import worker_cluster
+from slicebus.manager.decide.intake import Sender
+from slicebus.manager.decide.worker_cluster import CONNECTED, WorkerCluster
+from slicebus.proto.errors import ProtocolError
+from slicebus.proto.messages import Heartbeat, Hello
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.workload import FlavorName
+from unit.manager.objects import NOW, an_envelope, condition, shorts
+
+Manifest = dict[str, Any]
+LATER = "2026-01-31T13:00:00Z"
+HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
+BEAT = Heartbeat(capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, jobs=2, lag_s=1.6, out_of_sync=1)
+
+
+def a_cluster(
+    connected: bool | None = None, *, name: str = "east", status: Manifest | None = None, **spec: Any
+) -> Manifest:
+    conditions = [] if connected is None else [condition(CONNECTED, connected, "Connected", "The agent speaks")]
+    return {
+        "apiVersion": "slicebus.dev/v1alpha1",
+        "kind": "WorkerCluster",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", "generation": 1},
+        "spec": {"accepted": True} | spec,
+        "status": {"conditions": conditions} | (status or {}),
+    }
+
+
+def carried_out(cluster: Manifest, commands: list[Command]) -> Manifest:
+    for command in commands:
+        if isinstance(command, Patch):
+            assert command.subresource == "status"
+            cluster = merge_patch(cluster, command.body)
+    return cluster
+
+
+SPECS: dict[str, tuple[Manifest, dict[str, Any]]] = {
+    "accepted": (a_cluster(), {"accepted": True, "cordoned": False, "weight": 1, "user": "east", "connected": False}),
+    "bare": (
+        {"metadata": {"name": "east"}},
+        {"accepted": False, "cordoned": False, "weight": 1, "user": "east", "connected": False, "epoch": 0},
+    ),
+    "another user": (a_cluster(brokerUser="agent-1"), {"user": "agent-1"}),
+    "cordoned and weighed": (a_cluster(cordoned=True, weight=3), {"cordoned": True, "weight": 3}),
+    "connected": (a_cluster(True, status={"epoch": 7}), {"connected": True}),
+    "lost": (a_cluster(False), {"connected": False}),
+}
+
+
+@pytest.mark.parametrize(("manifest", "expected"), SPECS.values(), ids=SPECS.keys())
+def test_a_cluster_is_read(manifest: Manifest, expected: dict[str, Any]) -> None:
+    read = WorkerCluster.from_manifest(manifest)
+    assert {name: getattr(read, name) for name in expected} == expected
+
+
+def test_who_may_speak_for_which_cluster() -> None:
+    east, west = a_cluster(status={"epoch": 7}), a_cluster(name="west", accepted=False, brokerUser="w")
+    assert worker_cluster.sender(east) == Sender(accepted=True, user="east", epoch=7)
+    assert worker_cluster.sender(west) == Sender(accepted=False, user="w", epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("connected", "told"), [(None, True), (False, True), (True, False)], ids=["new", "lost", "connected"]
+)
+@pytest.mark.parametrize("say", ["hello", "heartbeat"])
+def test_the_first_word_connects_it(say: str, connected: bool | None, told: bool) -> None:
+    cluster, envelope = a_cluster(connected), an_envelope(epoch=9)
+    commands = (
+        worker_cluster.hello(cluster, HELLO, envelope, now=NOW)
+        if say == "hello"
+        else worker_cluster.heartbeat(cluster, BEAT, envelope, now=NOW)
+    )
+    assert [what for what, *_ in shorts(commands)] == ["east", *(["tell WorkerCluster"] if told else [])]
+    after = carried_out(cluster, commands)
+    assert WorkerCluster.from_manifest(after).connected
+    assert after["status"]["epoch"] == 9
+    assert after["status"]["lastHeartbeatTime"] == NOW
+
+
+def test_what_the_agent_says_is_written_down() -> None:
+    cluster, envelope = a_cluster(), an_envelope()
+    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, envelope, now=NOW))
+    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, envelope, now=LATER))
+    assert {name: value for name, value in cluster["status"].items() if name != "conditions"} == {
+        "epoch": 1,
+        "ownQueues": False,
+        "agentVersion": "0.1.0",
+        "kubernetesVersion": "v1.34.0",
+        "schemaVersion": "1.0",
+        "capacity": {"": {"cpu": "64"}},
+        "used": {"": {"cpu": "5"}},
+        "room": "unlimited",
+        "jobs": 2,
+        "lagSeconds": 2,
+        "outOfSync": 1,
+        "lastHeartbeatTime": LATER,
+    }
+    [connected] = cluster["status"]["conditions"]
+    assert (connected["status"], connected["lastTransitionTime"]) == ("True", NOW)
+
+
+BEATS = {
+    "a resource less": (Heartbeat(used={"": {"cpu": "5", "gpu": "1"}}), Heartbeat(used={"": {"cpu": "5"}})),
+    "nothing runs any more": (Heartbeat(used={"": {"cpu": "5"}}), Heartbeat(used={"": {}})),
+    "a flavor less": (Heartbeat(capacity={"a": {"cpu": "1"}, "b": {}}), Heartbeat(capacity={"a": {"cpu": "2"}})),
+    "the same": (BEAT, BEAT),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), BEATS.values(), ids=BEATS.keys())
+def test_what_is_no_longer_said_is_no_longer_written(first: Heartbeat, second: Heartbeat) -> None:
+    cluster = a_cluster()
+    for beat in (first, second):
+        cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))
+    assert cluster["status"]["used"] == second.used
+    assert cluster["status"]["capacity"] == second.capacity
+
+
+def test_silence_is_noticed_once() -> None:
+    cluster = a_cluster(True)
+    commands = worker_cluster.lost(cluster, silent_s=31.4, now=NOW)
+    assert shorts(commands) == [("east", "Connected=False HeartbeatLost"), ("warn WorkerCluster", "HeartbeatLost")]
+    after = carried_out(cluster, commands)
+    assert not WorkerCluster.from_manifest(after).connected
+    assert worker_cluster.lost(after, silent_s=60.0, now=LATER) == []
+
+
+def test_a_cluster_that_never_spoke_is_not_lost() -> None:
+    assert worker_cluster.lost(a_cluster(), silent_s=1e6, now=NOW) == []
+
+
+def test_losing_it_keeps_what_it_said() -> None:
+    cluster = a_cluster(True, status={"epoch": 7, "jobs": 3})
+    after = carried_out(cluster, worker_cluster.lost(cluster, silent_s=31, now=NOW))
+    assert (after["status"]["epoch"], after["status"]["jobs"]) == (7, 3)
+
+
+ROOM = {
+    "an older agent, which tells nothing apart": ({"used": {"default": {"cpu": "1"}}}, {}, None),
+    "what others leave": (
+        {"used": {"default": {"cpu": "3"}}, "ours": {"default": {"cpu": "2"}}},
+        {},
+        63_000,
+    ),
+    "ours alone": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "2"}}}, {}, 64_000),
+    "more of ours than is used": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "3"}}}, {}, 64_000),
+    "others use all of it": ({"used": {"default": {"cpu": "65"}}, "ours": {}}, {}, 0),
+    "a flavor that is not reported": ({"capacity": {"": {"cpu": "9"}}, "ours": {}}, {}, 0),
+    "unlimited": ({"used": {}, "ours": {}}, {"capacity": "Unlimited"}, None),
+    "an unlimited flavor": ({"used": {}, "ours": {}}, {"flavorCapacity": {"default": "Unlimited"}}, None),
+    "another unlimited flavor": ({"used": {}, "ours": {}}, {"flavorCapacity": {"gpu": "Unlimited"}}, 64_000),
+}
+
+
+@pytest.mark.parametrize(("status", "spec", "limit"), ROOM.values(), ids=ROOM.keys())
+def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, limit: int | None) -> None:
+    cluster = a_cluster(True)
+    cluster["spec"] |= spec
+    cluster["status"] |= {"capacity": {"default": {"cpu": "64"}}} | status
+    assert WorkerCluster.from_manifest(cluster).place.limit((FlavorName("default"), "cpu")) == limit
+
+
+def test_what_an_agent_says_of_ours_is_forgotten_when_an_older_one_speaks() -> None:
+    cluster = a_cluster()
+    for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
+        cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))
+    assert "ours" not in cluster["status"]
+
+
+SHOWN_ROOM: dict[str, tuple[Manifest, Heartbeat, str]] = {
+    "less what others use, and what was granted": (
+        {},
+        Heartbeat(
+            capacity={"": {"cpu": "80"}, "default": {"cpu": "40", "memory": "160Gi", "pods": "110"}},
+            used={"default": {"cpu": "3500m", "memory": "5Gi"}},
+            ours={"default": {"cpu": "1", "memory": "1Gi"}},
+        ),
+        "default 29.5/40 cpu, 156/160Gi",
+    ),
+    "each flavor, and devices": (
+        {},
+        Heartbeat(
+            capacity={"gpu": {"cpu": "8", "nvidia.com/gpu": "4", "amd.com/gpu": "0"}, "default": {"cpu": "8"}},
+            used={"gpu": {"nvidia.com/gpu": "1"}},
+            ours={},
+        ),
+        "default 0/8 cpu; gpu 8/8 cpu, 3/4 nvidia.com/gpu",
+    ),
+    "a flavor without nodes": ({}, Heartbeat(capacity={"default": {}}, ours={}), "default 0/0 cpu"),
+    "an unlimited flavor": (
+        {"flavorCapacity": {"spot": "Unlimited"}},
+        Heartbeat(capacity={"default": {"cpu": "8"}, "spot": {"cpu": "2"}}, ours={}),
+        "default 0/8 cpu; spot unlimited",
+    ),
+    "an unlimited cluster": ({"capacity": "Unlimited"}, Heartbeat(capacity={"default": {}}, ours={}), "unlimited"),
+    "an older agent": ({}, BEAT, "unlimited"),
+}
+
+
+@pytest.mark.parametrize(("spec", "beat", "shown"), SHOWN_ROOM.values(), ids=SHOWN_ROOM.keys())
+def test_the_room_that_is_left_is_shown(spec: Manifest, beat: Heartbeat, shown: str) -> None:
+    cluster, granted = a_cluster(**spec), {(FlavorName("default"), "cpu"): 8_000}
+    commands = worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW, granted=granted)
+    assert carried_out(cluster, commands)["status"]["room"] == shown
+
+
+def test_a_heartbeat_with_what_is_no_quantity_is_refused() -> None:
+    beat = Heartbeat(capacity={"default": {"cpu": "many"}}, ours={})
+    with pytest.raises(ProtocolError, match="not a quantity: 'many'"):
+        worker_cluster.heartbeat(a_cluster(), beat, an_envelope(), now=NOW)

@@ -1,0 +1,310 @@
+"""The executor on an API server and a bus of this process: order, fences, conflicts, and what the caches learn."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.lease import LeaseLost
+from slicebus.kube.resources import CONFIGMAPS, EVENTS, WORKERCLUSTERS, Resource
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    UnavailableError,
+)
+from slicebus.proto.messages import ClusterName, JobRef, Resync
+from slicebus.runtime.executor import Executor
+from unit.kube.servers import NAMESPACE, config_map
+
+Manifest = dict[str, Any]
+EAST = ClusterName("east")
+JOB = JobRef("batch/v1", "Job", NAMESPACE, "j", "uid-j")
+
+
+class Shell:
+    """An executor, and everything that it reaches."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.cache = Cache()
+        self.done: list[Any] = []
+        self.refuses: SlicebusError | None = None
+        self.executor = Executor(
+            client=client,
+            caches=lambda resource: self.cache if resource in (CONFIGMAPS, WORKERCLUSTERS) else None,
+            publish=self._publish,
+            look_again=lambda job, delay_s: self.done.append((job, delay_s)),
+            component="slicebus-test",
+        )
+
+    async def run(self, *commands: Command, caused_by: Envelope | None = None) -> None:
+        await self.executor.run(commands, caused_by=caused_by)
+
+    async def given(self, name: str = "one", **data: str) -> Manifest:
+        made = await self.client.create(CONFIGMAPS, config_map(name, **data))
+        self.cache.put(made)
+        return made
+
+    async def there(self, name: str = "one") -> Manifest | None:
+        """What the server has, as far as a cache keeps it."""
+        try:
+            found = await self.client.get(CONFIGMAPS, name, NAMESPACE)
+        except NotFoundError:
+            return None
+        del found["metadata"]["managedFields"]
+        return found
+
+    def cached(self, name: str = "one") -> Manifest | None:
+        return self.cache.get(NAMESPACE, name)
+
+    async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
+        if self.refuses:
+            raise self.refuses
+        self.done.append((command.message, caused_by))
+
+
+@pytest.fixture
+def shell(api: KubeClient) -> Shell:
+    return Shell(api)
+
+
+def data(**values: str) -> Manifest:
+    return {"data": values}
+
+
+async def test_commands_are_carried_out_in_order_and_the_cache_knows_at_once(shell: Shell) -> None:
+    one = await shell.given()
+    await shell.run(
+        Create(resource=CONFIGMAPS, manifest=config_map("two", a="1")),
+        Publish(cluster=EAST, message=Resync(reason="first")),
+        Patch(resource=CONFIGMAPS, target=one, body=data(a="2")),
+        LookAgain(job=JOB, delay_s=5.0),
+        Publish(cluster=EAST, message=Resync(reason="second")),
+    )
+    assert shell.done == [(Resync(reason="first"), None), (JOB, 5.0), (Resync(reason="second"), None)]
+    for name, value in (("one", "2"), ("two", "1")):
+        cached = shell.cached(name)
+        assert cached == await shell.there(name)
+        assert cached is not None
+        assert cached["data"] == {"a": value}
+
+
+async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
+    one, heard = await shell.given(), list[Change]()
+    shell.cache.subscribe(heard.append)
+    await shell.run(
+        Create(resource=CONFIGMAPS, manifest=config_map("two", a="1")),
+        Patch(resource=CONFIGMAPS, target=one, body=data(a="2")),
+    )
+    await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(a="3")))
+    with pytest.raises(ConflictError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="4")))
+    said = [(change.new["data"], change.is_own) for change in heard if change.new is not None]
+    assert said == [({}, False), ({"a": "1"}, True), ({"a": "2"}, True), ({"a": "3"}, False)]
+
+
+async def test_nothing_is_done_after_the_first_error(shell: Shell) -> None:
+    shell.refuses = UnavailableError("no broker")
+    with pytest.raises(UnavailableError):
+        await shell.run(
+            Create(resource=CONFIGMAPS, manifest=config_map("before")),
+            Publish(cluster=EAST, message=Resync()),
+            Create(resource=CONFIGMAPS, manifest=config_map("after")),
+        )
+    assert await shell.there("before") is not None
+    assert await shell.there("after") is None
+
+
+BODIES: dict[str, Manifest | list[Manifest]] = {
+    "merge patch": {"data": {"a": "mine"}},
+    "merge patch with metadata": {"metadata": {"labels": {"l": "mine"}}, "data": {"a": "mine"}},
+    "JSON patch": [{"op": "add", "path": "/data/a", "value": "mine"}],
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_a_patch_changes_the_object_that_it_was_decided_on(shell: Shell, body: Any) -> None:
+    one = await shell.given(a="0", b="0")
+    await shell.run(Patch(resource=CONFIGMAPS, target=one, body=body))
+    found = await shell.there()
+    assert found is not None
+    assert found["data"] == {"a": "mine", "b": "0"}
+    assert found == shell.cached()
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_a_patch_of_what_has_changed_since_is_a_conflict_and_shows_the_change(shell: Shell, body: Any) -> None:
+    one = await shell.given(a="0")
+    await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(a="theirs")))
+    with pytest.raises(ConflictError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=body))
+    found, cached = await shell.there(), shell.cached()
+    assert found == cached
+    assert found is not None
+    assert found["data"] == {"a": "theirs"}
+    await shell.run(Patch(resource=CONFIGMAPS, target=found, body=data(a="mine")))
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_a_patch_of_what_is_gone_is_a_conflict_and_the_cache_forgets_it(shell: Shell, body: Any) -> None:
+    one = await shell.given(a="0")
+    await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
+    with pytest.raises(ConflictError, match="gone"):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=body))
+    assert shell.cached() is None
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["it has changed", "it is as it was"])
+async def test_a_test_of_a_patch_that_fails_is_a_conflict_where_the_object_has_changed(
+    shell: Shell, changed: bool
+) -> None:
+    one = await shell.given(a="0")
+    if changed:
+        await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(b="theirs")))
+    test = {"op": "test", "path": "/data/a", "value": "other"}
+    with pytest.raises(ConflictError if changed else InvalidError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=[test]))
+    assert shell.cached() == await shell.there()
+
+
+async def test_a_patch_of_the_status_leaves_the_spec(shell: Shell) -> None:
+    manifest = {
+        "apiVersion": WORKERCLUSTERS.api_version,
+        "kind": WORKERCLUSTERS.kind,
+        "metadata": {"name": "east"},
+        "spec": {"accepted": True},
+    }
+    made = await shell.client.create(WORKERCLUSTERS, manifest)
+    body = {"spec": {"accepted": False}, "status": {"epoch": 3}}
+    await shell.run(Patch(resource=WORKERCLUSTERS, target=made, body=body, subresource="status"))
+    found = await shell.client.get(WORKERCLUSTERS, "east")
+    assert (found["spec"]["accepted"], found["status"]["epoch"]) == (True, 3)
+
+
+async def test_a_create_that_finds_the_name_taken_is_a_conflict_and_shows_who_has_it(shell: Shell) -> None:
+    await shell.client.create(CONFIGMAPS, config_map(a="theirs"))
+    with pytest.raises(AlreadyExistsError):
+        await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine")))
+    cached = shell.cached()
+    assert cached == await shell.there()
+    assert cached is not None
+    assert cached["data"] == {"a": "theirs"}
+
+
+async def test_a_create_without_an_answer_shows_what_it_has_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = shell.client.create
+
+    async def unanswered(*given: Any, **how: Any) -> Manifest:
+        await create(*given, **how)
+        return await _unavailable()
+
+    monkeypatch.setattr(shell.client, "create", unanswered)
+    with pytest.raises(UnavailableError):
+        await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine")))
+    assert shell.cached() == await shell.there()
+
+
+async def test_what_the_server_refuses_is_no_conflict(shell: Shell) -> None:
+    with pytest.raises(InvalidError):
+        await shell.run(Create(resource=CONFIGMAPS, manifest=config_map("Not A Name")))
+
+
+async def test_a_remove_removes(shell: Shell) -> None:
+    one = await shell.given()
+    await shell.run(Remove(resource=CONFIGMAPS, target=one))
+    assert await shell.there() is None
+
+
+async def test_a_remove_of_what_is_gone_is_done(shell: Shell) -> None:
+    one = await shell.given()
+    await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
+    await shell.run(Remove(resource=CONFIGMAPS, target=one), LookAgain(job=JOB, delay_s=1.0))
+    assert shell.done == [(JOB, 1.0)]
+
+
+async def test_a_remove_never_hits_another_object_of_the_name(shell: Shell) -> None:
+    one = await shell.given()
+    await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
+    another = await shell.client.create(CONFIGMAPS, config_map())
+    with pytest.raises(ConflictError):
+        await shell.run(Remove(resource=CONFIGMAPS, target=one))
+    there = await shell.there()
+    assert there is not None
+    assert there["metadata"]["uid"] == another["metadata"]["uid"]
+
+
+async def test_an_event_is_recorded_and_losing_it_stops_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await shell.given()
+    await shell.run(Emit(regarding=one, reason="Seen", note="it was", warning=True))
+    [event] = (await shell.client.list(EVENTS, namespace=NAMESPACE)).items
+    assert (event["reason"], event["type"], event["message"]) == ("Seen", "Warning", "it was")
+    monkeypatch.setattr(shell.client, "create", _unavailable)
+    await shell.run(Emit(regarding=one, reason="Lost", note=""), LookAgain(job=JOB, delay_s=1.0))
+    assert shell.done == [(JOB, 1.0)]
+
+
+async def _unavailable(*_: Any, **__: Any) -> Manifest:
+    raise UnavailableError("503")
+
+
+async def test_a_message_is_published_with_what_caused_it(shell: Shell) -> None:
+    cause = Envelope(id="1", type="status", cluster=EAST, subject="", time="", epoch=1, sequence=1, correlation_id="1")
+    await shell.run(Publish(cluster=EAST, message=Resync()), caused_by=cause)
+    assert shell.done == [(Resync(), cause)]
+
+
+SAFE_TO_REPEAT: dict[str, Callable[[Manifest], Command]] = {
+    "create": lambda one: Create(resource=CONFIGMAPS, manifest=config_map("two")),
+    "patch": lambda one: Patch(resource=CONFIGMAPS, target=one, body=data(a="1")),
+    "remove": lambda one: Remove(resource=CONFIGMAPS, target=one),
+}
+
+
+@pytest.mark.parametrize("command", SAFE_TO_REPEAT.values(), ids=SAFE_TO_REPEAT.keys())
+async def test_a_command_that_comes_twice_has_its_effect_once(shell: Shell, command: Any) -> None:
+    one = await shell.given(a="0")
+    await shell.run(command(one))
+    before = (await shell.there("one"), await shell.there("two"))
+    with suppress(ConflictError):
+        await shell.run(command(one))
+    assert (await shell.there("one"), await shell.there("two")) == before
+
+
+async def test_resources_that_nobody_watches_are_written_without_a_cache(api: KubeClient) -> None:
+    def no_cache(_: Resource) -> None:
+        return None
+
+    async def no_bus(command: Publish, caused_by: Envelope | None) -> None:
+        raise AssertionError("nothing to publish")
+
+    executor = Executor(
+        client=api, caches=no_cache, publish=no_bus, look_again=lambda *_: None, component="slicebus-test"
+    )
+    await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
+    with pytest.raises(AlreadyExistsError):
+        await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
+
+
+async def test_whoever_may_no_longer_lead_writes_nothing(api: KubeClient) -> None:
+    shell, checks = Shell(api), iter([None, LeaseLost("stopped for too long")])
+
+    def check() -> None:
+        if error := next(checks):
+            raise error
+
+    shell.executor._check = check
+    with pytest.raises(LeaseLost):
+        await shell.run(
+            Create(resource=CONFIGMAPS, manifest=config_map("one")),
+            Create(resource=CONFIGMAPS, manifest=config_map("two")),
+        )
+    assert await shell.there("one")
+    assert await shell.there("two") is None

@@ -1,0 +1,131 @@
+"""Whether a role works: what it says of itself, writes onto its Lease, and what that tells somebody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from slicebus.ambient.clock import now
+from slicebus.kube.cache import Cache
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, RAYCLUSTERS, RAYJOBS, WORKLOADS
+from slicebus.kube.times import micro_time_text
+from slicebus.proto.messages import Manifest
+from slicebus.runtime.leadership import Leadership, annotations
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from support.waiting import eventually
+from unit.kube.servers import DEFINITIONS, SYSTEM
+from unit.runtime.test_role import AwayBus, Leader, leader
+
+NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
+
+
+def lease(holder: str = "a", *, age_s: float = 1.0, not_ready: str = "", left_out: tuple[str, ...] = ()) -> Manifest:
+    written = annotations(not_ready=not_ready, left_out=left_out)
+    renewed = micro_time_text(NOW - timedelta(seconds=age_s))
+    spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 12, "leaseTransitions": 7}
+    return {"metadata": {"annotations": {name: text for name, text in written.items() if text}}, "spec": spec}
+
+
+STANDING: dict[str, tuple[Manifest, tuple[bool, str, str]]] = {
+    "works": (lease(), (True, "", "")),
+    "leaves kinds out": (
+        lease(left_out=("RayCluster: why", "RayJob: why")),
+        (True, "", "RayCluster: why; RayJob: why"),
+    ),
+    "leads and does not work": (lease(not_ready="waits"), (True, "waits", "")),
+    "has stopped": (lease(""), (False, "", "")),
+    "is silent": (lease(age_s=20), (False, "", "")),
+}
+
+
+@pytest.mark.parametrize(("manifest", "expected"), STANDING.values(), ids=STANDING.keys())
+def test_a_lease_says_who_leads_and_whether_that_one_works(manifest: Manifest, expected: tuple[bool, str, str]) -> None:
+    found = Leadership.from_manifest(manifest, now=NOW)
+    assert (found.is_at_work, found.not_ready, found.left_out) == expected
+    assert found.epoch == 7
+
+
+def test_why_nobody_leads_is_said_in_words() -> None:
+    assert Leadership.from_manifest(lease(""), now=NOW).absence == "nobody leads"
+    silent = Leadership.from_manifest(lease(age_s=20), now=NOW)
+    assert silent.absence == "a led, and has not renewed it for 20 s"
+
+
+class Waiting(Leader):
+    """Leads once it has its definitions."""
+
+    async def lead(self, epoch: int) -> None:
+        kept = self.informers(JOB_RESOURCES.values(), unserved={}, definitions={})
+        caches = {resource: Cache() for resource in (WORKLOADS, RAYCLUSTERS)}
+        async with asyncio.TaskGroup() as group:
+            for resource, cache in caches.items():
+                group.create_task(kept.run(resource, cache))
+            for cache in caches.values():
+                await cache.synced.wait()
+            self.leading.set()
+
+
+@asynccontextmanager
+async def runs(role: Leader) -> AsyncIterator[None]:
+    task = asyncio.create_task(role.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_who_leads_and_who_stands_by_are_ready(api: KubeClient) -> None:
+    first, second = leader(api, AwayBus(), "a"), leader(api, AwayBus(), "b")
+    assert first.not_ready() == "the API server has not answered for the Lease"
+    async with runs(first):
+        await first.leading.wait()
+        async with runs(second):
+
+            async def both() -> bool:
+                return not first.not_ready() and not second.not_ready()
+
+            await eventually(both, "both are ready")
+            assert not second.leading.is_set()
+
+
+async def test_without_the_broker_nobody_is_ready(api: KubeClient) -> None:
+    class CutBus(MemoryBus):
+        connected = False  # type: ignore[assignment]
+
+    role = leader(api, CutBus(MemoryBroker(), user="u"))
+    async with runs(role):
+        await role.leading.wait()
+        assert role.not_ready() == "there is no connection to the broker"
+
+
+async def test_who_waits_for_a_definition_says_so_and_goes_on_when_it_comes(api: KubeClient) -> None:
+    for resource in (WORKLOADS, RAYCLUSTERS, RAYJOBS):
+        await api.delete(CRDS, resource.definition)
+    bus = AwayBus()
+    role = Waiting(leader(api, bus)._settings, api, bus, leader(api, bus)._registry)
+    async with runs(role):
+        reason = "waits: the definition workloads.kueue.x-k8s.io is missing"
+
+        async def written() -> Leadership | None:
+            found = Leadership.from_manifest(await api.get(LEASES, role.component, SYSTEM), now=now())
+            return found if found.not_ready else None
+
+        found = await eventually(written, "the Lease says why its holder does not work")
+        assert found is not None
+        assert (found.is_at_work, found.not_ready) == (True, reason)
+        assert found.left_out == "RayCluster: the definition rayclusters.ray.io is missing"
+        assert role.not_ready() == reason
+        for definition in DEFINITIONS:
+            if definition["metadata"]["name"] == WORKLOADS.definition:
+                await api.create(CRDS, definition)
+        await role.leading.wait()
+        assert role.not_ready() == ""
+
+        async def cleared() -> bool:
+            return not Leadership.from_manifest(await api.get(LEASES, role.component, SYSTEM), now=now()).not_ready
+
+        await eventually(cleared, "the Lease no longer says so")
