@@ -22,8 +22,8 @@ from slicebus.kube.resources import (
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
 )
-from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, NOT_MANAGED
 from slicebus.manager.settings import Admission
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.slices import kueue

@@ -10,7 +10,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import NODES, RESOURCEFLAVORS, WORKERCLUSTERS
-from slicebus.manager.decide.worker_cluster import GIVEN_UP
+from slicebus.manager.state.worker_clusters import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.quantities import amount

@@ -15,7 +15,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
-from slicebus.manager.decide.requirements import NOT_MANAGED
+from slicebus.manager.state.requirements import NOT_MANAGED
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason

@@ -15,9 +15,8 @@ from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.manager.decide import verdicts
-from slicebus.manager.decide.intake import Sender
-from slicebus.manager.decide.worker_cluster import sender
 from slicebus.manager.state import store
+from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
 from slicebus.slices.ungate import PodSets, to_ungate
 from slicebus.slices.usage import Account
@@ -46,13 +45,16 @@ async def _one_uid_for_all(_client: Any) -> str:
     return "one"
 
 
+_sender_of = Sender.from_manifest
+
+
 def _sender_without_epoch(cluster: Manifest) -> Sender:
-    return msgspec.structs.replace(sender(cluster), epoch=0)
+    return msgspec.structs.replace(_sender_of(cluster), epoch=0)
 
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
-    "epoch fence": lambda: patch.object(store, "sender", _sender_without_epoch),
+    "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
     "tombstones": lambda: patch.multiple(catalog, _has_ended=_has_ended, _removes_of_ended=_removes_of_ended),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),

@@ -91,6 +91,19 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
             "Imports point inward",
         ),
         ("agent/slicebus/agent/app.py", "import slicebus.sandbox.bus", "Imports point inward"),
+        (
+            "manager/slicebus/manager/decide/intake.py",
+            "import slicebus.manager.act.inbox",
+            "The manager acts by its decisions",
+        ),
+        (
+            "manager/slicebus/manager/state/views.py",
+            "import slicebus.manager.decide.intake",
+            "The manager acts by its decisions",
+        ),
+        ("agent/slicebus/agent/decide/orders.py", "import slicebus.agent.act.inbox", "The agent acts by its decisions"),
+        ("agent/slicebus/agent/decide/orders.py", "import asyncio", "Decisions and state are pure"),
+        ("manager/slicebus/manager/state/views.py", "import structlog", "Decisions and state are pure"),
     ],
 )
 def test_an_import_that_points_outward_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:

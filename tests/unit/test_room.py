@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.agent.decide.capacity import Granted, room
-from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Flavor, Heartbeat
 from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import FlavorName

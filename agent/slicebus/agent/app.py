@@ -12,6 +12,7 @@ from slicebus.agent.act.heartbeat import Heart
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.inventory import Inventories
+from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Watcher
 from slicebus.agent.act.tombstones import Tombstones
@@ -58,6 +59,7 @@ class Agent(Role[AgentSettings]):
         tombstones = Tombstones(self._client, self._settings.namespace, store)
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        locks = JobLocks()
         backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, store, cluster_uid=uid)
@@ -79,6 +81,7 @@ class Agent(Role[AgentSettings]):
             decide=decide,
             executor=executor,
             tombstones=tombstones,
+            locks=locks,
             queue=queue,
             fence=fence,
             ask_inventory=lambda: inventories.ask(),
@@ -111,6 +114,7 @@ class Agent(Role[AgentSettings]):
             decide=decide,
             executor=executor,
             tombstones=tombstones,
+            locks=locks,
             look=queue.add,
             resync=resync,
             terms=heart.take,

@@ -13,8 +13,9 @@ from slicebus.bus.settings import BusSettings
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.manager.decide import kueue_checks
-from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.manager.settings import Admission
+from slicebus.manager.state.requirements import is_our_check
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
@@ -205,7 +206,7 @@ async def _kueue(client: KubeClient) -> list[Check]:
     """Whether a Kueue's queues can ask for what slicebus answers."""
     if not await client.serves(ADMISSIONCHECKS):
         return []
-    ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if kueue_checks.is_ours(check)]
+    ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if is_our_check(check)]
     if not ours:
         advice = "create one, and name it in the admissionChecksStrategy of your ClusterQueues: docs/kueue-mode.md"
         return [Check("admission", f"no AdmissionCheck has controllerName {kueue.CHECK_CONTROLLER}", advice)]

@@ -13,7 +13,7 @@ from slicebus.cli.manager_client import Kubeconfig, with_client
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
-    from slicebus.manager.decide.worker_cluster import WorkerCluster
+    from slicebus.manager.state.worker_clusters import WorkerCluster
 
 fleet = typer.Typer(
     help="Look at the worker clusters, cordon and drain them, release what is held, and say which one has a name.",
@@ -122,7 +122,7 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
 
 def row(manifest: dict[str, Any], now: datetime) -> list[str]:
     """A WorkerCluster under the titles. The room of each flavor is a line."""
-    from slicebus.manager.decide.worker_cluster import WorkerCluster
+    from slicebus.manager.state.worker_clusters import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
     heard = status.get("lastHeartbeatTime")

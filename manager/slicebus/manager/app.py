@@ -22,6 +22,7 @@ from slicebus.manager.act.publisher import Publisher
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.status_writer import Reporter
 from slicebus.manager.decide import catalog, relocation
+from slicebus.manager.decide.change_filter import filter_of
 from slicebus.manager.decide.delete_breaker import Limits
 from slicebus.manager.decide.slice_history import History
 from slicebus.manager.metrics.queues import QueueGauges
@@ -130,7 +131,7 @@ class Manager(Role[ManagerSettings]):
             decide.begin()
             guard.watch()
             informers.on_served(lambda resource: guard.hold_missing(resource.kind))
-            store.on_job_change(queue.add)
+            store.on_job_change(queue.add, when=filter_of(store))
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
             if beside_kueue:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
+from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.reconciler import Watcher
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
@@ -48,6 +49,7 @@ class Worker:
             unserved=self.store.unserved,
             definitions=self.store.definitions,
         )
+        self.locks = JobLocks()
         self.inventories_asked = 0
         self.said: list[Message] = []
         self.refuses: SlicebusError | None = None
@@ -66,6 +68,7 @@ class Worker:
             decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,
+            locks=self.locks,
             queue=self.queue,
             fence=self.fence,
             ask_inventory=self._ask_inventory,
@@ -82,6 +85,7 @@ class Worker:
             decide=self.decide,
             executor=self.executor,
             tombstones=self.tombstones,
+            locks=self.locks,
             look=self.looked.append,
             resync=self.resyncs.append,
             terms=self._take,

@@ -6,8 +6,8 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
-from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.annotations import LOST
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash

@@ -10,7 +10,7 @@ import pytest
 from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.cache import Change
 from slicebus.manager.decide import builtin
-from slicebus.manager.decide.change_filter import is_news
+from slicebus.manager.decide.change_filter import needs_reconcile
 from slicebus.manager.state.annotations import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices import kueue
@@ -87,13 +87,13 @@ ASKS: dict[str, tuple[Manifest, Edit, bool]] = {
 
 @pytest.mark.parametrize(("workload", "edit", "asks"), ASKS.values(), ids=ASKS.keys())
 def test_which_changes_of_a_workload_ask_for_a_look(workload: Manifest, edit: Edit, asks: bool) -> None:
-    assert is_news(Change(workload, changed_by(workload, edit))) is asks
+    assert needs_reconcile(Change(workload, changed_by(workload, edit))) is asks
 
 
 def test_a_slice_that_was_made_here_waits_for_admission() -> None:
-    assert not is_news(Change(None, a_workload(), is_own=True))
-    assert is_news(Change(None, a_workload()))
-    assert is_news(Change(a_workload(), None))
+    assert not needs_reconcile(Change(None, a_workload(), is_own=True))
+    assert needs_reconcile(Change(None, a_workload()))
+    assert needs_reconcile(Change(a_workload(), None))
 
 
 RECORDS: dict[str, Edit] = {
@@ -152,7 +152,7 @@ def test_what_asks_for_no_look_leaves_nothing_more_to_do(edit: Edit) -> None:
     passed_over = 0
     for view, before in _views():
         after = changed_by(before, edit)
-        if is_news(Change(before, after)):
+        if needs_reconcile(Change(before, after)):
             continue
         passed_over += 1
         due = builtin.decide(view(before), NOW)

@@ -112,12 +112,12 @@ WITHDRAW: dict[str, tuple[list[Manifest], int, list[tuple[Any, ...]], bool]] = {
 def test_withdraw(workloads: list[Manifest], published: int, expected: list[tuple[Any, ...]], over: bool) -> None:
     view = a_view(None, *workloads, published=published)
     assert shorts(dispatch.withdraw(view, reason="JobDeleted")) == expected
-    assert dispatch.is_withdrawn(view) is over
+    assert view.is_withdrawn is over
 
 
 def test_a_cluster_that_has_left_the_fleet_is_not_waited_for() -> None:
     view = a_view(None, a_workload(admitted=1, dispatched=1, applied=1), in_fleet=False)
-    assert dispatch.is_withdrawn(view)
+    assert view.is_withdrawn
     assert dispatch.withdraw(view, reason="JobDeleted") == []
 
 
@@ -197,7 +197,7 @@ class TestLeaving:
         assert (record.version, record.hash, record.behind) == (4, kueue.ABSENT, {"east": 4})
         assert applied_version(after) == 4
         view = a_view(a_job(), after, given_up=True)
-        assert dispatch.is_withdrawn(view)
+        assert view.is_withdrawn
         assert dispatch.leave(view) == []
 
     @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.manager.decide.explain import Explanation, explain
 from slicebus.manager.decide.queue_status import FAIR_SHARING
-from slicebus.manager.decide.requirements import ACCEPTED_CONDITION
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
 from unit.manager.objects import REF, a_job, a_workload, asking, condition

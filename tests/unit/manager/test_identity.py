@@ -10,8 +10,9 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.decide import identity, worker_cluster
 from slicebus.manager.decide.identity import NAME_CONFLICT
-from slicebus.manager.decide.intake import Sender, authorize
+from slicebus.manager.decide.intake import authorize
 from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.worker_clusters import Sender, pinned_uid, queue_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.issuer import Issuer
@@ -56,17 +57,17 @@ def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid | None, liste
 
 def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
     cluster = a_cluster()
-    assert identity.address(cluster) is None
+    assert queue_uid(cluster) is None
     cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
-    assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, ONE)
+    assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, ONE)
 
 
 def test_an_older_agent_gets_its_orders_where_it_looks_for_them_and_unpins_nothing() -> None:
     cluster = a_cluster(status=PINNED)
     cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(), now=NOW))
-    assert (identity.pinned(cluster), identity.address(cluster)) == (ONE, None)
+    assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, None)
     cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
-    assert identity.address(cluster) == ONE
+    assert queue_uid(cluster) == ONE
 
 
 def conflict_of(cluster: Manifest) -> str:
@@ -83,7 +84,7 @@ def test_another_cluster_of_the_name_is_told_of_once() -> None:
     ]
     cluster = carried_out(cluster, commands)
     assert identity.other(cluster) == OTHER
-    assert identity.pinned(cluster) == ONE
+    assert pinned_uid(cluster) == ONE
     [again] = identity.conflict(cluster, an_envelope(uid=OTHER), now=LATER)
     assert carried_out(cluster, [again])["status"]["otherCluster"]["lastSeenTime"] == LATER
 

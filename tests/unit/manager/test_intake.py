@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import intake
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION, Sender, authorize
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import Dispatch, Requested, reported_status
+from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch

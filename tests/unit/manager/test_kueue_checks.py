@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import kueue_checks
-from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.slices import kueue
 from slicebus.slices.kueue import CheckState
 from unit.manager.objects import NOW, shorts

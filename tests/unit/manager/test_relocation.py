@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.manager.decide.relocation import evictions, fence_s, is_outage, standing
-from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_slice, admitted
 

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.requirements import (
+from slicebus.manager.decide.change_filter import filter_of
+from slicebus.manager.decide.unmanaged import tell
+from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
     is_nearly_managed,
     is_of_concern,
     missing,
-    tell,
 )
 from slicebus.manager.state.store import Store
 from slicebus.proto.messages import JobRef
@@ -97,7 +98,7 @@ def test_a_rayjob_is_told_by_an_annotation_that_goes() -> None:
 
 def test_what_is_nearly_managed_is_looked_at() -> None:
     store, looked = Store(), list[JobRef]()
-    store.on_job_change(looked.append)
+    store.on_job_change(looked.append, when=filter_of(store))
     nearly, local = a_job(annotations=NOT_ELASTIC), somebodys(annotations=NOT_ELASTIC)
     local["metadata"] |= {"name": "local", "uid": "uid-local"}
     for job in (nearly, local):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slicebus.decisions.commands import Command, Create, Patch, Publish
 from slicebus.kube.cache import Change
 from slicebus.manager.decide import builtin, intake, verdicts
-from slicebus.manager.decide.change_filter import is_news
+from slicebus.manager.decide.change_filter import needs_reconcile
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
@@ -136,7 +136,7 @@ class World:
         else:
             change = Change(self.workloads.get(metadata["name"]), manifest, is_own)
             self.workloads[metadata["name"]] = manifest
-        self.asks |= is_news(change)
+        self.asks |= needs_reconcile(change)
 
     def check(self) -> None:
         """The rules that hold at every step."""

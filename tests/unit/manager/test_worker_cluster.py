@@ -6,8 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide import worker_cluster
-from slicebus.manager.decide.intake import Sender
-from slicebus.manager.decide.worker_cluster import CONNECTED, WorkerCluster
+from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerCluster
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Heartbeat, Hello
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -62,8 +61,8 @@ def test_a_cluster_is_read(manifest: Manifest, expected: dict[str, Any]) -> None
 
 def test_who_may_speak_for_which_cluster() -> None:
     east, west = a_cluster(status={"epoch": 7}), a_cluster(name="west", accepted=False, brokerUser="w")
-    assert worker_cluster.sender(east) == Sender(accepted=True, user="east", epoch=7)
-    assert worker_cluster.sender(west) == Sender(accepted=False, user="w", epoch=0)
+    assert Sender.from_manifest(east) == Sender(accepted=True, user="east", epoch=7)
+    assert Sender.from_manifest(west) == Sender(accepted=False, user="w", epoch=0)
 
 
 @pytest.mark.parametrize(

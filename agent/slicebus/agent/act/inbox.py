@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, orders
 from slicebus.agent.decide.catalog import Verdict
@@ -48,6 +49,7 @@ class Inbox:
         decide: Decider[Store],
         executor: Executor,
         tombstones: Tombstones,
+        locks: JobLocks,
         look: Callable[[JobKey], None],
         resync: Callable[[Resync], None],
         terms: Callable[[Terms], Awaitable[None]],
@@ -60,6 +62,7 @@ class Inbox:
         self._store = decide.state
         self._executor = executor
         self._tombstones = tombstones
+        self._locks = locks
         self._look = look
         self._resync = resync
         self._terms = terms
@@ -78,7 +81,7 @@ class Inbox:
         incoming = self._decide.receive(delivery.message)
         message, job = incoming.message, job_of(incoming.message)
         if job is not None:
-            async with self._store.turn(JobKey.of(job)):
+            async with self._locks.of(JobKey.of(job)):
                 await self._take(incoming, job)
             return
         self._judge(incoming)

@@ -7,6 +7,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.agent.act.fence import Fence
+from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.catalog import NextStage, Stage
@@ -40,6 +41,7 @@ class Watcher:
         decide: Decider[Store],
         executor: Executor,
         tombstones: Tombstones,
+        locks: JobLocks,
         queue: WorkQueue[JobKey],
         fence: Fence,
         ask_inventory: Callable[[], None],
@@ -53,6 +55,7 @@ class Watcher:
         self._store = decide.state
         self._executor = executor
         self._tombstones = tombstones
+        self._locks = locks
         self._queue = queue
         self._fence = fence
         self._reported = decide.state.reported
@@ -81,7 +84,7 @@ class Watcher:
 
     async def look(self, key: JobKey) -> None:
         """Everything that one job needs now."""
-        async with self._store.turn(key):
+        async with self._locks.of(key):
             await self._look(key)
 
     async def _look(self, key: JobKey) -> None:

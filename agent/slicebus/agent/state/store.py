@@ -1,9 +1,7 @@
 """The agent's caches, and the views of them that decisions are made from."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -46,7 +44,6 @@ class Store:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
         self.strangers = Cache()
         """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
-        self._turns: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
@@ -87,10 +84,6 @@ class Store:
         self.unserved.observe(self._forget_seen)
         self.definitions.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
-
-    def turn(self, key: JobKey) -> asyncio.Lock:
-        """Held by whoever acts on a job: what was decided for it is carried out before anything else is decided."""
-        return self._turns.setdefault(key, asyncio.Lock())
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource with its cache."""

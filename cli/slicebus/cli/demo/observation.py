@@ -10,8 +10,8 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.cache import Cache
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import PODS
-from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition

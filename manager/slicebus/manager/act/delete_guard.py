@@ -17,6 +17,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.manager.decide import catalog, endings, worker_cluster
+from slicebus.manager.decide.change_filter import filter_of
 from slicebus.manager.decide.delete_breaker import Breaker, Hold, Limits
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.state.annotations import annotation, job_ref
@@ -63,7 +64,7 @@ class Guard:
         """Notice every job that is to be deleted when it is, before anything is done about the first one."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
-        self._store.on_job_change(self._note)
+        self._store.on_job_change(self._note, when=filter_of(self._store))
         self._store.namespaces.subscribe(self._namespace_changed)
         self._store.clusters.subscribe(self._cluster_changed)
         self._changed.set()

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable
 
 from slicebus.kube.cache import Change
-from slicebus.manager.decide.worker_cluster import WorkerCluster
 from slicebus.manager.state.quotas import NOWHERE
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.cohorts import cohort_node, queue_node
 from slicebus.slices.workload import Slice

@@ -2,9 +2,9 @@
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.identity import address
 from slicebus.manager.decide.notices import told_of
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.worker_clusters import queue_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
@@ -24,7 +24,7 @@ class Publisher:
     async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
         """Return when the broker has the message. Raises UnavailableError."""
         message, cluster = command.message, command.cluster
-        uid = address(self._store.clusters.get(None, cluster))
+        uid = queue_uid(self._store.clusters.get(None, cluster))
         if (cluster, uid) not in self._declared:
             await self._bus.declare(agent_topology(cluster, uid))
             self._declared.add((cluster, uid))

@@ -19,8 +19,8 @@ from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_statu
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice, told_of
-from slicebus.manager.decide.requirements import is_managed
 from slicebus.manager.state.annotations import Dispatch, Wish, annotation
+from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue
@@ -258,12 +258,12 @@ def _tell_pending(view: JobView, holder: Slice) -> list[Command]:
 def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The worker lets go; then the counts go back to those of the job's user; then the job is not active."""
     slice = view.evicted
-    if slice is not None and not dispatch.is_without_pods(view) and not _is_kept(view, slice):
+    if slice is not None and not view.is_without_pods and not _is_kept(view, slice):
         return [_keep(view, slice, view.place or view.cluster or NOWHERE)]
     if view.given_up and (left := dispatch.leave(view)):
         return left
     lets_go = dispatch.suspend(view, slice) if slice else dispatch.withdraw(view, reason="WorkloadDeleted")
-    if not dispatch.is_without_pods(view):
+    if not view.is_without_pods:
         return [*kueue_status.mirror(view, now=now, left=True), *lets_go]
     if reset := _reset_counts(view, job):
         return reset
@@ -288,7 +288,7 @@ def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
 
 def _end(view: JobView, *, reason: str) -> list[Command]:
     """The worker's objects go first, then the Workloads that stand for them are let go."""
-    if not dispatch.is_withdrawn(view):
+    if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     released = _release(view, view.slices)
     return dispatch.remember(view) + released if released else []
@@ -299,7 +299,7 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
 
     One that names a cluster which the job has left behind is kept until that has nothing either.
     """
-    outbox, is_over = view.outbox, dispatch.is_withdrawn(view)
+    outbox, is_over = view.outbox, view.is_withdrawn
     workloads = [view.workload(slice) for slice in slices]
     return [
         Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, kueue.DISPATCHED_FINALIZER))

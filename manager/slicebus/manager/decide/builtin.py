@@ -23,8 +23,8 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
-from slicebus.manager.decide.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.annotations import Wish, annotation
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices import kueue
@@ -268,7 +268,7 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
 
 def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
     """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
-    if not dispatch.is_withdrawn(view):
+    if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     if view.behind:
         return []

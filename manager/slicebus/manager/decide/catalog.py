@@ -22,8 +22,8 @@ from slicebus.manager.decide import (
     kueue_status,
     queue_status,
     relocation,
-    requirements,
     terms,
+    unmanaged,
     verdicts,
     worker_cluster,
 )
@@ -32,6 +32,7 @@ from slicebus.manager.decide.inventory import Difference, Said
 from slicebus.manager.decide.slice_history import History, surplus
 from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
@@ -66,7 +67,7 @@ def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Com
     view = store.view(job, deletes_held=deletes_held)
     if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
         return told
-    if told := requirements.tell(view, beside_kueue=store.beside_kueue, now=now):
+    if told := unmanaged.tell(view, beside_kueue=store.beside_kueue, now=now):
         return told
     if store.beside_kueue:
         return beside_kueue.decide(view, _places(store), now)
@@ -144,7 +145,7 @@ def stand(store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: flo
     found = store.clusters.get(None, cluster)
     if found is None:
         return None
-    reading = worker_cluster.WorkerCluster.from_manifest(found)
+    reading = WorkerCluster.from_manifest(found)
     return relocation.standing(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
 
 

@@ -70,9 +70,9 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
 def suspend(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an evicted slice's job without pods; empty when nothing is due."""
     outbox = view.outbox
-    if outbox is None or view.cluster is None or is_withdrawn(view):
+    if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
-    if is_told_absent(view) or view.vanished:
+    if view.is_withdrawing or view.vanished:
         return withdraw(view, reason="Evicted")
     content = spec_hash(view.cluster, slice.name, {}, None)
     wanted = Dispatch(version=0, hash=content, cluster=view.cluster, place=outbox.record.place, suspended=True)
@@ -93,9 +93,9 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
     """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
     outbox = view.outbox
-    if outbox is None or view.cluster is None or is_withdrawn(view):
+    if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
-    if view.deletes_held and not is_told_absent(view):
+    if view.deletes_held and not view.is_withdrawing:
         return []
     record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.carrier)
     if not writes and not _is_due(view, record.version, outbox.carrier):
@@ -108,7 +108,7 @@ def note_unknown_end(view: JobView) -> list[Command]:
     """Commands that write down that the worker's copy is gone and may have ended before; what the worker has left of it
     shall go too. Empty when the worker has been told that it shall hold nothing."""
     outbox = view.outbox
-    if outbox is None or view.cluster is None or is_told_absent(view):
+    if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
     wanted = Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster, unknown_end=True)
     return _next(view, wanted, outbox.carrier)[1]
@@ -136,7 +136,7 @@ def leave(view: JobView) -> list[Command]:
     Its agent lets no pod start by then. The copy is removed before it may again: see `recall`.
     """
     outbox = view.outbox
-    if outbox is None or view.cluster is None or is_withdrawn(view):
+    if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
     version = outbox.record.version + 1
     behind = outbox.record.behind | {view.cluster: version}
@@ -162,33 +162,11 @@ def recall(view: JobView) -> list[Command]:
     ]
 
 
-def is_without_pods(view: JobView) -> bool:
-    """Whether the worker has no pod of the job for sure: it has reported that, or it holds nothing of it."""
-    outbox = view.outbox
-    if outbox is None or is_withdrawn(view):
-        return True
-    return outbox.record.suspended and outbox.record.hash != LOST and outbox.is_applied
-
-
-def is_withdrawn(view: JobView) -> bool:
-    """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
-    outbox = view.outbox
-    if outbox is None or not view.in_fleet:
-        return True
-    return outbox.record.hash == kueue.ABSENT and outbox.is_applied
-
-
 def is_there(view: JobView) -> bool:
     """Whether the worker has reported a copy of the job, or is told to give one up and has yet to report that."""
-    if is_told_absent(view):
-        return not is_withdrawn(view)
+    if view.is_withdrawing:
+        return not view.is_withdrawn
     return any(applied_version(workload) for workload in view.workloads.values())
-
-
-def is_told_absent(view: JobView) -> bool:
-    """Whether it is written down already that the worker shall hold nothing. From then on the delete goes its way."""
-    outbox = view.outbox
-    return outbox is None or outbox.record.hash == kueue.ABSENT
 
 
 def is_unanswered(view: JobView) -> bool:
@@ -271,7 +249,7 @@ def _rewrite(view: JobView, carrier: Manifest | None, record: Dispatch) -> list[
 def _has_to_go(view: JobView, slice: Slice) -> bool:
     """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
     outbox = view.outbox
-    if outbox is None or is_withdrawn(view):
+    if outbox is None or view.is_withdrawn:
         return False
     record = outbox.record
     if record.hash == kueue.ABSENT:

@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from slicebus.decisions.commands import Command, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
@@ -55,7 +54,7 @@ _WHY = {
 
 def is_ending(view: JobView) -> bool:
     """Whether the worker is to lose a job that had not ended, and that is not written down yet."""
-    if dispatch.is_withdrawn(view) or dispatch.is_told_absent(view):
+    if view.is_withdrawn or view.is_withdrawing:
         return False
     return _is_deleted(view) or _has_vanished(view)
 

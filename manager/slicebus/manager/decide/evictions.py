@@ -28,7 +28,7 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
         return [*_set_suspended(view, True), *left]
     if told := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
         return told
-    if not slice.evicting or not dispatch.is_without_pods(view):
+    if not slice.evicting or not view.is_without_pods:
         return []
     if forgotten := _forget_wish(view):
         return forgotten

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.state.worker_clusters import pinned_uid
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterUid, Manifest
 from slicebus.slices.conditions import Finding, has_finding, with_findings
@@ -16,17 +17,6 @@ NAME_CONFLICT = "NameConflict"
 _OTHER = "otherCluster"
 _QUIET_S = 300.0
 """Who has said nothing for so long has another name by now, or is gone."""
-
-
-def pinned(cluster: Manifest) -> ClusterUid | None:
-    """The UID of the cluster that has the name; None until one was said."""
-    uid: ClusterUid | None = cluster.get("status", {}).get("clusterUID")
-    return uid
-
-
-def address(cluster: Manifest | None) -> ClusterUid | None:
-    """Whose queues take the orders; None for those of the name, which an agent that says no UID consumes alone."""
-    return pinned(cluster) if cluster is not None and cluster.get("status", {}).get("ownQueues") else None
 
 
 def told(envelope: Envelope) -> Manifest:
@@ -39,7 +29,7 @@ def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command
     """Another cluster speaks under the name: since when, which, and what to do."""
     name, uid = cluster["metadata"]["name"], envelope.cluster_uid
     note = (
-        f"Another cluster, {uid}, speaks as {name}, which is {pinned(cluster)}: give its agent another name, "
+        f"Another cluster, {uid}, speaks as {name}, which is {pinned_uid(cluster)}: give its agent another name, "
         f"or if {name} was made anew: slicebus fleet repin {name}"
     )
     finding = Finding(NAME_CONFLICT, True, "OtherCluster", note)

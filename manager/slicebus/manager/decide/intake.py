@@ -14,12 +14,12 @@ from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.state.annotations import Requested, annotation, applied_version
 from slicebus.manager.state.views import JobView, Outbox
+from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
-    ClusterUid,
     JobPhase,
     JobRef,
     Manifest,
@@ -44,17 +44,6 @@ UNAUTHORIZED = frozenset(
     {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
 )
 """Why a message is not of the cluster that its envelope names."""
-
-
-class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager knows of a cluster when a message claims to be from it."""
-
-    accepted: bool
-    user: str
-    """The broker user that may speak for it."""
-    epoch: int
-    uid: ClusterUid | None = None
-    """Of the cluster that has the name; None until one was said."""
 
 
 def authorize(envelope: Envelope, sender: Sender | None) -> None:
@@ -186,7 +175,7 @@ def status(
     if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
     if report.phase is JobPhase.GONE:
-        if dispatch.is_told_absent(view) or view.vanished:
+        if view.is_withdrawing or view.vanished:
             return []
         return dispatch.note_unknown_end(view) if unknown_ends.may_have_ended(view, report) else dispatch.vanish(view)
     # Both may write on one Workload: the first write makes the second conflict, and the message is handled again.

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import ADMISSIONCHECKS, WORKLOADS
 from slicebus.manager.decide.manifests import findings_patch
-from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.requirements import is_our_check
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.kueue import CheckState
 
@@ -19,15 +19,10 @@ ACTIVE = "Active"
 _MESSAGE_LENGTH = 32_768
 
 
-def is_ours(check: Manifest) -> bool:
-    """Whether an AdmissionCheck is for slicebus."""
-    return bool(check.get("spec", {}).get("controllerName") == kueue.CHECK_CONTROLLER)
-
-
 def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> list[Command]:
     """Whether the check can be answered, written onto it; nothing where that is there already."""
     finding = _active(check, clusters)
-    if not is_ours(check) or has_finding(check, finding):
+    if not is_our_check(check) or has_finding(check, finding):
         return []
     body = findings_patch(check, finding, now=now)
     return [

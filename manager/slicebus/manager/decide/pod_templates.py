@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
@@ -18,7 +17,7 @@ from slicebus.slices.workload import Slice
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
     """The pods that the job has now, for slices of which nothing can run yet."""
-    if not dispatch.is_withdrawn(view) or KINDS[view.ref.kind].problems(job):
+    if not view.is_withdrawn or KINDS[view.ref.kind].problems(job):
         return []
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide.worker_cluster import GIVEN_UP, WorkerCluster
+from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Evict
 from slicebus.slices.conditions import Finding, has_finding, with_findings

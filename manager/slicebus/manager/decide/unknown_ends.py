@@ -27,7 +27,7 @@ def may_have_ended(view: JobView, report: Status) -> bool:
     It may not where the agent saw it go unfinished, where the worker had reported that it is suspended and without
     pods, and where it never had quota. An agent that does not say what it saw counts as one that saw nothing.
     """
-    if report.seen is True or dispatch.is_without_pods(view):
+    if report.seen is True or view.is_without_pods:
         return False
     return any(slice.condition(Condition.ADMITTED) for slice in view.slices)
 
@@ -75,7 +75,7 @@ def at_rest(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 
 def close(view: JobView) -> list[Command]:
     """The command after which an activated Workload runs, once the worker holds nothing and no quota is left."""
-    if any(slice.admission is not None for slice in view.unfinished) or not dispatch.is_withdrawn(view):
+    if any(slice.admission is not None for slice in view.unfinished) or not view.is_withdrawn:
         return []
     return dispatch.forget_unknown_end(view)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.kube.cache import Cache
 from slicebus.kube.readings import Readings
-from slicebus.manager.decide.worker_cluster import WorkerCluster
+from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Snapshot
 from slicebus.slices.cohorts import queue_node, trees

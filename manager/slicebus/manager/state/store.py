@@ -22,16 +22,12 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.decide import dispatch
-from slicebus.manager.decide.change_filter import is_news
-from slicebus.manager.decide.intake import Sender
-from slicebus.manager.decide.kueue_checks import is_ours
-from slicebus.manager.decide.requirements import is_managed, is_of_concern
-from slicebus.manager.decide.worker_cluster import WorkerCluster, sender
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.quotas import Quotas
+from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.views import JobReading, JobView, Outbox, cluster_of
+from slicebus.manager.state.worker_clusters import Sender, WorkerCluster
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.admission import Admit
@@ -98,7 +94,7 @@ class Store:
             namespaces=self.namespaces,
             clusters=self.clusters,
         )
-        self._senders = Readings(self.clusters, sender)
+        self._senders = Readings(self.clusters, Sender.from_manifest)
         self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
         self._left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
         """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
@@ -217,7 +213,9 @@ class Store:
         """What all views have in common, made anew whenever some of it changes, which is seldom."""
         self._flavors_by_name = {flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()}
         self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
-        self._checks = frozenset(check["metadata"]["name"] for check in self.admission_checks.all() if is_ours(check))
+        self._checks = frozenset(
+            check["metadata"]["name"] for check in self.admission_checks.all() if is_our_check(check)
+        )
 
     def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
         if old is not None:
@@ -235,7 +233,7 @@ class Store:
     def is_being_left(self, cluster: ClusterName) -> bool:
         """Whether jobs of the cluster are about to go elsewhere."""
         return any(
-            view.cluster == cluster and (view.evicted or view.place != cluster) and not dispatch.is_withdrawn(view)
+            view.cluster == cluster and (view.evicted or view.place != cluster) and not view.is_withdrawn
             for view in map(self.view, dict.fromkeys(self.refs()))
         )
 
@@ -249,23 +247,19 @@ class Store:
             yield from (job_ref(job) for job in cache.all() if is_managed(job))
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
-    def on_job_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with the job whenever it or one of its Workloads changes in what asks for another look. Beside a
-        Kueue everything does."""
-
-        def asks(change: Change) -> bool:
-            return self.beside_kueue or is_news(change)
+    def on_job_change(self, callback: Callable[[JobRef], None], *, when: Callable[[Change], bool]) -> None:
+        """Call back with the job whenever it or one of its Workloads changes in what matters, by `when`."""
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
-            if job is not None and is_of_concern(job) and asks(change):
+            if job is not None and is_of_concern(job) and when(change):
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
             # One that has just been orphaned is looked at as what it was.
             refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
             ref = next(filter(None, refs), None)
-            if ref is not None and asks(change):
+            if ref is not None and when(change):
                 callback(ref)
 
         def class_changed(change: Change) -> None:

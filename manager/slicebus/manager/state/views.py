@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 from propcache.api import cached_property
 
-from slicebus.manager.state.annotations import Dispatch, Wish, applied_version, wish_of
+from slicebus.manager.state.annotations import LOST, Dispatch, Wish, applied_version, wish_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -130,6 +130,27 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def place(self) -> ClusterName | None:
         """Where the chain was admitted to."""
         return place_of(self.slices)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
+        outbox = self.outbox
+        if outbox is None or not self.in_fleet:
+            return True
+        return outbox.record.hash == kueue.ABSENT and outbox.is_applied
+
+    @property
+    def is_withdrawing(self) -> bool:
+        """Whether it is recorded that the worker shall hold nothing. From then on the delete goes its way."""
+        return self.outbox is None or self.outbox.record.hash == kueue.ABSENT
+
+    @property
+    def is_without_pods(self) -> bool:
+        """Whether the worker has no pod of the job for sure: it has reported that, or it holds nothing of it."""
+        outbox = self.outbox
+        if outbox is None or self.is_withdrawn:
+            return True
+        return outbox.record.suspended and outbox.record.hash != LOST and outbox.is_applied
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""

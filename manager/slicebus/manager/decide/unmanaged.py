@@ -1,0 +1,67 @@
+"""How a job is told that looks as if slicebus should run it, and is left alone."""
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide import kueue_checks
+from slicebus.manager.state.annotations import annotation
+from slicebus.manager.state.requirements import (
+    ACCEPTED_CONDITION,
+    NOT_MANAGED,
+    is_managed,
+    is_nearly_managed,
+    is_told_unmanaged,
+    missing,
+    says_unmanaged,
+)
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
+
+_WITHOUT_CONDITIONS = ("RayJob",)
+
+
+def tell(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
+    """Why a job is left alone, on the job and in one Event; nothing where it is nobody's business, or said.
+
+    Beside a Kueue the job's Workload has our AdmissionCheck, or it is in a queue that has nothing to do with us.
+    """
+    job = view.job
+    if job is None:
+        return []
+    is_ours = _has_check(view) if beside_kueue else is_nearly_managed(job)
+    if is_managed(job) or not is_ours:
+        return _take_back(job)
+    message = f"slicebus leaves it alone: {'; '.join(missing(job))}"
+    if not (write := _write(job, message, now=now)):
+        return []
+    return [write, Emit(regarding=job, reason=NOT_MANAGED, note=message, warning=True)]
+
+
+def _has_check(view: JobView) -> bool:
+    return any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
+
+
+def _write(job: Manifest, message: str, *, now: str) -> Command | None:
+    if job["kind"] in _WITHOUT_CONDITIONS:
+        return _annotate(job, message) if annotation(job, kueue.NOT_MANAGED_ANNOTATION) != message else None
+    finding = Finding(ACCEPTED_CONDITION, False, NOT_MANAGED, message)
+    return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
+
+
+def _take_back(job: Manifest) -> list[Command]:
+    if not is_told_unmanaged(job):
+        return []
+    if annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None:
+        return [_annotate(job, None)]
+    return [_set_conditions(job, [entry for entry in conditions_of(job) if not says_unmanaged(entry)])]
+
+
+def _annotate(job: Manifest, message: str | None) -> Command:
+    body = {"metadata": {"annotations": {kueue.NOT_MANAGED_ANNOTATION: message}}}
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+
+
+def _set_conditions(job: Manifest, conditions: list[Manifest]) -> Command:
+    body = {"status": {"conditions": conditions}}
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, subresource="status")

@@ -1,0 +1,72 @@
+"""Which objects are for slicebus to act on: jobs by what they say, and AdmissionChecks by their controller."""
+
+from collections.abc import Iterator
+
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.state.annotations import annotation
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+from slicebus.slices.conditions import conditions_of
+
+ACCEPTED_CONDITION = "slicebus.dev/Accepted"
+"""On a job that is not taken: False, with the reason."""
+NOT_MANAGED = "NotManaged"
+"""Why a job is left alone, as the reason of the condition and of the Event."""
+
+
+def is_managed(job: Manifest) -> bool:
+    """Whether slicebus shall run this job: a queue name, the elastic annotation, and managedBy for MultiKueue."""
+    return _is_queued(job) and _is_elastic(job) and _is_dispatched(job)
+
+
+def missing(job: Manifest) -> Iterator[str]:
+    """What the job lacks to be managed, in sentences."""
+    if not _is_queued(job):
+        yield f"it has no label {kueue.QUEUE_NAME_LABEL}"
+    if not _is_elastic(job):
+        yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true"'
+    if not _is_dispatched(job):
+        yield f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}"
+
+
+def is_nearly_managed(job: Manifest) -> bool:
+    """Whether a job is queued and asks for one half of what slicebus does: its user expects the other.
+
+    What another job has made, such as the RayCluster of a RayJob, is not its user's to change.
+    """
+    owners = job["metadata"].get("ownerReferences") or ()
+    if any(owner.get("controller") and owner["kind"] in JOB_RESOURCES for owner in owners):
+        return False
+    return _is_queued(job) and _is_elastic(job) != _is_dispatched(job)
+
+
+def is_of_concern(job: Manifest) -> bool:
+    """Whether there may be something to do for a job, or to say to it."""
+    return is_managed(job) or is_nearly_managed(job) or is_told_unmanaged(job)
+
+
+def is_told_unmanaged(job: Manifest) -> bool:
+    """Whether the job says that slicebus leaves it alone."""
+    return annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
+
+
+def says_unmanaged(condition: Manifest) -> bool:
+    """Whether a condition of a job says so."""
+    return condition["type"] == ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
+
+
+def is_our_check(check: Manifest) -> bool:
+    """Whether an AdmissionCheck is for slicebus."""
+    return bool(check.get("spec", {}).get("controllerName") == kueue.CHECK_CONTROLLER)
+
+
+def _is_queued(job: Manifest) -> bool:
+    return bool(job["metadata"].get("labels", {}).get(kueue.QUEUE_NAME_LABEL))
+
+
+def _is_elastic(job: Manifest) -> bool:
+    return annotation(job, kueue.ELASTIC_ANNOTATION) == "true"
+
+
+def _is_dispatched(job: Manifest) -> bool:
+    return bool(job["spec"].get("managedBy") == kueue.MANAGED_BY_MULTIKUEUE)

@@ -1,0 +1,148 @@
+"""The worker clusters as the manager reads them: who may speak for one, whether it is there, and what room it has."""
+
+from typing import Self
+
+import msgspec
+
+from slicebus.proto.messages import ClusterUid, Manifest
+from slicebus.slices.fleet import Cluster
+from slicebus.slices.quantities import amounts
+from slicebus.slices.workload import FlavorName
+
+CONNECTED = "Connected"
+GIVEN_UP = "GivenUp"
+"""True while the jobs of a lost cluster go elsewhere, and until it has nothing left of them."""
+_UNLIMITED = "Unlimited"
+"""Of `spec.capacity`, and of a flavor in `spec.flavorCapacity`: nodes come as they are needed."""
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager knows of a cluster when a message claims to be from it."""
+
+    accepted: bool
+    user: str
+    """The broker user that may speak for it."""
+    epoch: int
+    uid: ClusterUid | None = None
+    """Of the cluster that has the name; None until one was said."""
+
+    @classmethod
+    def from_manifest(cls, cluster: Manifest) -> Self:
+        """Who may speak for a WorkerCluster."""
+        spec, status = cluster.get("spec", {}), cluster.get("status", {})
+        return cls(
+            accepted=spec.get("accepted", False),
+            user=spec.get("brokerUser") or cluster["metadata"]["name"],
+            epoch=status.get("epoch", 0),
+            uid=pinned_uid(cluster),
+        )
+
+
+class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A WorkerCluster object (slicebus.dev/v1alpha1) as the manager uses it."""
+
+    name: str
+    accepted: bool
+    cordoned: bool
+    weight: int
+    user: str
+    epoch: int
+    uid: ClusterUid | None
+    connected: bool
+    draining: bool = False
+    given_up: bool = False
+    fence_s: float | None = None
+    """Its agent lets no pod start after so long without being heard; None where it keeps no fence."""
+    priority: int = 0
+    labels: dict[str, str] = {}
+    capacity: dict[FlavorName, dict[str, int]] | None = None
+    others: dict[FlavorName, dict[str, int]] = {}
+    unlimited: frozenset[FlavorName] = frozenset()
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """The cluster of an object that its schema has validated. Raises ValueError for what is not a quantity."""
+        name, spec, status = manifest["metadata"]["name"], manifest.get("spec", {}), manifest.get("status", {})
+        return cls(
+            name=name,
+            accepted=spec.get("accepted", False),
+            cordoned=spec.get("cordoned", False),
+            weight=spec.get("weight", 1),
+            user=spec.get("brokerUser") or name,
+            epoch=status.get("epoch", 0),
+            uid=pinned_uid(manifest),
+            connected=is_true(manifest, CONNECTED),
+            draining=spec.get("drain", False),
+            given_up=is_true(manifest, GIVEN_UP),
+            fence_s=status.get("fenceSeconds"),
+            priority=spec.get("priority", 0),
+            labels=(manifest["metadata"].get("labels") or {}) | spec.get("labels", {}),
+            capacity=None if spec.get("capacity") == _UNLIMITED else _reported(status),
+            others=_others(status),
+            unlimited=frozenset(
+                FlavorName(flavor) for flavor, said in spec.get("flavorCapacity", {}).items() if said == _UNLIMITED
+            ),
+        )
+
+    def without_room(self) -> Self:
+        """Everything but what is there and what is used of it."""
+        return msgspec.structs.replace(self, capacity=None, others={})
+
+    def has_more_room_than(self, before: Self) -> bool:
+        """Whether something fits that did not fit before."""
+        if self.capacity is None or before.capacity is None:
+            return self.capacity is None and before.capacity is not None
+        now, then = self.place, before.place
+        keys = [(flavor, resource) for flavor, found in self.capacity.items() for resource in found]
+        return any((now.limit(key) or 0) > (then.limit(key) or 0) for key in keys)
+
+    @property
+    def place(self) -> Cluster:
+        """As a placement sees it."""
+        return Cluster(
+            name=self.name,
+            accepted=self.accepted,
+            cordoned=self.cordoned,
+            connected=self.connected,
+            draining=self.draining,
+            given_up=self.given_up,
+            weight=self.weight,
+            priority=self.priority,
+            labels=self.labels,
+            capacity=self.capacity,
+            others=self.others,
+            unlimited=self.unlimited,
+        )
+
+
+def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
+    """The capacity by flavor; None where the agent does not say what of the use is ours: it is an older one."""
+    if "ours" not in status:
+        return None
+    return {FlavorName(flavor): amounts(said) for flavor, said in status.get("capacity", {}).items()}
+
+
+def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
+    """What is used and not accounted for by what our jobs were granted."""
+    used, ours = ({f: amounts(said) for f, said in status.get(name, {}).items()} for name in ("used", "ours"))
+    return {
+        FlavorName(flavor): {name: max(0, value - ours.get(flavor, {}).get(name, 0)) for name, value in said.items()}
+        for flavor, said in used.items()
+    }
+
+
+def pinned_uid(cluster: Manifest) -> ClusterUid | None:
+    """The UID of the cluster that has the name; None until one was said (docs/decisions/0014)."""
+    uid: ClusterUid | None = cluster.get("status", {}).get("clusterUID")
+    return uid
+
+
+def queue_uid(cluster: Manifest | None) -> ClusterUid | None:
+    """Whose queues take the orders; None for those of the name, which an agent that says no UID consumes alone."""
+    return pinned_uid(cluster) if cluster is not None and cluster.get("status", {}).get("ownQueues") else None
+
+
+def is_true(cluster: Manifest, condition: str) -> bool:
+    """Whether a condition of a WorkerCluster is True."""
+    conditions = cluster.get("status", {}).get("conditions", ())
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
