@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from slicebus.agent.act.inventory import Inventories
+from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import SELECTORS
@@ -27,7 +27,7 @@ from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES
-from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide.delete_breaker import Limits
 from slicebus.manager.decide.manifests import workload_manifest
@@ -55,7 +55,7 @@ def worker_job(number: int) -> Manifest:
     """A job as the agent makes it, with a status as a Job controller writes it."""
     ref = JobRef("batch/v1", "Job", objects.NAMESPACE, f"sweep-{number:05}", f"5f5ed85f-b2ea-4765-aa57-{number:012}")
     job = KINDS["Job"].worker_copy(objects.job(ref.name), {})
-    at = annotations.job_marks(ref, workload=slice_of(ref), version=1, grant={"main": 1})
+    at = annotations.job_metadata(ref, workload=slice_of(ref), version=1, grant={"main": 1})
     at["annotations"][kueue.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
     metadata = job["metadata"] | {name: job["metadata"].get(name, {}) | at[name] for name in at}
     status = {"active": 1, "ready": 1, "startTime": "2026-01-31T12:00:00Z", "uncountedTerminatedPods": {}}
@@ -148,22 +148,24 @@ class Sides:
             client=KubeClient.from_url("http://127.0.0.1:1"),
             caches=self.manager.cache_of,
             publish=self._publish,
-            look_again=lambda ref, delay_s: None,
+            requeue=lambda ref, delay_s: None,
             component="bench",
         )
         self.client, registry = executor._client, CollectorRegistry()
         limits = Limits(share=0.2, count=20, window_s=60.0)
-        guard = Guard(limits, store=self.manager, executor=executor, look=self._look, registry=registry)
+        guard = DeleteGuard(
+            limits, store=self.manager, executor=executor, reconcile_job=self._reconcile, registry=registry
+        )
         self.resyncer = Resyncer(
             client=self.client,
             decide=Decider(self.manager),
             executor=executor,
             guard=guard,
-            look=self._look,
+            reconcile_job=self._reconcile,
             registry=registry,
         )
         settings = AgentSettings(amqp_url="memory://east@bench", cluster=EAST)
-        self.inventories = Inventories(settings, store=self.agent, say=self._say, listed=lambda key: None)
+        self.inventories = InventoryPublisher(settings, store=self.agent, say=self._say, listed=lambda key: None)
         for _, cache in self.agent.caches():
             cache.synced.set()
 
@@ -191,7 +193,7 @@ class Sides:
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
         self.published.append(command.message)
 
-    def _look(self, ref: JobRef) -> None:
+    def _reconcile(self, ref: JobRef) -> None:
         raise AssertionError(f"{ref.key} differs")
 
 

@@ -18,12 +18,20 @@ FOLDER = Path(__file__).parent
 RECORDINGS = sorted(FOLDER.glob("*.jsonl*"))
 ANEW = "If that is meant, record it anew: make recordings"
 CONTENT: dict[str, set[tuple[str, bytes]]] = {
-    "life-of-a-job": {("look", b'"reason":"WorkloadSliceReplaced"'), ("verdict", b'"type":"pending"')},
-    "eviction": {("verdict", b'"reason":"Preempted"'), ("look", b'"type":"suspend"'), ("receive", b'"Suspended"')},
-    "ray-job": {("look", b'"type":"scale-request"'), ("look", b"RayJob"), ("look", b'"reason":"JobFinished"')},
+    "life-of-a-job": {("reconcile_job", b'"reason":"WorkloadSliceReplaced"'), ("verdict", b'"type":"pending"')},
+    "eviction": {
+        ("verdict", b'"reason":"Preempted"'),
+        ("reconcile_job", b'"type":"suspend"'),
+        ("receive", b'"Suspended"'),
+    },
+    "ray-job": {
+        ("reconcile_job", b'"type":"scale-request"'),
+        ("reconcile_job", b"RayJob"),
+        ("reconcile_job", b'"reason":"JobFinished"'),
+    },
     "beside-kueue": {
-        ("look", b"Worker cluster west holds it"),
-        ("look", b'"type":"pending"'),
+        ("reconcile_job", b"Worker cluster west holds it"),
+        ("reconcile_job", b'"type":"pending"'),
         ("move", b'"WorkerClusterDrained"'),
         ("verdict", b'"Retry"'),
         ("report_checks", b'"reason":"Active"'),

@@ -106,10 +106,10 @@ class Agreement:
             return
         child = KINDS[kind].child(copy)
         clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
-        carrier = copy if child is None else clusters.get(child)
-        if carrier is None:
+        scale_target = copy if child is None else clusters.get(child)
+        if scale_target is None:
             raise Violation(f"converged: {name} on {holder.cluster} has no cluster of its own")
-        wanted = KINDS[kind].counts(copy, carrier)
+        wanted = KINDS[kind].counts(copy, scale_target)
         asked = waiting[0].counts if waiting else holder.counts
         told = {
             "its slice": (annotations.slice_of(copy), holder.name),

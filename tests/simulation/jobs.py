@@ -63,7 +63,7 @@ def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
     return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
 
 
-def size_patch(carrier: Manifest, count: int) -> JsonPatch:
+def size_patch(scale_target: Manifest, count: int) -> JsonPatch:
     """Another size for this very object."""
-    same = {"op": "test", "path": "/metadata/uid", "value": carrier["metadata"]["uid"]}
-    return JsonPatch([same, {"op": "replace", "path": _SIZE[carrier["kind"]], "value": count}])
+    same = {"op": "test", "path": "/metadata/uid", "value": scale_target["metadata"]["uid"]}
+    return JsonPatch([same, {"op": "replace", "path": _SIZE[scale_target["kind"]], "value": count}])

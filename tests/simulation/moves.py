@@ -49,10 +49,10 @@ async def resize_nodes(client: KubeClient, cores: int) -> None:
 async def crowd(client: KubeClient) -> None:
     """Let every job of a cluster want more pods than there were: of those that wait others come first by name."""
     for kind in JOB_RESOURCES.values():
-        for carrier in filter(is_sized_where_it_runs, (await client.list(kind)).items):
-            metadata = carrier["metadata"]
+        for scale_target in filter(is_sized_where_it_runs, (await client.list(kind)).items):
+            metadata = scale_target["metadata"]
             with suppress(SlicebusError):
-                await client.patch(kind, metadata["name"], metadata["namespace"], size_patch(carrier, _CROWD))
+                await client.patch(kind, metadata["name"], metadata["namespace"], size_patch(scale_target, _CROWD))
 
 
 async def fail_pods(client: KubeClient, for_s: float) -> None:

@@ -19,7 +19,7 @@ from slicebus.manager.state import store
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
 from slicebus.slices.ungate import PodSets, to_ungate
-from slicebus.slices.usage import Account
+from slicebus.slices.usage import QuotaUse
 
 Manifest = dict[str, Any]
 
@@ -35,7 +35,7 @@ def _has_ended(_store: Any, _message: Any) -> bool:
     return False
 
 
-def _removes_of_ended(_store: Any, _key: Any, _view: Any) -> list[Any]:
+def _removes_tombstoned(_store: Any, _key: Any, _view: Any) -> list[Any]:
     """As the agent's function of this name, without looking at the tombstones."""
     return []
 
@@ -55,13 +55,13 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
-    "tombstones": lambda: patch.multiple(catalog, _has_ended=_has_ended, _removes_of_ended=_removes_of_ended),
+    "tombstones": lambda: patch.multiple(catalog, _has_ended=_has_ended, _removes_tombstoned=_removes_tombstoned),
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
-    "delta charging": lambda: patch.object(Account, "own", lambda *_: {}),
+    "delta charging": lambda: patch.object(QuotaUse, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),
     "fence": lambda: patch.object(Fence, "closed", False),
     "unanswered requests": lambda: patch.object(inventory, "unanswered", lambda _: None),
-    "claims": lambda: patch.object(reconcile, "claim", lambda *_, **__: []),
+    "claims": lambda: patch.object(reconcile, "take_over_pods", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),

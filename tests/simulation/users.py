@@ -110,19 +110,21 @@ class Users:
         """One other size, or several in a row."""
         client, is_manager = self._clients[item.api], item.api == MANAGER
         found = [one for resource in JOB_RESOURCES.values() for one in (await client.list(resource)).items]
-        carriers = [one for one in found if (is_sized_by_users(one) if is_manager else is_sized_where_it_runs(one))]
-        if not carriers:
+        scale_targets = [
+            one for one in found if (is_sized_by_users(one) if is_manager else is_sized_where_it_runs(one))
+        ]
+        if not scale_targets:
             return
-        carrier = carriers[item.pick % len(carriers)]
+        scale_target = scale_targets[item.pick % len(scale_targets)]
         for number, count in enumerate(item.counts):
-            await self._scale(client, carrier, max(count, int(is_manager)))
+            await self._scale(client, scale_target, max(count, int(is_manager)))
             if number + 1 < len(item.counts):
                 await asyncio.sleep(_FLAP_S[number % len(_FLAP_S)])
 
-    async def _scale(self, client: KubeClient, carrier: Manifest, count: int) -> None:
-        name, namespace = carrier["metadata"]["name"], carrier["metadata"]["namespace"]
-        self._fleet.note(f"{client.host}: {carrier['kind']} {name} to {count}")
-        await client.patch(JOB_RESOURCES[carrier["kind"]], name, namespace, size_patch(carrier, count))
+    async def _scale(self, client: KubeClient, scale_target: Manifest, count: int) -> None:
+        name, namespace = scale_target["metadata"]["name"], scale_target["metadata"]["namespace"]
+        self._fleet.note(f"{client.host}: {scale_target['kind']} {name} to {count}")
+        await client.patch(JOB_RESOURCES[scale_target["kind"]], name, namespace, size_patch(scale_target, count))
 
     async def edit(self, item: Edit) -> None:
         """Other pods for a job that may run already."""

@@ -29,8 +29,7 @@ from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.journal.steps import Steps
 from slicebus.journal.summary import summary
 from slicebus.journal.traces import sizes, stories
-from slicebus.manager.state.annotations import Dispatch, applied_version
-from slicebus.manager.state.annotations import Requested as Wish
+from slicebus.manager.state.annotations import Dispatch, SizeRequest, applied_version
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError
@@ -91,7 +90,7 @@ RECORDS = st.one_of(
     st.fixed_dictionaries(
         {
             "is": st.just("decided"),
-            "what": st.sampled_from(["look", "receive", "cycle", "request", "gone"]),
+            "what": st.sampled_from(["reconcile_job", "receive", "cycle", "request", "gone"]),
             "at": st.floats(),
             "given": GIVEN | VALUES,
             "outcome": VALUES | st.lists(COMMANDS, max_size=2),
@@ -234,7 +233,7 @@ def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
         assert annotations.spec_version(manifest) >= 0
         assert isinstance(annotations.granted(manifest), dict)
         annotations.baseline(manifest)
-        annotations.Requested.from_job(manifest)
+        annotations.PendingRequests.from_job(manifest)
         assert isinstance(annotations.slice_of(manifest), str)
         assert not annotations.is_ours(manifest)
 
@@ -244,7 +243,7 @@ def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
 def test_any_mark_on_a_managers_object_is_read(text: str) -> None:
     manifest = annotated(text)
     assert applied_version(manifest) >= 0
-    Wish.from_job(manifest)
+    SizeRequest.from_job(manifest)
     Dispatch.from_manifest(manifest)
 
 

@@ -76,8 +76,8 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         assert f"slicebus/{package}/py.typed" in names
     assert "slicebus/kube/crds/workerclusters.slicebus.dev.yaml" in names
     assert "slicebus/journal/page.html.j2" in names
-    strangers = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
-    assert not strangers
+    foreign_pods = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
+    assert not foreign_pods
 
 
 @pytest.mark.parametrize(

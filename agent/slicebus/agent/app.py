@@ -8,13 +8,13 @@ from importlib.metadata import version
 import structlog
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.act.heartbeat import Heart
+from slicebus.agent.act.heartbeat import Heartbeats
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import Inbox
-from slicebus.agent.act.inventory import Inventories
+from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.publisher import Publisher
-from slicebus.agent.act.reconciler import Watcher
+from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide.capacity import slim
 from slicebus.agent.settings import AgentSettings
@@ -34,7 +34,7 @@ from slicebus.proto.messages import Hello, Message, Resync
 from slicebus.proto.topology import Topology, agent_topology
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.logs import configure_logging
-from slicebus.runtime.role import Role, insist, run_role
+from slicebus.runtime.role import Role, retry_until_available, run_role
 from slicebus.runtime.run import run_process
 from slicebus.slices import kueue
 
@@ -52,7 +52,7 @@ class Agent(Role[AgentSettings]):
 
     async def lead(self, epoch: int) -> None:
         """Speak for the cluster until cancelled."""
-        uid = await insist("cluster uid", lambda: cluster_uid(self._client))
+        uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid)))
@@ -67,14 +67,14 @@ class Agent(Role[AgentSettings]):
             client=self._client,
             caches=store.cache_of,
             publish=publisher.publish,
-            look_again=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
+            requeue=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
             check=self._lease.check,
             is_watched=annotations.is_ours,
             confirm=informers.confirm,
         )
         say = partial(self._say, publisher)
-        watcher = Watcher(
+        reconciler = Reconciler(
             self._settings,
             client=self._client,
             informers=informers,
@@ -87,23 +87,23 @@ class Agent(Role[AgentSettings]):
             ask_inventory=lambda: inventories.ask(),
             registry=self._registry,
         )
-        inventories = Inventories(self._settings, store=store, say=say, listed=watcher.take_as_reported)
-        heart = Heart(
+        inventories = InventoryPublisher(self._settings, store=store, say=say, listed=reconciler.take_as_reported)
+        heartbeats = Heartbeats(
             store,
             fence,
             say=say,
-            look=queue.add,
+            requeue=queue.add,
             waiting_since=lambda: (queue.due_since_s, backlog.since_s),
             interval_s=self._settings.heartbeat_s,
         )
 
-        def look_again(resource: Resource) -> None:
+        def requeue(resource: Resource) -> None:
             for key in filter(lambda key: key.kind == resource.kind, store.keys()):
                 queue.add(key)
 
         def resync(asked: Resync) -> None:
             if asked.jobs:
-                watcher.report_again(map(JobKey.of, asked.jobs))
+                reconciler.report_again(map(JobKey.of, asked.jobs))
             else:
                 inventories.ask()
 
@@ -115,32 +115,32 @@ class Agent(Role[AgentSettings]):
             executor=executor,
             tombstones=tombstones,
             locks=locks,
-            look=queue.add,
+            requeue=queue.add,
             resync=resync,
-            terms=heart.take,
+            terms=heartbeats.take,
             backlog=backlog,
         )
-        await insist("tombstones", tombstones.load)
-        await insist("fence", fence.load)
+        await retry_until_available("tombstones", tombstones.load)
+        await retry_until_available("fence", fence.load)
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
                 kept = informers.run(resource, cache, labels=SELECTORS[resource])
                 group.create_task(kept, name=f"watch:{resource.plural}")
-            others = informers.run(PODS, store.strangers, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
+            others = informers.run(PODS, store.foreign_pods, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
             group.create_task(others, name="watch:other pods")
-            for cache in (*(cache for _, cache in store.caches()), store.strangers):
+            for cache in (*(cache for _, cache in store.caches()), store.foreign_pods):
                 await cache.synced.wait()
             decide.begin()
-            await insist("claim", lambda: watcher.claim(epoch))
-            hello = await insist("version", self._hello)
-            await insist("hello", lambda: say(hello))
-            await insist("inventory", inventories.publish)
+            await retry_until_available("claim", lambda: reconciler.take_over_pods(epoch))
+            hello = await retry_until_available("version", self._hello)
+            await retry_until_available("hello", lambda: say(hello))
+            await retry_until_available("inventory", inventories.publish)
             store.on_change(queue.add)
-            informers.on_served(look_again)
+            informers.on_served(requeue)
             _log.info("agent.speaking", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
-            group.create_task(queue.run(watcher.look, workers=self._settings.workers), name="jobs")
-            group.create_task(heart.run(), name="heartbeat")
+            group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
+            group.create_task(heartbeats.run(), name="heartbeat")
             group.create_task(inventories.run(), name="inventory")
             for queue_name in inbox.queues():
                 group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")

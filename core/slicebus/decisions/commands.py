@@ -57,11 +57,11 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """The chain of messages it belongs to; None begins one, or continues that of the message being handled."""
 
 
-class LookAgain(msgspec.Struct, frozen=True, kw_only=True):
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     """Look at the job again after a while, although nothing may have changed."""
 
     job: JobRef
     delay_s: float
 
 
-Command = Create | Patch | Remove | Emit | Publish | LookAgain
+Command = Create | Patch | Remove | Emit | Publish | Requeue

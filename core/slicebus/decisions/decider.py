@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from slicebus.ambient.clock import now
-from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.decisions.table import FORGOTTEN, Table
 from slicebus.journal.object_diffs import Told
 from slicebus.journal.recorder import Recorder
@@ -212,8 +212,8 @@ def _command(command: Command) -> dict[str, Any]:
         case Publish(cluster=cluster, message=message, correlation=correlation):
             told = {"do": "publish", "to": cluster, "type": message.type, "message": message}
             return told | ({"correlation": correlation} if correlation else {})
-        case LookAgain(job=job, delay_s=delay_s):
-            return {"do": "look again", "job": job, "delay_s": delay_s}
+        case Requeue(job=job, delay_s=delay_s):
+            return {"do": "requeue", "job": job, "delay_s": delay_s}
 
 
 def _name(target: Manifest) -> str:

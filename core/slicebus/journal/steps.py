@@ -32,8 +32,7 @@ _TOLD = {
 }
 """The conditions of a slice that are told, and how."""
 _COMMANDS = re.compile(rb'\[(("\w+"|\d+|null),\[)?\{"do":')
-"""How an outcome of commands begins: alone, or with the stage of a look that they are of, or the next step of an order.
-"""
+"""How an outcome of commands begins: alone, with the stage of a reconcile, or with the next step of an order."""
 _OTHERWISE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
 """What reading raises of a record that is in the right form and makes no sense: anybody may have published it."""
 

@@ -163,9 +163,9 @@ class LeaderElection:
             except TransientError as error:
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
-                await self._look_again()
+                await self._requeue()
 
-    async def _look_again(self) -> None:
+    async def _requeue(self) -> None:
         """After a conflict: a renewal without an answer may have been made. Raises ConflictError for another holder."""
         assert self._lease is not None
         with suppress(TransientError):

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
@@ -32,7 +32,7 @@ class Executor:
         client: KubeClient,
         caches: Callable[[Resource], Cache | None],
         publish: Publisher,
-        look_again: Callable[[JobRef, float], None],
+        requeue: Callable[[JobRef, float], None],
         component: str,
         check: Callable[[], None] = lambda: None,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
@@ -47,7 +47,7 @@ class Executor:
         self._client = client
         self._caches = caches
         self._publish = publish
-        self._look_again = look_again
+        self._requeue = requeue
         self._component = component
         self._check = check
         self._is_watched = is_watched
@@ -69,8 +69,8 @@ class Executor:
                     await self._events.record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
                     await self._publish(command, caused_by)
-                case LookAgain(job=job, delay_s=delay_s):
-                    self._look_again(job, delay_s)
+                case Requeue(job=job, delay_s=delay_s):
+                    self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
         """Read an object again that the cache has, and forget it when it is gone and the watch will not say so."""

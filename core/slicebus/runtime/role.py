@@ -112,12 +112,12 @@ class Role(ABC, Generic[Settings]):
     async def _begin(self, epoch: int) -> None:
         settings = self._settings
         journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
-        topology = await insist("topology", self.topology) + Topology((), (journal,), ())
-        await insist("declare", lambda: self._bus.declare(topology))
+        topology = await retry_until_available("topology", self.topology) + Topology((), (journal,), ())
+        await retry_until_available("declare", lambda: self._bus.declare(topology))
         await self.lead(epoch)
 
 
-async def insist(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
+async def retry_until_available(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
     """The result of a call that a role cannot begin without, however long the broker or the API server is away."""
 
     async def attempt() -> Result:

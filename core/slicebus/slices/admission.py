@@ -27,7 +27,7 @@ from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQue
 from slicebus.slices.reservations import Reservations
 from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
-from slicebus.slices.usage import Account
+from slicebus.slices.usage import QuotaUse
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
@@ -94,12 +94,12 @@ class _Cycle:
 
     def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
         self.snapshot = snapshot
-        self.account = Account(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
-        self.search = Search(self.account, snapshot.fair_sharing.strategies)
-        self.reservations = Reservations(self.account)
+        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
+        self.search = Search(self.use, snapshot.fair_sharing.strategies)
+        self.reservations = Reservations(self.use)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
-        going = self.account.going()
+        going = self.use.going()
         self.placer.leave(going)
         self.victims: dict[str, list[Slice]] = {}
         """Those who are evicted already, by the UID of the one that they were preempted for."""
@@ -130,14 +130,14 @@ class _Cycle:
             return by_distance(lines, self._look, self._is_preemptor)
         trees: dict[int, list[str]] = {}
         for name in lines:
-            trees.setdefault(id(self.account.now.queues[name].root), []).append(name)
+            trees.setdefault(id(self.use.now.queues[name].root), []).append(name)
         return by_share(lines, trees.values(), self._look, self._head)
 
     def _head(self, slice: Slice, nomination: Nomination) -> Head:
         queue = nomination.admission.cluster_queue
-        own, needs = self.account.own(queue, slice), usage_of(slice, nomination.admission)
+        own, needs = self.use.own(queue, slice), usage_of(slice, nomination.admission)
         return Head(
-            node=self.account.later.queues[queue],
+            node=self.use.later.queues[queue],
             needs={key: need - own.get(key, 0) for key, need in needs.items()},
             waits_for_preempted=self._is_preemptor(slice),
             rank=rank(slice),
@@ -166,7 +166,7 @@ class _Cycle:
         labels = self.snapshot.namespaces.get(slice.namespace, {})
         if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
-        if circle := self.account.now.circles.get(queue.name):
+        if circle := self.use.now.circles.get(queue.name):
             return f"the cohorts {' and '.join(circle)} are each other's parent"
         return queue
 
@@ -176,16 +176,16 @@ class _Cycle:
         if queue.name in self.blocked:
             message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
             return Misfit(message, "the workloads before it")
-        replaced = self.account.held.get(slice.chain_id)
+        replaced = self.use.held.get(slice.chain_id)
         if replaced is not None and replaced.key != slice.replaces:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
-        if replaced is not None and self.account.is_going(replaced):
+        if replaced is not None and self.use.is_going(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
-        with self.account.without(slice, queue.name):
+        with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
 
     def _room(self, slice: Slice, queue: ClusterQueue) -> Room:
-        now, later = (forest.queues[queue.name] for forest in (self.account.now, self.account.later))
+        now, later = (forest.queues[queue.name] for forest in (self.use.now, self.use.later))
         return Room(
             queue,
             self.snapshot.flavors,
@@ -236,8 +236,8 @@ class _Cycle:
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
         """Whoever is to go for a slice, and the slice waits."""
         needs, spared = usage_of(slice, found.admission), None
-        replaced = self.account.held.get(slice.chain_id)
-        with self.account.without(slice, queue.name):
+        replaced = self.use.held.get(slice.chain_id)
+        with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
             preemptor = Preemptor(
                 slice=slice, queue=queue, node=room.later or room.node, needs=needs, short=found.short
@@ -256,7 +256,7 @@ class _Cycle:
             # Quota alone would not let it run: nobody loses his for that.
             self.placer.leave(going, times=-1)
             return [_wait(slice, nowhere)]
-        self.account.preempt(victims)
+        self.use.preempt(victims)
         self.search.forget()
         evictions = [
             Evict(
@@ -308,17 +308,17 @@ class _Cycle:
         placed = self._place(slice, queue, admission)
         if isinstance(placed, Misfit):
             return _wait(slice, placed)
-        replaced, own = self.account.held.get(slice.chain_id), self.account.own(queue.name, slice)
+        replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
-        self.account.charge(admitted)
-        usage = self.account.own(queue.name, slice)
+        self.use.charge(admitted)
+        usage = self.use.own(queue.name, slice)
         self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
     def _place(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Placed | Misfit:
         """Where a slice would run."""
-        replaced, own = self.account.held.get(slice.chain_id), self.account.own(queue.name, slice)
-        with self.account.without(slice, queue.name):
+        replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
+        with self.use.without(slice, queue.name):
             return self.placer.find(slice, admission, self._room(slice, queue), own=own, replaced=replaced)
 
 

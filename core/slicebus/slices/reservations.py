@@ -13,7 +13,7 @@ import msgspec
 from slicebus.slices.cohorts import Node
 from slicebus.slices.preemption import Victim
 from slicebus.slices.quota import ClusterQueue, Usage
-from slicebus.slices.usage import Account
+from slicebus.slices.usage import QuotaUse
 from slicebus.slices.workload import Admission, FlavorName, Slice
 
 _CHOOSE_AGAIN = 16
@@ -34,8 +34,8 @@ class Reservation(msgspec.Struct, frozen=True):
 class Reservations:
     """Of one cycle, in the order in which they were made."""
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
+    def __init__(self, use: QuotaUse) -> None:
+        self._account = use
         self._choosers: dict[tuple[str, FlavorName], list[Reservation]] = {}
         """By the root of a tree and a flavor: who would look at that flavor, and waits for another."""
 

@@ -16,7 +16,7 @@ from slicebus.slices.quota import ClusterQueue, Cohort, Usage, holders, total_by
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 
-class Account:
+class QuotaUse:
     """Changed by `charge`, `reserve` and `preempt`."""
 
     def __init__(

@@ -7,7 +7,7 @@ from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Victim, classical, without
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.sharing import FairStrategy, fair
-from slicebus.slices.usage import Account
+from slicebus.slices.usage import QuotaUse
 from slicebus.slices.workload import Slice
 
 _REMEMBERED = 16
@@ -17,9 +17,9 @@ _REMEMBERED = 16
 class Search:
     """Of one cycle. Slices of a queue come in order, so what one could not get, a later one that asks more cannot."""
 
-    def __init__(self, account: Account, strategies: Sequence[FairStrategy]) -> None:
+    def __init__(self, use: QuotaUse, strategies: Sequence[FairStrategy]) -> None:
         """With fair sharing where there are strategies."""
-        self._account = account
+        self._account = use
         self._strategies = strategies
         self._in_vain: dict[str, list[Usage]] = {}
 

@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-from functools import partial
 
 import structlog
 
 from slicebus.ambient.clock import now, random_bytes
-from slicebus.decisions.commands import Command, Emit
+from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
@@ -15,18 +14,19 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
-from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.publisher import Publisher
+from slicebus.manager.act.reconciler import Reconciler
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.act.status_writer import Reporter
+from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog, relocation
 from slicebus.manager.decide.change_filter import filter_of
 from slicebus.manager.decide.delete_breaker import Limits
-from slicebus.manager.decide.slice_history import History
-from slicebus.manager.metrics.queues import QueueGauges
-from slicebus.manager.metrics.slices import LifecycleMetrics
+from slicebus.manager.decide.slice_history import SliceHistory
+from slicebus.manager.metrics.queues import QueueMetrics
+from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
@@ -60,13 +60,13 @@ class Manager(Role[ManagerSettings]):
             store.settings["admission"] = Admission.KUEUE
             store.settings["placement_strategy"] = self._settings.placement_strategy
         else:
-            LifecycleMetrics(self._registry).follow(store.workloads)
-            self._registry.register(QueueGauges(store, self._settings.fair_sharing))
+            SliceMetrics(self._registry).follow(store.workloads)
+            self._registry.register(QueueMetrics(store, self._settings.fair_sharing))
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
-        def look_again(ref: JobRef, delay_s: float) -> None:
+        def requeue(ref: JobRef, delay_s: float) -> None:
             store.published.pop(ref, None)
             queue.add_after(ref, delay_s)
 
@@ -74,7 +74,7 @@ class Manager(Role[ManagerSettings]):
             client=self._client,
             caches=store.cache_of,
             publish=Publisher(self._bus, issuer, store).publish,
-            look_again=look_again,
+            requeue=requeue,
             component=self.component,
             check=self._lease.check,
             confirm=informers.confirm,
@@ -92,12 +92,12 @@ class Manager(Role[ManagerSettings]):
             count=self._settings.breaker_count,
             window_s=self._settings.breaker_window_s,
         )
-        guard = Guard(
+        guard = DeleteGuard(
             limits,
             client=self._client,
             decide=decide,
             executor=executor,
-            look=queue.add,
+            requeue=queue.add,
             registry=self._registry,
         )
         resyncer = Resyncer(
@@ -106,21 +106,22 @@ class Manager(Role[ManagerSettings]):
             decide=decide,
             executor=executor,
             guard=guard,
-            look=queue.add,
+            requeue=queue.add,
             registry=self._registry,
         )
         inbox = Inbox(
             bus=self._bus,
             decide=decide,
             executor=executor,
-            look=queue.add,
+            requeue=queue.add,
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
             fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
         )
+        reconciler = Reconciler(decide, executor, guard=guard, resyncer=resyncer)
         watch = FleetWatch(
-            self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, look=queue.add
+            self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, requeue=queue.add
         )
         async with decide.recording(), asyncio.TaskGroup() as group:
             for resource, cache in store.caches():
@@ -145,7 +146,7 @@ class Manager(Role[ManagerSettings]):
                 group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
                 group.create_task(self._collect(decide, executor), name="history")
             group.create_task(
-                queue.run(partial(self._look, decide, guard, resyncer, executor), workers=self._settings.workers),
+                queue.run(reconciler.reconcile_job, workers=self._settings.workers),
                 name="jobs",
             )
             group.create_task(guard.run(), name="deletes")
@@ -154,38 +155,24 @@ class Manager(Role[ManagerSettings]):
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
 
-    async def _look(
-        self, decide: Decider[Store], guard: Guard, resyncer: Resyncer, executor: Executor, ref: JobRef
-    ) -> None:
-        deletes_held = await guard.holds(ref)
-        try:
-            commands = decide(catalog.look, job=ref, deletes_held=deletes_held, now=now_text())
-            await executor.run(commands)
-        except PermanentError as error:
-            if (job := decide.state.view(ref).job) is not None:
-                told = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
-                await executor.run([told])
-            raise
-        await resyncer.clear(ref)
-
-    def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
+    def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
             return decide(catalog.report_checks, now=now)
 
         of = (decide.state.admission_checks, decide.state.clusters)
-        return Reporter(report, executor, of=of, interval_s=self._settings.queue_status_s)
+        return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
-    def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> Reporter:
+    def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
             return decide(catalog.report_queues, now=now, fair_sharing=self._settings.fair_sharing)
 
         store = decide.state
         of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
-        return Reporter(report, executor, of=of, interval_s=self._settings.queue_status_s)
+        return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
         """Delete finished slices that are no longer kept. One that cannot be deleted now is next time."""
-        history = History(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
+        history = SliceHistory(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
         while True:
             await asyncio.sleep(_COLLECT_S)
             for command in decide(catalog.collect, history=history, now=now_text()):

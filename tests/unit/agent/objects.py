@@ -39,12 +39,12 @@ def a_job(
     ours: bool = True,
     suspended: bool = False,
     deleting: bool = False,
-    requested: annotations.Requested | None = None,
+    requested: annotations.PendingRequests | None = None,
     over: str | None = None,
     generation: int = 1,
 ) -> Manifest:
     """A Job on the worker, as the agent makes it."""
-    at = annotations.job_marks(of, workload=workload, version=version, grant={"main": granted})
+    at = annotations.job_metadata(of, workload=workload, version=version, grant={"main": granted})
     if baseline is not None:
         at["annotations"][kueue.BASELINE_ANNOTATION] = annotations.encode_counts({"main": baseline})
     if requested is not None:
@@ -67,7 +67,7 @@ def a_job(
     }
 
 
-def encoded(requested: annotations.Requested) -> str:
+def encoded(requested: annotations.PendingRequests) -> str:
     return msgspec.json.encode(requested).decode()
 
 
@@ -151,11 +151,11 @@ def a_spec(
 
 
 def a_view(
-    job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), carrier: Manifest | None = None
+    job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), scale_target: Manifest | None = None
 ) -> WorkerView:
     reading = JobReading.from_manifest(job) if job is not None else None
     found = tuple(map(Pod.from_manifest, pods))
-    return WorkerView(key=KEY, job=job, reading=reading, carrier=carrier or job, copies=copies, pods=found)
+    return WorkerView(key=KEY, job=job, reading=reading, scale_target=scale_target or job, copies=copies, pods=found)
 
 
 def counts(job: Manifest) -> Counts:

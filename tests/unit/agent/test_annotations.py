@@ -18,7 +18,7 @@ def with_annotation(name: str, text: str | None) -> Manifest:
 
 
 def test_marks_are_read_as_they_were_written() -> None:
-    at = annotations.job_marks(REF, workload="w2", version=7, grant={"b": 2, "a": 1})
+    at = annotations.job_metadata(REF, workload="w2", version=7, grant={"b": 2, "a": 1})
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": at | {"name": "train", "namespace": "team"}}
     assert annotations.is_ours(job)
     assert annotations.is_of(job, REF)
@@ -44,7 +44,7 @@ def test_an_object_without_marks(manifest: Manifest) -> None:
     assert not annotations.is_of(manifest, REF)
     assert (annotations.slice_of(manifest), annotations.spec_version(manifest)) == ("", 0)
     assert (annotations.granted(manifest), annotations.baseline(manifest)) == ({}, None)
-    assert annotations.Requested.from_job(manifest) is None
+    assert annotations.PendingRequests.from_job(manifest) is None
 
 
 def test_the_managers_uid_alone_makes_nothing_ours() -> None:
@@ -73,30 +73,30 @@ def test_counts_that_cannot_be_read_grant_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"worker_uid":"u"}'], ids=repr)
 def test_a_request_that_cannot_be_read_is_none(text: str) -> None:
-    assert annotations.Requested.from_job(with_annotation(kueue.REQUESTED_ANNOTATION, text)) is None
+    assert annotations.PendingRequests.from_job(with_annotation(kueue.REQUESTED_ANNOTATION, text)) is None
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
-    record = annotations.Requested("worker-uid", 3, {"main": 5})
-    assert annotations.Requested.from_job(with_annotation(kueue.REQUESTED_ANNOTATION, encoded(record))) == record
+    record = annotations.PendingRequests("worker-uid", 3, {"main": 5})
+    assert annotations.PendingRequests.from_job(with_annotation(kueue.REQUESTED_ANNOTATION, encoded(record))) == record
 
 
 def test_counts_are_written_the_same_whatever_their_order() -> None:
     assert annotations.encode_counts({"b": 2, "a": 1}) == annotations.encode_counts({"a": 1, "b": 2}) == '{"a":1,"b":2}'
 
 
-def wishes(*sizes: int, uid: str = "a") -> annotations.Requested:
+def wishes(*sizes: int, uid: str = "a") -> annotations.PendingRequests:
     """One wish after the other; each has its place in the row as its generation."""
     wish = None
     for generation, size in enumerate(sizes, start=1):
-        wish = annotations.Requested.after(
+        wish = annotations.PendingRequests.after(
             wish, RequestKey(uid, generation), wanted={"main": size}, granted={"main": 9}
         )
     assert wish is not None
     return wish
 
 
-ANSWERS: dict[str, tuple[annotations.Requested, Any, int]] = {
+ANSWERS: dict[str, tuple[annotations.PendingRequests, Any, int]] = {
     "none of them": (wishes(5, 2, 6), RequestKey(), 2),
     "the one that wanted more": (wishes(5, 2, 6), RequestKey("a", 1), 2),
     "the one that wanted less": (wishes(5, 2, 6), RequestKey("a", 2), 6),
@@ -105,7 +105,7 @@ ANSWERS: dict[str, tuple[annotations.Requested, Any, int]] = {
     "one of another worker object": (wishes(5, 2, 6), RequestKey("b", 3), 2),
     "whatever there was": (wishes(5, 2, 6), UNSET, 9),
     "all that were of the object before": (
-        annotations.Requested.after(wishes(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
+        annotations.PendingRequests.after(wishes(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
         RequestKey("b", 1),
         9,
     ),
@@ -114,7 +114,7 @@ ANSWERS: dict[str, tuple[annotations.Requested, Any, int]] = {
 
 @pytest.mark.parametrize(("wish", "answers", "left"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_a_grant_is_as_low_as_the_wishes_that_it_does_not_answer(
-    wish: annotations.Requested, answers: Any, left: int
+    wish: annotations.PendingRequests, answers: Any, left: int
 ) -> None:
     assert wish.answered(answers).allows({"main": 9}) == {"main": left}
 

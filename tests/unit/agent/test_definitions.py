@@ -65,18 +65,18 @@ def test_only_what_is_missing_under_its_own_definition_was_deleted(
     item = inventory.item(view, EAST)
     assert item is not None
     if is_forgotten:
-        [patch] = reconcile.unlink(view)
+        [patch] = reconcile.unlink_copies(view)
         annotations = {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}
         assert (patch.resource, patch.body) == (WORKLOADS, {"metadata": {"annotations": annotations}})
         assert item.spec_hash == kueue.ABSENT, "the manager sends it anew"
     else:
-        assert reconcile.unlink(view) == []
+        assert reconcile.unlink_copies(view) == []
         assert item.spec_hash == "", "its end is being reported, or not known"
 
 
 def test_a_copy_knows_by_which_definition_its_job_was_made() -> None:
     view = msgspec.structs.replace(a_view(a_job(), a_copy()), definition="d1")
-    [patch] = reconcile.link(view)
+    [patch] = reconcile.link_copies(view)
     assert patch.body["metadata"]["annotations"][kueue.DEFINITION_ANNOTATION] == "d1"
 
 
@@ -106,30 +106,30 @@ async def test_a_refusal_is_said_and_nothing_is_made(worker: Worker, manager: Ma
 async def test_what_went_with_its_definition_is_asked_for_and_not_reported(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     worker.store.definitions["Job"], worker.store.unserved["Job"] = GONE, "why"
     await delete_job(worker)
     assert dict(worker.store.departed) == {}
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     assert worker.inventories_asked == 1
     await worker.sync()
     del worker.store.unserved["Job"]
     worker.store.definitions["Job"] = "d2"
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
 
 
 async def test_nothing_is_said_of_a_job_while_its_kind_may_not_be_read(worker: Worker, manager: Manager) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     worker.store.unserved["Job"] = "why"
     await delete_job(worker)
     worker.said.clear()
     await manager.order(Suspend(job=REF, spec_version=2, reason="Preempted", message="because"))
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     assert (worker.said, dict(worker.store.tombstones)) == ([], {}), "it may be there after all"
     del worker.store.unserved["Job"]
-    [gone] = await worker.look()
+    [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert gone.phase is JobPhase.GONE
 
@@ -144,7 +144,7 @@ async def test_a_definition_of_which_nobody_has_told_yet_is_asked_for(worker: Wo
     )
     await worker.client.delete(CRDS, RAYCLUSTERS.definition)
     with pytest.raises(UnavailableError, match="is missing"):
-        await worker.watcher.look(key)
+        await worker.reconciler.reconcile_job(key)
     assert worker.said == []
 
 
@@ -152,5 +152,5 @@ async def test_a_delete_is_answered_although_the_definition_is_gone(worker: Work
     await given_job(worker)
     await delete_job(worker)
     worker.store.definitions["Job"], worker.store.unserved["Job"] = GONE, "why"
-    await worker.tombstones.bury(REF, 2)
-    assert await worker.look() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
+    await worker.tombstones.add(REF, 2)
+    assert await worker.reconcile_job() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from slicebus.agent.act.heartbeat import Heart
+from slicebus.agent.act.heartbeat import Heartbeats
 from slicebus.agent.decide.lag import lag_s
 from slicebus.proto.messages import Heartbeat, Message
 from unit.agent.worker import Worker
@@ -34,16 +34,16 @@ async def test_each_heartbeat_says_how_long_the_oldest_has_waited(worker: Worker
         assert isinstance(message, Heartbeat)
         beats.append(message)
 
-    heart = Heart(
+    heartbeats = Heartbeats(
         worker.store,
         worker.fence,
         say=say,
-        look=worker.queue.add,
+        requeue=worker.queue.add,
         waiting_since=lambda: waiting,
         interval_s=10.0,
     )
     await loop_time.advance(5.0)
-    running = asyncio.create_task(heart.run())
+    running = asyncio.create_task(heartbeats.run())
     await settle()
     await loop_time.advance(10.0)
     waiting[1] = None

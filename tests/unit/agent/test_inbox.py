@@ -206,7 +206,7 @@ async def test_an_end_is_not_answered_while_the_job_is_there(worker: Worker, man
     assert worker.looked[-1] == KEY
     await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": None}}))
     await worker.sync()
-    assert await worker.look() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
+    assert await worker.reconcile_job() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
 
 
 async def test_what_is_applied_is_reported_and_looked_at(worker: Worker, manager: Manager) -> None:

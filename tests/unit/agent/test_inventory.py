@@ -59,10 +59,12 @@ def test_a_pod_that_gets_ready_changes_the_status() -> None:
     assert found.status_hash == status_hash({}, JobPhase.RUNNING, True)
 
 
-ASKED = annotations.Requested.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
+ASKED = annotations.PendingRequests.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
 CONFIRMED = msgspec.structs.replace(ASKED, confirmed=True)
-NEXT = annotations.Requested.after(CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1})
-REQUESTS: dict[str, tuple[annotations.Requested | None, RequestKey | None]] = {
+NEXT = annotations.PendingRequests.after(
+    CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1}
+)
+REQUESTS: dict[str, tuple[annotations.PendingRequests | None, RequestKey | None]] = {
     "none": (None, None),
     "not at the broker yet": (ASKED, None),
     "not answered": (CONFIRMED, RequestKey("worker-uid", 2)),
@@ -76,7 +78,7 @@ REQUESTS: dict[str, tuple[annotations.Requested | None, RequestKey | None]] = {
 
 @pytest.mark.parametrize(("requested", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_request_is_told_until_it_is_answered(
-    requested: annotations.Requested | None, expected: RequestKey | None
+    requested: annotations.PendingRequests | None, expected: RequestKey | None
 ) -> None:
     assert unanswered(a_view(a_job(requested=requested))) == expected
     assert unanswered(a_view(None, a_copy())) is None

@@ -295,7 +295,7 @@ def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, exp
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
-WISH = annotations.Requested.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
+WISH = annotations.PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
 WISHING = a_view(a_job(1, requested=WISH))
 AFTER_A_WISH = {
     "the order was made before it": (RequestKey("worker-uid", 3), 1, WISH),
@@ -305,7 +305,7 @@ AFTER_A_WISH = {
 
 @pytest.mark.parametrize(("answers", "granted", "left"), AFTER_A_WISH.values(), ids=AFTER_A_WISH.keys())
 def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
-    answers: RequestKey, granted: int, left: annotations.Requested
+    answers: RequestKey, granted: int, left: annotations.PendingRequests
 ) -> None:
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
     relabel = Relabel(
@@ -318,7 +318,7 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(WISH)}}}
         after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
         assert annotations.granted(after) == {"main": granted}
-        assert annotations.Requested.from_job(after) == left
+        assert annotations.PendingRequests.from_job(after) == left
 
 
 TAKEN_OVER = {
@@ -343,7 +343,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         written |= patch.body["metadata"]["annotations"]
-    left = annotations.Requested.from_job({"metadata": {"annotations": written}})
+    left = annotations.PendingRequests.from_job({"metadata": {"annotations": written}})
     assert left == msgspec.structs.replace(WISH, overruled=overruled or msgspec.UNSET)
 
 
@@ -391,7 +391,7 @@ def test_a_notice_is_an_event_on_the_job(view: str, told: int) -> None:
 def test_a_notice_is_told_on_the_carrier_too() -> None:
     child = a_job() | {"kind": "RayCluster", "metadata": {"name": "child", "uid": "child-uid"}}
     [step] = orders.pending(NOTICE)
-    assert [short(command) for command in step.decide(a_view(a_job(), carrier=child))] == [
+    assert [short(command) for command in step.decide(a_view(a_job(), scale_target=child))] == [
         ("tell Job", "Pending"),
         ("tell RayCluster", "Pending"),
     ]

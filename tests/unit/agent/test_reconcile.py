@@ -7,7 +7,7 @@ from msgspec import structs
 
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import Requested
+from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
@@ -18,8 +18,8 @@ Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
 
 
-def asked(wanted: int, *, uid: str = "worker-uid", generation: int = 1) -> Requested:
-    return Requested(uid, generation, {"main": wanted})
+def asked(wanted: int, *, uid: str = "worker-uid", generation: int = 1) -> PendingRequests:
+    return PendingRequests(uid, generation, {"main": wanted})
 
 
 REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
@@ -51,7 +51,7 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "succeeded": (a_view(a_job(5, over="Complete")), None),
     "failed": (a_view(a_job(5, over="Failed")), None),
     "not ours": (a_view(a_job(5, ours=False)), None),
-    "its cluster is not there yet": (structs.replace(a_view(a_job(5)), carrier=None), None),
+    "its cluster is not there yet": (structs.replace(a_view(a_job(5)), scale_target=None), None),
 }
 
 
@@ -83,7 +83,7 @@ def noted(view: WorkerView, command: Command) -> WorkerView:
     job = view.job | {
         "metadata": metadata | {"annotations": metadata["annotations"] | command.body["metadata"]["annotations"]}
     }
-    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), carrier=job)
+    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), scale_target=job)
 
 
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
@@ -116,7 +116,7 @@ def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker
 
 
 def test_what_was_published_by_an_earlier_agent_and_not_answered_is_published_once_more() -> None:
-    unanswered = structs.replace(asked(5), unanswered=(annotations.Unanswered("worker-uid", 2, {"main": 5}),))
+    unanswered = structs.replace(asked(5), unanswered=(annotations.PendingRequest("worker-uid", 2, {"main": 5}),))
     view = a_view(a_job(5, requested=unanswered))
     [again] = reconcile.request(view, EAST)
     assert isinstance(again, Publish)
@@ -140,7 +140,9 @@ def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for
     assert view.job is not None
     job = view.job | {"spec": view.job["spec"] | {"parallelism": 1}}
     job["metadata"]["generation"] += 1
-    assert [request.wanted for request in published_for(structs.replace(view, job=job, carrier=job))] == [{"main": 1}]
+    assert [request.wanted for request in published_for(structs.replace(view, job=job, scale_target=job))] == [
+        {"main": 1}
+    ]
 
 
 def test_a_smaller_size_is_asked_for_when_its_pods_are_gone() -> None:
@@ -209,7 +211,7 @@ LINKS: dict[str, tuple[WorkerView, list[str]]] = {
 
 @pytest.mark.parametrize(("view", "names"), LINKS.values(), ids=LINKS.keys())
 def test_copies_learn_the_uid_of_their_job(view: WorkerView, names: list[str]) -> None:
-    assert [name for name, *_ in shorts(reconcile.link(view))] == names
+    assert [name for name, *_ in shorts(reconcile.link_copies(view))] == names
 
 
 def lasting(**spec: Any) -> Manifest:
@@ -233,7 +235,7 @@ LIFETIMES: dict[str, tuple[Manifest | None, list[Manifest]]] = {
 
 @pytest.mark.parametrize(("job", "expected"), LIFETIMES.values(), ids=LIFETIMES.keys())
 def test_a_copy_of_an_older_version_loses_its_time_to_live(job: Manifest | None, expected: list[Manifest]) -> None:
-    assert [patch.body for patch in reconcile.keep(a_view(job))] == expected
+    assert [patch.body for patch in reconcile.take_off_ttl(a_view(job))] == expected
 
 
 PHASES: dict[str, tuple[WorkerView, JobPhase | None]] = {

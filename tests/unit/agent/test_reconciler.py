@@ -66,47 +66,47 @@ async def lose_job(worker: Worker) -> None:
 
 async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worker) -> None:
     await given_job(worker)
-    assert types(await worker.look()) == ["status"]
-    assert await worker.look() == []
+    assert types(await worker.reconcile_job()) == ["status"]
+    assert await worker.reconcile_job() == []
     await worker.sync()
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
 
 
 async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: Worker) -> None:
     await given_job(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await patch_job(worker, {"spec": {"parallelism": 5}})
-    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
+    [request] = [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)]
     assert (request.granted, request.wanted) == ({"main": 1}, {"main": 5})
     await worker.sync()
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     again = Worker(worker.client)
     await again.tombstones.load()
     await again.sync()
-    assert types(await again.look()) == ["scale-request", "status"]
-    assert await again.look() == []
+    assert types(await again.reconcile_job()) == ["scale-request", "status"]
+    assert await again.reconcile_job() == []
 
 
 async def test_a_request_that_the_manager_does_not_know_is_made_again_until_it_is_answered(worker: Worker) -> None:
     await given_job(worker)
     await patch_job(worker, {"spec": {"parallelism": 5}})
-    [request] = [message for message in await worker.look() if isinstance(message, ScaleRequest)]
-    worker.watcher.report_again([KEY])
-    assert [message for message in await worker.look() if isinstance(message, ScaleRequest)] == [request]
-    assert await worker.look() == []
-    answered = annotations.Requested("worker-uid", request.worker_generation, {"main": 5})
+    [request] = [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)]
+    worker.reconciler.report_again([KEY])
+    assert [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)] == [request]
+    assert await worker.reconcile_job() == []
+    answered = annotations.PendingRequests("worker-uid", request.worker_generation, {"main": 5})
     await patch_job(worker, {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: answered.to_annotation()}}})
-    worker.watcher.report_again([KEY])
-    assert types(await worker.look()) == ["status"]
+    worker.reconciler.report_again([KEY])
+    assert types(await worker.reconcile_job()) == ["status"]
 
 
 async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
     await given_job(worker, parallelism=5)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
-        await worker.look()
+        await worker.reconcile_job()
     worker.refuses = None
-    assert types(await worker.look()) == ["scale-request", "status"]
+    assert types(await worker.reconcile_job()) == ["scale-request", "status"]
 
 
 async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: Worker) -> None:
@@ -114,12 +114,12 @@ async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: W
     await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
     looked: list[JobKey] = []
 
-    async def look(key: JobKey) -> None:
+    async def reconcile_job(key: JobKey) -> None:
         looked.append(key)
-        await worker.watcher.look(key)
+        await worker.reconciler.reconcile_job(key)
 
     worker.store.on_change(worker.queue.add)
-    running = asyncio.create_task(worker.queue.run(look, workers=1))
+    running = asyncio.create_task(worker.queue.run(reconcile_job, workers=1))
     while not worker.queue.idle:  # noqa: ASYNC110 the queue has no need for an event that only tests would wait for
         await asyncio.sleep(0.01)
     running.cancel()
@@ -140,9 +140,9 @@ async def gated(worker: Worker) -> list[str]:
 async def test_pods_start_up_to_what_is_granted_and_no_further(worker: Worker) -> None:
     await given_job(worker, parallelism=5, granted=3, requested=None)
     await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == ["p3", "p4"]
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == ["p3", "p4"]
 
 
@@ -153,8 +153,8 @@ async def test_a_new_agent_makes_what_the_one_before_has_under_way_conflict(work
     await given_pods(worker, a_pod("a", gated=True))
     successor = Worker(worker.client)
     await successor.sync()
-    await successor.watcher.claim(epoch=4)
-    await successor.look()
+    await successor.reconciler.take_over_pods(epoch=4)
+    await successor.reconcile_job()
     assert await gated(worker) == ["b"]
     with pytest.raises(ConflictError):
         await worker.executor.run([stale])
@@ -165,15 +165,15 @@ async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker
     await given_job(worker, parallelism=2, granted=1)
     await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
     await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
-    await worker.watcher.claim(epoch=4)
+    await worker.reconciler.take_over_pods(epoch=4)
     pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
     assert [annotations.annotation(pod, kueue.EPOCH_ANNOTATION) for pod in pods] == ["4", "4"], (
         "also where another had written"
     )
-    await worker.watcher.claim(epoch=4)
+    await worker.reconciler.take_over_pods(epoch=4)
     assert (await worker.client.list(PODS, namespace=NAMESPACE)).items == pods
-    await worker.look()
-    await worker.watcher.claim(epoch=5)
+    await worker.reconcile_job()
+    await worker.reconciler.take_over_pods(epoch=5)
     left = await worker.client.get(PODS, "b", NAMESPACE)
     assert (is_gated(left), annotations.annotation(left, kueue.EPOCH_ANNOTATION)) == (True, "4")
 
@@ -181,16 +181,16 @@ async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker
 async def test_pods_of_others_are_not_claimed(worker: Worker) -> None:
     await given_job(worker, ours=False)
     await given_pods(worker, a_pod("a", gated=True))
-    assert catalog.claim(worker.store, epoch=4) == []
+    assert catalog.take_over_pods(worker.store, epoch=4) == []
 
 
 async def test_a_pod_that_has_changed_holds_up_no_other(worker: Worker) -> None:
     await given_job(worker, parallelism=2, granted=2)
     await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
     await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == ["a"]
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == []
 
 
@@ -208,10 +208,10 @@ async def test_a_server_that_fails_while_pods_start_is_tried_again(
 
     monkeypatch.setattr(worker.client, "patch", failing)
     with pytest.raises(UnavailableError):
-        await worker.look()
+        await worker.reconcile_job()
     assert await gated(worker) == ["a"]
     monkeypatch.setattr(worker.client, "patch", patch)
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == []
 
 
@@ -231,11 +231,11 @@ async def test_a_pod_that_may_have_started_counts_until_that_is_known(
     with monkeypatch.context() as patched:
         patched.setattr(worker.client, "patch", unanswered)
         with pytest.raises(UnavailableError):
-            await worker.look()
+            await worker.reconcile_job()
         await given_pods(worker, a_pod("a", gated=True))
         with pytest.raises(UnavailableError):
-            await worker.look()
-    await worker.look()
+            await worker.reconcile_job()
+    await worker.reconcile_job()
     assert await gated(worker) == ["a"]
     assert dict(worker.store.unanswered) == {}
 
@@ -247,7 +247,7 @@ async def test_a_pod_that_did_not_start_is_no_longer_counted_when_it_has_gone(wo
     worker.store.unanswered[lost["metadata"]["uid"]] = lost["metadata"]["resourceVersion"]
     await worker.client.delete(PODS, "b", NAMESPACE)
     await worker.sync()
-    await worker.look()
+    await worker.reconcile_job()
     assert await gated(worker) == []
 
 
@@ -256,23 +256,23 @@ async def test_a_pod_that_did_not_start_is_no_longer_counted_when_it_has_gone(wo
 
 async def test_reports_of_a_running_job_keep_their_distance(worker: Worker, loop_time: LoopTime) -> None:
     await given_job(worker)
-    assert types(await worker.look()) == ["status"]
+    assert types(await worker.reconcile_job()) == ["status"]
     await patch_job(worker, {"status": {"active": 1}}, "status")
     await loop_time.advance(0.1)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     assert not worker.queue.idle, "it is due later"
     await patch_job(worker, {"status": {"active": 2}}, "status")
     await loop_time.advance(0.5)
-    [status] = await worker.look()
+    [status] = await worker.reconcile_job()
     assert isinstance(status, Status)
     assert status.job_status == {"active": 2}
 
 
 async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) -> None:
     await given_job(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await patch_job(worker, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "status")
-    [status] = await worker.look()
+    [status] = await worker.reconcile_job()
     assert isinstance(status, Status)
     assert status.phase is JobPhase.SUCCEEDED
 
@@ -281,30 +281,30 @@ async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> 
     await given_job(worker)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
-        await worker.look()
+        await worker.reconcile_job()
     worker.refuses = None
-    assert types(await worker.look()) == ["status"]
+    assert types(await worker.reconcile_job()) == ["status"]
 
 
 async def test_what_the_manager_asks_for_before_the_confirm_is_reported_again(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answered_at_once(*_: Any) -> None:
-        worker.watcher.report_again([KEY])
+        worker.reconciler.report_again([KEY])
 
     await given_job(worker)
     with monkeypatch.context() as patched:
         patched.setattr(worker.executor, "_publish", answered_at_once)
-        await worker.look()
-    assert types(await worker.look()) == ["status"]
+        await worker.reconcile_job()
+    assert types(await worker.reconcile_job()) == ["status"]
 
 
 async def test_what_the_manager_asks_for_is_reported_again(worker: Worker) -> None:
     await given_job(worker)
-    await worker.look()
-    worker.watcher.report_again([KEY, JobKey("Pod", NAMESPACE, "of-no-kind")])
+    await worker.reconcile_job()
+    worker.reconciler.report_again([KEY, JobKey("Pod", NAMESPACE, "of-no-kind")])
     assert not worker.queue.idle
-    assert types(await worker.look()) == ["status"]
+    assert types(await worker.reconcile_job()) == ["status"]
 
 
 # --- ends -----------------------------------------------------------------------------------------------------------
@@ -322,9 +322,9 @@ def deleted(version: int, job: JobRef = REF) -> Applied:
 async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await delete_job(worker)
-    [gone] = await worker.look()
+    [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert (gone.job, gone.phase, gone.seen) == (REF, JobPhase.GONE, True)
 
@@ -332,9 +332,9 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone(worker: Worker) -
 async def test_a_job_that_went_unseen_may_have_ended(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await lose_job(worker)
-    [gone] = await worker.look()
+    [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
 
@@ -342,12 +342,12 @@ async def test_a_job_that_went_unseen_may_have_ended(worker: Worker) -> None:
 async def test_a_job_that_was_gone_when_its_agent_started_may_have_ended(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await delete_job(worker)
     again = Worker(worker.client)
     await again.tombstones.load()
     await again.sync()
-    [gone] = await again.look()
+    [gone] = await again.reconcile_job()
     assert isinstance(gone, Status)
     assert (gone.phase, gone.seen) == (JobPhase.GONE, False)
 
@@ -356,14 +356,14 @@ async def test_a_job_that_was_gone_when_its_agent_started_may_have_ended(worker:
 async def test_the_end_of_a_job_that_went_before_it_was_reported_is_reported(worker: Worker, leave: Any) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await given_pod_of(worker, REF)
     await patch_job(worker, {"status": OVER}, "status")
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     await leave(worker)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     await pod_ends(worker)
-    [end] = await worker.look()
+    [end] = await worker.reconcile_job()
     assert isinstance(end, Status)
     assert (end.job, end.phase, end.job_status, end.seen) == (REF, JobPhase.SUCCEEDED, OVER, msgspec.UNSET)
 
@@ -387,20 +387,20 @@ async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_
     await linked_copy(worker)
     await delete_job(worker)
     assert set(worker.store.departed) == {REF.uid}
-    [gone] = await worker.look()
+    [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
     for copy in await worker.copies():
         await worker.client.delete(WORKLOADS, copy, NAMESPACE)
     await worker.sync()
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     assert dict(worker.store.departed) == {}
 
 
 async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Worker) -> None:
     await given_job(worker)
     await patch_job(worker, {"spec": {"ttlSecondsAfterFinished": 0}})
-    await worker.look()
+    await worker.reconcile_job()
     job = await worker.job()
     assert job is not None
     assert "ttlSecondsAfterFinished" not in job["spec"]
@@ -408,94 +408,94 @@ async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Wor
 
 async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:
     await linked_copy(worker)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
 
 
 async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     worker.store.cache_of(JOBS).replace([], "999999")
     with pytest.raises(ConflictError, match="is there"):
-        await worker.look()
+        await worker.reconcile_job()
 
 
 async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker) -> None:
     await given_job(worker)
-    await worker.tombstones.bury(REF, 2)
-    assert await worker.look() == []
+    await worker.tombstones.add(REF, 2)
+    assert await worker.reconcile_job() == []
     await worker.sync()
-    assert await worker.look() == [deleted(2)]
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == [deleted(2)]
+    assert await worker.reconcile_job() == []
 
 
 async def test_what_comes_back_after_its_delete_goes_again(worker: Worker) -> None:
     """An agent that was stopped before a create makes it when it goes on, and no API server can refuse that."""
-    await worker.tombstones.bury(REF, 2)
-    await worker.look()
+    await worker.tombstones.add(REF, 2)
+    await worker.reconcile_job()
     await given_job(worker, version=2)
     await linked_copy(worker, version=2)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     assert (await worker.job(), await worker.copies()) == (None, [])
 
 
 async def test_a_delete_that_was_asked_for_again_is_answered_again(worker: Worker) -> None:
-    await worker.tombstones.bury(REF, 2)
-    assert await worker.look() == [deleted(2)]
-    await worker.tombstones.bury(REF, 2)
-    assert await worker.look() == [deleted(2)]
+    await worker.tombstones.add(REF, 2)
+    assert await worker.reconcile_job() == [deleted(2)]
+    await worker.tombstones.add(REF, 2)
+    assert await worker.reconcile_job() == [deleted(2)]
 
 
 async def test_an_answer_that_was_not_confirmed_is_given_again(worker: Worker) -> None:
-    await worker.tombstones.bury(REF, 2)
+    await worker.tombstones.add(REF, 2)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
-        await worker.look()
+        await worker.reconcile_job()
     worker.refuses = None
-    assert await worker.look() == [deleted(2)]
+    assert await worker.reconcile_job() == [deleted(2)]
 
 
 async def test_a_job_that_the_manager_deleted_is_not_reported_as_gone(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
-    await worker.tombstones.bury(REF, 2)
+    await worker.reconcile_job()
+    await worker.tombstones.add(REF, 2)
     await delete_job(worker)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     await worker.sync()
-    assert await worker.look() == [deleted(2)]
+    assert await worker.reconcile_job() == [deleted(2)]
 
 
 async def test_a_job_that_came_back_and_was_deleted_by_somebody_is_gone(worker: Worker) -> None:
-    await worker.tombstones.bury(REF, 2)
-    await worker.look()
+    await worker.tombstones.add(REF, 2)
+    await worker.reconcile_job()
     await given_job(worker, version=3)
     await linked_copy(worker, version=3)
-    await worker.look()
+    await worker.reconcile_job()
     await delete_job(worker)
-    [gone] = await worker.look()
+    [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert gone.phase is JobPhase.GONE
 
 
 async def test_a_delete_is_answered_although_the_next_job_has_the_name(worker: Worker) -> None:
-    await worker.tombstones.bury(REF, 2)
+    await worker.tombstones.add(REF, 2)
     await given_job(worker, of=NEXT)
-    assert deleted(2) in await worker.look()
+    assert deleted(2) in await worker.reconcile_job()
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["a Job, of which only ours are watched", "it is in the cache"])
 async def test_a_delete_is_answered_although_somebody_elses_job_has_the_name(worker: Worker, watched: bool) -> None:
-    await worker.tombstones.bury(REF, 2)
+    await worker.tombstones.add(REF, 2)
     foreign = await given_job(worker, ours=False)
     if watched:
         worker.store.cache_of(JOBS).put(foreign)
-    assert await worker.look() == [deleted(2)]
+    assert await worker.reconcile_job() == [deleted(2)]
 
 
 async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: Worker) -> None:
     ref, key = JobRef("ray.io/v1", "RayCluster", "team", "ray", "ray-uid"), JobKey("RayCluster", "team", "ray")
-    await worker.tombstones.bury(ref, 2)
+    await worker.tombstones.add(ref, 2)
     cluster = {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -503,25 +503,25 @@ async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: W
         "spec": {"headGroupSpec": {"rayStartParams": {}, "template": a_job()["spec"]["template"]}},
     }
     await worker.create(RAYCLUSTERS, cluster)
-    await worker.watcher.look(key)
+    await worker.reconciler.reconcile_job(key)
     assert worker.said == [deleted(2, ref)]
 
 
 async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: None}}})
     with pytest.raises(ConflictError):
-        await worker.look()
+        await worker.reconcile_job()
     await patch_job(worker, {"metadata": {"labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN}}, "spec": {"parallelism": 3}})
-    assert types(await worker.look()) == ["scale-request", "status"]
+    assert types(await worker.reconcile_job()) == ["scale-request", "status"]
 
 
 async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
     job = await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     copy = await worker.client.get(WORKLOADS, "w1", NAMESPACE)
     assert annotations.annotation(copy, kueue.JOB_UID_ANNOTATION) == job["metadata"]["uid"]
 
@@ -541,33 +541,33 @@ async def pod_ends(worker: Worker) -> None:
 @pytest.mark.parametrize("next_is_there", [False, True], ids=["nothing is there", "the next job has the name"])
 async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, next_is_there: bool) -> None:
     await given_pod_of(worker, REF)
-    await worker.tombstones.bury(REF, 2)
+    await worker.tombstones.add(REF, 2)
     if next_is_there:
         await given_job(worker, of=NEXT)
-    assert deleted(2) not in await worker.look()
+    assert deleted(2) not in await worker.reconcile_job()
     await pod_ends(worker)
-    assert deleted(2) in await worker.look()
+    assert deleted(2) in await worker.reconcile_job()
 
 
 async def test_a_pod_that_never_started_or_has_ended_holds_up_no_answer(worker: Worker) -> None:
     await given_pods(worker, a_pod("a", gated=True, of=REF), a_pod("b", phase="Succeeded", of=REF))
-    await worker.tombstones.bury(REF, 2)
-    assert await worker.look() == [deleted(2)]
+    await worker.tombstones.add(REF, 2)
+    assert await worker.reconcile_job() == [deleted(2)]
 
 
 async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_pods_runs(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
-    await worker.look()
+    await worker.reconcile_job()
     await given_pod_of(worker, REF)
     await delete_job(worker)
-    assert await worker.look() == []
+    assert await worker.reconcile_job() == []
     again = Worker(worker.client)
     await again.tombstones.load()
     await again.sync()
-    assert await again.look() == []
+    assert await again.reconcile_job() == []
     await pod_ends(again)
-    [gone] = await again.look()
+    [gone] = await again.reconcile_job()
     assert isinstance(gone, Status)
     assert gone.phase is JobPhase.GONE
 

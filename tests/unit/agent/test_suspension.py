@@ -28,14 +28,14 @@ async def grown(worker: Worker, manager: Manager, *pods: Any) -> None:
     for pod in pods:
         await worker.create(PODS, plain(pod))
     await worker.sync()
-    await worker.look()
+    await worker.reconcile_job()
     worker.said.clear()
 
 
 async def reported(worker: Worker) -> list[Message]:
     """What a look says, statuses aside."""
     await worker.sync()
-    return [message for message in await worker.look() if not isinstance(message, Status)]
+    return [message for message in await worker.reconcile_job() if not isinstance(message, Status)]
 
 
 async def pod_goes(worker: Worker, name: str = "train-a") -> None:
@@ -118,7 +118,7 @@ async def test_what_was_never_made_is_not_made_by_an_older_order(
     if is_there:
         worker.store.cache_of(JOBS).put(await worker.client.create(JOBS, plain(a_job(ours=False))))
     await manager.order(SUSPEND)
-    found = [message for message in await worker.look() if isinstance(message, Applied)]
+    found = [message for message in await worker.reconcile_job() if isinstance(message, Applied)]
     assert found == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
     await manager.order(a_spec(1))
     assert (await worker.job() is not None) is is_there
@@ -134,14 +134,14 @@ async def test_what_somebody_has_deleted_is_reported_as_gone(worker: Worker, man
     await worker.sync()
     await manager.order(SUSPEND)
     await worker.sync()
-    [gone] = [message for message in await worker.look() if isinstance(message, Status)]
+    [gone] = [message for message in await worker.reconcile_job() if isinstance(message, Status)]
     assert gone.phase is JobPhase.GONE
 
 
 async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     """KubeRay clears the name of the cluster before its pods have gone."""
     ref = JobRef("ray.io/v1", "RayJob", "team", "train", "manager-uid")
-    at = annotations.job_marks(ref, workload="w1", version=2, grant={})
+    at = annotations.job_metadata(ref, workload="w1", version=2, grant={})
     job = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
@@ -157,14 +157,14 @@ async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     worker.store.cache_of(RAYJOBS).put(job | {"metadata": job["metadata"] | {"uid": "u", "resourceVersion": "1"}})
     worker.store.cache_of(PODS).put(pod)
     key = JobKey("RayJob", "team", "train")
-    await worker.watcher.look(key)
+    await worker.reconciler.reconcile_job(key)
     assert not [message for message in worker.said if isinstance(message, Applied)]
     woken: list[JobKey] = []
     worker.store.on_change(woken.append)
     woken.clear()
     worker.store.cache_of(PODS).remove(pod)
     assert woken == [key]
-    await worker.watcher.look(key)
+    await worker.reconciler.reconcile_job(key)
     assert [message for message in worker.said if isinstance(message, Applied)] == [
         Applied(job=ref, workload="w1", spec_version=2)
     ]

@@ -36,7 +36,7 @@ class Loaded(Tombstones):
         return self.store.tombstones.get(job.uid)
 
     def is_owed(self, job: JobRef) -> bool:
-        return job.uid in self.store.owed
+        return job.uid in self.store.unreported
 
 
 async def loaded(api: KubeClient) -> Loaded:
@@ -56,14 +56,14 @@ async def test_the_first_start_makes_the_config_map(api: KubeClient) -> None:
 
 
 async def test_what_somebody_else_has_written_is_passed_over(api: KubeClient) -> None:
-    await (await loaded(api)).bury(REF, 3)
+    await (await loaded(api)).add(REF, 3)
     await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": {"a": "by hand", "b": "[" * 5000, "c": "{}"}}))
     tombstones = await loaded(api)
-    assert list(tombstones.store.tombstones) == list(tombstones.store.owed) == [REF.uid]
+    assert list(tombstones.store.tombstones) == list(tombstones.store.unreported) == [REF.uid]
 
 
 async def test_an_end_is_known_after_a_restart(api: KubeClient) -> None:
-    await (await loaded(api)).bury(REF, 3)
+    await (await loaded(api)).add(REF, 3)
     tombstone = (await loaded(api)).of(REF)
     assert tombstone is not None
     assert (tombstone.job, tombstone.version) == (REF, 3)
@@ -72,8 +72,8 @@ async def test_an_end_is_known_after_a_restart(api: KubeClient) -> None:
 @pytest.mark.parametrize(("first", "second", "expected"), [(3, 5, 5), (3, 3, 3), (5, 3, 5)], ids=["up", "same", "down"])
 async def test_the_version_only_grows(api: KubeClient, first: int, second: int, expected: int) -> None:
     tombstones = await loaded(api)
-    await tombstones.bury(REF, first)
-    await tombstones.bury(REF, second)
+    await tombstones.add(REF, first)
+    await tombstones.add(REF, second)
     for each in (tombstones, await loaded(api)):
         found = each.of(REF)
         assert found is not None
@@ -84,16 +84,16 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
     tombstones = await loaded(api)
     refs = [a_ref(uid, name) for uid, name in (("u1", "train"), ("u2", "train"), ("u3", "other"))]
     for ref in refs:
-        await tombstones.bury(ref, 2)
-        tombstones.owe(ref)
+        await tombstones.add(ref, 2)
+        tombstones.require_report(ref)
 
-    def owed(key: JobKey) -> list[str]:
-        answers = catalog.absent(tombstones.store, key=key, found=None, cluster=EAST)
+    def unreported(key: JobKey) -> list[str]:
+        answers = catalog.reconcile_absent(tombstones.store, key=key, found=None, cluster=EAST)
         return sorted(answer.message.job.uid for answer in answers)
 
-    assert owed(KEY) == ["u1", "u2"]
-    assert owed(JobKey("Job", "team", "other")) == ["u3"]
-    assert owed(JobKey("RayJob", "team", "train")) == []
+    assert unreported(KEY) == ["u1", "u2"]
+    assert unreported(JobKey("Job", "team", "other")) == ["u3"]
+    assert unreported(JobKey("RayJob", "team", "train")) == []
 
 
 def test_an_end_is_found_by_the_name_that_its_job_had() -> None:
@@ -113,7 +113,7 @@ async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypat
     tombstones = await loaded(api)
     monkeypatch.setattr(api, "patch", unavailable)
     with pytest.raises(UnavailableError):
-        await tombstones.bury(REF, 3)
+        await tombstones.add(REF, 3)
     assert tombstones.of(REF) is None
 
 
@@ -131,7 +131,7 @@ async def test_after_a_day_they_go_with_the_next_one(api: KubeClient) -> None:
     await loaded(api)
     await bury_at(api, DAY_S + 60, DAY_S - 60)
     tombstones = await loaded(api)
-    await tombstones.bury(REF, 3)
+    await tombstones.add(REF, 3)
     assert sorted(await stored(api)) == ["manager-uid", "old-1"]
     assert tombstones.of(a_ref("old-0")) is None
     assert tombstones.of(a_ref("old-1")) is not None
@@ -141,7 +141,7 @@ async def test_many_ends_at_once_with_some_that_have_expired(api: KubeClient) ->
     await loaded(api)
     await bury_at(api, DAY_S + 60, DAY_S + 61, DAY_S + 62)
     tombstones = await loaded(api)
-    await asyncio.gather(*(tombstones.bury(a_ref(f"u{number}"), 2) for number in range(8)))
+    await asyncio.gather(*(tombstones.add(a_ref(f"u{number}"), 2) for number in range(8)))
     assert sorted(await stored(api)) == [f"u{number}" for number in range(8)]
 
 
@@ -150,19 +150,19 @@ async def test_the_oldest_go_where_there_are_too_many(api: KubeClient, monkeypat
     await loaded(api)
     await bury_at(api, 30, 10, 20)
     tombstones = await loaded(api)
-    await tombstones.bury(REF, 3)
+    await tombstones.add(REF, 3)
     assert sorted(await stored(api)) == ["manager-uid", "old-1", "old-2"]
 
 
 async def test_the_manager_is_owed_an_answer_until_it_was_told(api: KubeClient) -> None:
     tombstones = await loaded(api)
-    await tombstones.bury(REF, 3)
+    await tombstones.add(REF, 3)
     assert tombstones.is_owed(REF)
     tombstones.told(REF, 3)
     assert not tombstones.is_owed(REF)
-    await tombstones.bury(REF, 3)
+    await tombstones.add(REF, 3)
     assert tombstones.is_owed(REF), "it has asked again"
-    await tombstones.bury(REF, 4)
+    await tombstones.add(REF, 4)
     tombstones.told(REF, 3)
     assert tombstones.is_owed(REF), "what it was told is not the newest"
     assert (await loaded(api)).is_owed(REF), "nobody knows after a restart"

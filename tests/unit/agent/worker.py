@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.job_locks import JobLocks
-from slicebus.agent.act.reconciler import Watcher
+from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
@@ -57,11 +57,11 @@ class Worker:
             client=client,
             caches=self.store.cache_of,
             publish=self._publish,
-            look_again=self._look_again,
+            requeue=self._requeue,
             component="slicebus-agent",
             is_watched=annotations.is_ours,
         )
-        self.watcher = Watcher(
+        self.reconciler = Reconciler(
             SETTINGS,
             client=client,
             informers=self.informers,
@@ -86,7 +86,7 @@ class Worker:
             executor=self.executor,
             tombstones=self.tombstones,
             locks=self.locks,
-            look=self.looked.append,
+            requeue=self.looked.append,
             resync=self.resyncs.append,
             terms=self._take,
             backlog=Backlog(),
@@ -104,10 +104,10 @@ class Worker:
             page = await self.client.list(resource, labels=SELECTORS[resource])
             cache.replace(page.items, page.resource_version)
 
-    async def look(self) -> list[Message]:
-        """What is said in one look at the job."""
+    async def reconcile_job(self) -> list[Message]:
+        """What is said when the job is reconciled once."""
         before = len(self.said)
-        await self.watcher.look(KEY)
+        await self.reconciler.reconcile_job(KEY)
         return self.said[before:]
 
     async def job(self) -> Manifest | None:
@@ -138,7 +138,7 @@ class Worker:
             request = command.message
             self.store.published[KEY] = RequestKey(request.worker_uid, request.worker_generation)
 
-    def _look_again(self, job: JobRef, delay_s: float) -> None:
+    def _requeue(self, job: JobRef, delay_s: float) -> None:
         self.queue.add_after(JobKey.of(job), delay_s)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from slicebus.bus.contract import Record
-from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.decisions.replay import Made, Model, Replayer
 from slicebus.decisions.table import Table
@@ -71,7 +71,7 @@ def act(store: Store) -> list[Command]:
             Remove(resource=PODS, target=pod),
             Emit(regarding=pod, reason="R", note="n"),
             Publish(cluster=ClusterName("east"), message=told),
-            LookAgain(job=JOB, delay_s=0.5),
+            Requeue(job=JOB, delay_s=0.5),
         )
     ]
 

@@ -102,7 +102,7 @@ async def test_commands_name_the_objects_that_they_were_decided_on(role: Role) -
         {"do": "remove", "of": "pods", "target": "Pod team/a uid-a@7"},
         {"do": "emit", "regarding": "Pod team/a uid-a@7", "reason": "R", "note": "n", "warning": False},
         {"do": "publish", "to": "east", "type": "resync", "message": msgspec.to_builtins(Resync(reason="x"))},
-        {"do": "look again", "job": msgspec.to_builtins(JOB), "delay_s": 0.5},
+        {"do": "requeue", "job": msgspec.to_builtins(JOB), "delay_s": 0.5},
     ]
 
 

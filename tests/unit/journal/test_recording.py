@@ -40,9 +40,9 @@ RECORDS: dict[str, Record] = {
     "noted": Noted(table="published", key=Raw(b'"a"'), value=Raw(b"1")),
     "forgot": Forgot(table="published", key=Raw(b'"a"')),
     "received": Received.of(WireMessage(routing_key="east.status", body=b'{"a":1}', headers={}), number=1, at=0.5),
-    "decided": Decided(what="look", at=1.5, given=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
-    "decided on nothing": Decided(what="look", at=1.5, given=Raw(b"{}")),
-    "failed": Decided(what="look", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
+    "decided": Decided(what="reconcile_job", at=1.5, given=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
+    "decided on nothing": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}")),
+    "failed": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
     "gap": Gap(dropped=7),
     "snapshot": Snapshot(part=1, last=True, content=(Put(of="pods", object={"metadata": {}}),)),
 }

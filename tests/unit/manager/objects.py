@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
-from slicebus.manager.state.annotations import NO_REQUEST, Dispatch, Requested, job_ref
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.manager.state.annotations import NO_REQUEST, Dispatch, SizeRequest, job_ref
 from slicebus.manager.state.views import JobReading, JobView, Outbox, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
@@ -61,9 +61,11 @@ def a_job(
     }
 
 
-def requested(counts: Counts, *, baseline: int = 1, generation: int = 2, uid: str = "w-1", **changes: Any) -> Requested:
+def requested(
+    counts: Counts, *, baseline: int = 1, generation: int = 2, uid: str = "w-1", **changes: Any
+) -> SizeRequest:
     """What a worker has asked for."""
-    return Requested(
+    return SizeRequest(
         counts=counts,
         worker_uid=uid,
         worker_generation=generation,
@@ -206,8 +208,8 @@ def short(command: Command) -> tuple[Any, ...]:
         case Publish(cluster=cluster, message=message):
             version = getattr(message, "spec_version", None)
             return f"{message.type} to {cluster}", *(() if version is None else (version,))
-        case LookAgain(delay_s=delay_s):
-            return "look again", delay_s
+        case Requeue(delay_s=delay_s):
+            return "requeue", delay_s
     raise AssertionError(command)
 
 

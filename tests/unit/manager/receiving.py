@@ -16,7 +16,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.times import now_text
-from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
@@ -51,19 +51,19 @@ class Manager:
             client=client,
             caches=self.store.cache_of,
             publish=self._publish,
-            look_again=lambda job, delay_s: self.looked.append(job),
+            requeue=lambda job, delay_s: self.looked.append(job),
             component="slicebus-manager",
         )
         self.published: list[Message] = []
         self.registry = CollectorRegistry()
         limits = Limits(share=0.2, count=2, window_s=60.0)
         decide = Decider(self.store)
-        self.guard = Guard(
+        self.guard = DeleteGuard(
             limits,
             client=client,
             decide=decide,
             executor=executor,
-            look=self.looked.append,
+            requeue=self.looked.append,
             registry=self.registry,
         )
         self.resyncer = Resyncer(
@@ -77,14 +77,14 @@ class Manager:
             decide=decide,
             executor=executor,
             guard=self.guard,
-            look=self.looked.append,
+            requeue=self.looked.append,
             registry=self.registry,
         )
         self.inbox = Inbox(
             bus=MemoryBus(self.broker, user="manager"),
             decide=decide,
             executor=executor,
-            look=self.looked.append,
+            requeue=self.looked.append,
             resyncer=self.resyncer,
             registry=self.registry,
         )
@@ -117,10 +117,10 @@ class Manager:
             await asyncio.sleep(0)
         return wire
 
-    async def look(self, ref: JobRef) -> bool:
+    async def reconcile_job(self, ref: JobRef) -> bool:
         """What the manager does for a job; whether its delete is held."""
         held = await self.guard.holds(ref)
-        await self._executor.run(self._decide(catalog.look, job=ref, deletes_held=held, now=now_text()))
+        await self._executor.run(self._decide(catalog.reconcile_job, job=ref, deletes_held=held, now=now_text()))
         return held
 
     async def release(self, cluster: str) -> None:

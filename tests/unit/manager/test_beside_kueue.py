@@ -9,8 +9,8 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import beside_kueue, kueue_status
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
-from slicebus.manager.decide.notices import told_of
-from slicebus.manager.state.annotations import Dispatch, Requested
+from slicebus.manager.decide.notices import notice_key
+from slicebus.manager.state.annotations import Dispatch, SizeRequest
 from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
@@ -114,7 +114,7 @@ def test_a_replacement_goes_where_its_chain_is() -> None:
 def test_without_a_cluster_the_check_says_what_is_missing() -> None:
     commands = look(kueues_job(suspended=True), kueues_workload(cluster=None), at=places())
     waits = "Waits for a worker cluster: there is no WorkerCluster"
-    assert said(commands) == [("check", "Pending", waits), ("look again", 10.0)]
+    assert said(commands) == [("check", "Pending", waits), ("requeue", 10.0)]
 
 
 def test_before_its_admission_a_first_slice_is_dispatched_with_nothing_to_run() -> None:
@@ -178,7 +178,7 @@ def test_the_workers_wish_is_written_into_the_jobs_spec() -> None:
     first = look(kueues_job(1, annotations=asking({"main": 5})), running)[0]
     assert isinstance(first, Patch)
     assert first.body["spec"] == {"parallelism": 5}  # type: ignore[call-overload]
-    record = Requested.from_job(first.body)  # type: ignore[arg-type]
+    record = SizeRequest.from_job(first.body)  # type: ignore[arg-type]
     assert record is not None
     assert (record.written, record.own) == ({"main": 5}, {"main": 1})
 
@@ -202,7 +202,7 @@ def test_a_wish_for_other_pod_sets_is_told_once() -> None:
     job, running = kueues_job(annotations=asking({"main": 1, "more": 2})), kueues_workload(admitted=True, state="Ready")
     [notice] = [c.message for c in look(job, running) if isinstance(c, Publish) and isinstance(c.message, Pending)]
     assert notice.reason == "StructuralChange"
-    again = look(job, running, told=told_of("w1", notice.message))
+    again = look(job, running, told=notice_key("w1", notice.message))
     assert ("pending to east",) not in said(again)
 
 
@@ -212,7 +212,7 @@ def test_why_a_replacement_waits_is_told_once() -> None:
     why = "couldn't assign flavors to pod set main: insufficient unused quota"
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", why),))
     assert ("pending to east",) in said(look(job, running, waiting))
-    assert ("pending to east",) not in said(look(job, running, waiting, told=told_of("w2", why)))
+    assert ("pending to east",) not in said(look(job, running, waiting, told=notice_key("w2", why)))
 
 
 def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_the_quota_back() -> None:
@@ -231,9 +231,9 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     [patch] = look(job, workload, published=2)
     assert isinstance(patch, Patch)
     assert patch.body["spec"] == {"parallelism": 1}  # type: ignore[call-overload]
-    forgotten = Requested.from_job(patch.body)  # type: ignore[arg-type]
+    forgotten = SizeRequest.from_job(patch.body)  # type: ignore[arg-type]
     assert forgotten is not None
-    assert (forgotten.is_wish, forgotten.written) == (False, msgspec.UNSET)
+    assert (forgotten.asks_for_size, forgotten.written) == (False, msgspec.UNSET)
 
     reset = kueues_job(1, suspended=True)
     reset["status"]["active"] = 5

@@ -18,9 +18,9 @@ NOW = "2026-05-01T10:00:00Z"
 async def test_a_job_whose_kind_is_not_served_was_not_deleted(manager: Manager) -> None:
     ref = await lose_job(manager)
     store = manager.store
-    assert catalog.look(store, job=ref, deletes_held=False, now=NOW) == []
+    assert catalog.reconcile_job(store, job=ref, deletes_held=False, now=NOW) == []
     del store.unserved["Job"]
-    told = catalog.look(store, job=ref, deletes_held=False, now=NOW)
+    told = catalog.reconcile_job(store, job=ref, deletes_held=False, now=NOW)
     assert [command.message.type for command in told if isinstance(command, Publish)] == ["delete"]
 
 

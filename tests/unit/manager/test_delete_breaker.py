@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.delete_breaker import Breaker, Limits
+from slicebus.manager.decide.delete_breaker import DeleteBreaker, Limits
 from slicebus.proto.messages import JobRef
 
 LIMITS = Limits(share=0.2, count=3, window_s=60.0)
@@ -14,14 +14,14 @@ def job(number: int) -> JobRef:
     return JobRef("batch/v1", "Job", "team", f"job-{number}", f"uid-{number}")
 
 
-def wanting(count: int, *, held: bool = False) -> Breaker:
-    breaker = Breaker(LIMITS, held=held)
+def wanting(count: int, *, held: bool = False) -> DeleteBreaker:
+    breaker = DeleteBreaker(LIMITS, held=held)
     for number in range(count):
         breaker.want(job(number))
     return breaker
 
 
-def going(breaker: Breaker, numbers: range, *, jobs: int = 10, now: float = 0.0) -> int:
+def going(breaker: DeleteBreaker, numbers: range, *, jobs: int = 10, now: float = 0.0) -> int:
     return sum(breaker.may_go(job(number), jobs=jobs, now=now) for number in numbers)
 
 
@@ -44,19 +44,19 @@ def test_of_one_more_none_goes() -> None:
 
 
 def test_one_after_the_other_is_stopped_at_the_limit() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = DeleteBreaker(LIMITS)
     assert going(breaker, range(10)) == 3
     assert len(breaker.waiting) == 7
 
 
 def test_what_went_before_the_window_does_not_count() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = DeleteBreaker(LIMITS)
     assert going(breaker, range(3), now=0.0) == 3
     assert going(breaker, range(3, 6), now=60.0) == 3
 
 
 def test_asking_again_for_one_that_may_go_is_not_another_delete() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = DeleteBreaker(LIMITS)
     assert sum(breaker.may_go(job(0), jobs=0, now=float(second)) for second in range(50)) == 50
     assert not breaker.held
 
@@ -108,7 +108,7 @@ def test_what_was_held_is_held_after_a_restart_however_few_are_left() -> None:
     st.integers(0, 40),
 )
 def test_no_more_than_the_limit_go_unreleased_within_a_window(steps: list[tuple[str, int]], jobs: int) -> None:
-    breaker, gone, released = Breaker(LIMITS), set[JobRef](), set[JobRef]()
+    breaker, gone, released = DeleteBreaker(LIMITS), set[JobRef](), set[JobRef]()
     for step, number in steps:
         match step:
             case "want":

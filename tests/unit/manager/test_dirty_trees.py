@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.manager.act.dirty_trees import Due
+from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quotas import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
@@ -90,7 +90,7 @@ CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
 @pytest.mark.parametrize(("change", "trees"), CHANGES.values(), ids=CHANGES.keys())
 def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | None) -> None:
     store = a_store()
-    due = Due(store)
+    due = DirtyTrees(store)
     assert due.take() is None, "a cluster was there: everything is due at first"
     change(store)
     assert due.some.is_set()
@@ -129,7 +129,7 @@ def test_what_somebody_has_edited_since_it_was_taken(
     change: Callable[[Store], None], queues: str, clusters: str
 ) -> None:
     store = a_store()
-    due = Due(store)
+    due = DirtyTrees(store)
     due.take()
     change(store)
     assert "".join(queue for queue in "abcd" if due.is_edited(queue, "west")) == queues
@@ -140,7 +140,7 @@ def test_what_somebody_has_edited_since_it_was_taken(
 
 def test_a_heartbeat_makes_nothing_due() -> None:
     store = a_store()
-    due = Due(store)
+    due = DirtyTrees(store)
     due.take()
     store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z"))
     assert not due.some.is_set()
@@ -148,7 +148,7 @@ def test_a_heartbeat_makes_nothing_due() -> None:
 
 def test_what_a_worker_was_told_makes_nothing_due() -> None:
     store = a_store()
-    due = Due(store)
+    due = DirtyTrees(store)
     due.take()
     told = waiting("for-a", 2)
     told["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
@@ -198,7 +198,7 @@ def test_what_waits_for_room_is_due_when_there_is_more(change: Callable[[Store],
     store.clusters.put(reporting(2, used="4"))
     store.workloads.put(for_a_place("for-a"))
     store.workloads.put(running(3))
-    due = Due(store)
+    due = DirtyTrees(store)
     due.take()
     change(store)
     assert due.take() == trees
@@ -206,7 +206,7 @@ def test_what_waits_for_room_is_due_when_there_is_more(change: Callable[[Store],
 
 def test_what_could_not_be_done_is_due_again_with_what_came_meanwhile() -> None:
     store = a_store()
-    due = Due(store)
+    due = DirtyTrees(store)
     due.take()
     due.add(["queue/d"])
     store.workloads.put(waiting("for-a", 2, priority=7))

@@ -190,7 +190,7 @@ async def forgotten(manager: Manager, ref: JobRef, *, is_seen: bool) -> None:
 
 
 async def held(manager: Manager, refs: list[JobRef]) -> list[bool]:
-    return [await manager.look(ref) for ref in refs]
+    return [await manager.reconcile_job(ref) for ref in refs]
 
 
 async def conditions(client: KubeClient) -> set[str]:

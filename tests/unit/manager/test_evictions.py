@@ -7,7 +7,7 @@ import pytest
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import dispatch, intake, verdicts
 from slicebus.manager.decide.builtin import decide
-from slicebus.manager.state.annotations import Dispatch, Requested, wish_of
+from slicebus.manager.state.annotations import Dispatch, SizeRequest, desired_size_of
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
@@ -36,7 +36,7 @@ Manifest = dict[str, Any]
 STOPPED = condition("Evicted", True, "ClusterQueueStopped", "The ClusterQueue is stopped")
 PREEMPTED = (condition("Evicted", True, "Preempted", "for another"), condition("Preempted", True, "InClusterQueue"))
 SUSPENDED = spec_hash(EAST, "w1", {}, None)
-FORGOTTEN = requested({"main": 5}).taken_back()
+FORGOTTEN = requested({"main": 5}).cleared()
 
 
 def evicted(
@@ -147,7 +147,7 @@ def test_a_worker_that_can_no_longer_report_is_not_asked_for_its_wish() -> None:
     [patch] = decide(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
     assert isinstance(patch, Patch)
     job = merge_patch(asked, patch.body)
-    assert wish_of(job, KINDS["Job"]).counts == {"main": 1}
+    assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
 
 
 def test_a_deactivated_size_changes_while_nothing_runs() -> None:
@@ -203,7 +203,7 @@ def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any
     first, second = intake.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
     assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
     job = merge_patch(asking(1, 5), first.body)
-    assert wish_of(job, KINDS["Job"]).counts == {"main": 1}
+    assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
     again = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=8))
     assert [command.target["kind"] for command in again] == ["Workload"]
 
@@ -234,7 +234,7 @@ SAID: dict[str, tuple[int, int, bool]] = {
 
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), SAID.values(), ids=SAID.keys())
 def test_what_was_asked_for_before_the_eviction_brings_nothing_back(epoch: int, sequence: int, counts: bool) -> None:
-    floor = Requested.none_before(an_envelope(epoch=2, sequence=7))
+    floor = SizeRequest.none_before(an_envelope(epoch=2, sequence=7))
     job = a_job(annotations={kueue.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     found = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))

@@ -59,7 +59,7 @@ async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is
         executor=world,  # type: ignore[arg-type]
         inbox=inbox,
         resyncer=SimpleNamespace(forget=lambda _: None),  # type: ignore[arg-type]
-        look=lambda _: None,
+        requeue=lambda _: None,
     )
     task = asyncio.create_task(watch.run())
     await asyncio.sleep(settings.cluster_lost_s / 10 + WRITE_S / 2)

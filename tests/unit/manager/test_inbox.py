@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.state.annotations import Dispatch, Requested
+from slicebus.manager.state.annotations import Dispatch, SizeRequest
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -105,7 +105,7 @@ async def test_a_request_is_on_the_job_before_it_is_acknowledged_and_only_once(m
     ref = await manager.given_job()
     wire = await manager.receive(request(ref))
     job = await manager.client.get(JOBS, "train", "team")
-    written = Requested.from_job(job)
+    written = SizeRequest.from_job(job)
     assert written is not None
     assert written.counts == {"main": 5}
     await manager.again(wire)
@@ -137,7 +137,7 @@ async def test_what_was_deleted_on_the_worker_is_deleted_here(manager: Manager) 
     ref = await manager.given_job()
     await manager.receive(status(ref, 0, JobPhase.GONE, seen=True))
     assert Dispatch.from_manifest(await manager.client.get(WORKLOADS, "w1", "team")).has_vanished  # type: ignore[union-attr]
-    await manager.look(ref)
+    await manager.reconcile_job(ref)
     assert (await manager.client.list(JOBS)).items == []
 
 

@@ -11,7 +11,7 @@ from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import intake
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
 from slicebus.manager.decide.manifests import merge_difference
-from slicebus.manager.state.annotations import Dispatch, Requested, reported_status
+from slicebus.manager.state.annotations import Dispatch, SizeRequest, reported_status
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
@@ -160,7 +160,7 @@ def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleReques
     for command in commands:
         assert isinstance(command, Patch)
         assert command.target is view.job
-        assert Requested.from_job(command.body) == Requested(
+        assert SizeRequest.from_job(command.body) == SizeRequest(
             counts=request_.wanted,
             worker_uid="w-1",
             worker_generation=3,
@@ -243,17 +243,17 @@ TOLD = condition(DISPATCHED_CONDITION, False, "JobExists", "Cluster east refused
 REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "the first time": (
         RUNNING,
-        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("warn Job", "JobExists"), ("look again", 30.0)],
+        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("warn Job", "JobExists"), ("requeue", 30.0)],
     ),
     "again": (
         a_view(a_job(), a_workload(admitted=1, dispatched=1, conditions=(TOLD,))),
-        [("look again", 30.0)],
+        [("requeue", 30.0)],
     ),
     "it is applied meanwhile": (a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1)), []),
     "the slice is gone": (a_view(a_job(), a_workload("w2", admitted=1)), []),
     "the job is gone": (
         a_view(None, a_workload(admitted=1, dispatched=1)),
-        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("look again", 30.0)],
+        [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("requeue", 30.0)],
     ),
 }
 
@@ -371,7 +371,7 @@ def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Mani
 
 
 def test_the_wish_of_a_request_is_that_of_the_job() -> None:
-    assert Requested.from_job(asking(1, 5)) == requested({"main": 5})
+    assert SizeRequest.from_job(asking(1, 5)) == requested({"main": 5})
     assert EAST != WEST
 
 

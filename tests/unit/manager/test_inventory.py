@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.inventory import Assembly, Difference, Said, difference, is_elsewhere, lacks_request
+from slicebus.manager.decide.inventory import Assembly, Difference, Stamp, difference, is_elsewhere, lacks_request
 from slicebus.manager.state.annotations import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
@@ -95,7 +95,7 @@ def test_what_an_item_says(view: JobView, item: InventoryItem | None, expected: 
 
 
 FIFTH = RequestKey("w-1", 5)
-AT = Said((3, 10))
+AT = Stamp((3, 10))
 
 
 def running(**requested: Any) -> JobView:

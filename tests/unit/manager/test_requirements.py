@@ -105,4 +105,4 @@ def test_what_is_nearly_managed_is_looked_at() -> None:
         store.jobs["Job"].put(job)
     assert is_nearly_managed(nearly)
     assert [ref.name for ref in looked] == ["train"]
-    assert shorts(catalog.look(store, job=looked[0], deletes_held=False, now=NOW)) == TOLD
+    assert shorts(catalog.reconcile_job(store, job=looked[0], deletes_held=False, now=NOW)) == TOLD

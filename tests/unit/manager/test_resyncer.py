@@ -36,7 +36,7 @@ def inventory(*items: InventoryItem, round: int = 1) -> Inventory:
     return Inventory(round=round, page=0, last=True, items=list(items))
 
 
-def strangers(count: int) -> list[JobRef]:
+def foreign_pods(count: int) -> list[JobRef]:
     return [JobRef("batch/v1", "Job", "team", f"stranger-{number}", f"uid-{number}") for number in range(count)]
 
 
@@ -192,7 +192,7 @@ async def test_another_clusters_inventory_is_no_matter(manager: Manager) -> None
 
 
 async def test_a_stranger_is_deleted_with_a_tombstone_above_its_version(manager: Manager) -> None:
-    [stranger] = strangers(1)
+    [stranger] = foreign_pods(1)
     await manager.receive(inventory(an_item(stranger, 5)))
     assert manager.looked == [stranger]
     await clear(manager, stranger)
@@ -222,7 +222,7 @@ async def test_a_job_that_runs_elsewhere_is_deleted_here(manager: Manager) -> No
 
 
 async def test_too_many_strangers_are_held_and_told(manager: Manager) -> None:
-    found = strangers(3)
+    found = foreign_pods(3)
     await manager.receive(inventory(*map(an_item, found)))
     await clear(manager, *found)
     assert manager.published == []
@@ -235,7 +235,7 @@ async def test_too_many_strangers_are_held_and_told(manager: Manager) -> None:
 
 
 async def test_strangers_that_are_gone_are_no_longer_held(manager: Manager) -> None:
-    found = strangers(3)
+    found = foreign_pods(3)
     await manager.receive(inventory(*map(an_item, found)))
     await clear(manager, *found)
     await manager.receive(inventory(round=2))
@@ -246,7 +246,7 @@ async def test_strangers_that_are_gone_are_no_longer_held(manager: Manager) -> N
 
 
 async def test_a_release_lets_the_held_ones_go(manager: Manager) -> None:
-    found = strangers(3)
+    found = foreign_pods(3)
     manager.guard.watch()
     await manager.receive(inventory(*map(an_item, found)))
     await clear(manager, *found)

@@ -165,7 +165,7 @@ class World:
         what, number = event
         match what:
             case "wish":
-                self.wish(number)
+                self.desired(number)
             case "edit" if self.job is not None and "deletionTimestamp" not in self.job["metadata"]:
                 generation = self.job["metadata"]["generation"] + 1
                 self.store(
@@ -184,7 +184,7 @@ class World:
                 self.store(merge_patch(self.workloads[name], {"metadata": {"deletionTimestamp": NOW}}))
         self.settle()
 
-    def wish(self, number: int) -> None:
+    def desired(self, number: int) -> None:
         if self.worker.slice:
             self.generation += 1
             request = ScaleRequest(

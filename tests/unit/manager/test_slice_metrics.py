@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slicebus.kube.cache import Cache
-from slicebus.manager.metrics.queues import QueueGauges
-from slicebus.manager.metrics.resizes import ResizeTimes
-from slicebus.manager.metrics.slices import LifecycleMetrics
+from slicebus.manager.metrics.queues import QueueMetrics
+from slicebus.manager.metrics.resizes import ResizeMetrics
+from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Applied, ScaleRequest
@@ -124,7 +124,7 @@ def counted(registry: CollectorRegistry, prefix: str = "kueue_") -> dict[str, fl
 )
 def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manifest, expected: dict[str, float]) -> None:
     registry, cache = CollectorRegistry(), Cache()
-    LifecycleMetrics(registry).follow(cache)
+    SliceMetrics(registry).follow(cache)
     for state in (old, new, new):
         if state is not None:
             cache.put(state)
@@ -133,7 +133,7 @@ def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manife
 
 def test_a_scrape_shows_what_the_queues_hold() -> None:
     registry, store = CollectorRegistry(), Store()
-    registry.register(QueueGauges(store, FairSharing.BOTH))
+    registry.register(QueueMetrics(store, FairSharing.BOTH))
     resources = [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "5"}]
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
     store.cluster_queues.put(
@@ -169,9 +169,9 @@ def test_a_scrape_shows_what_the_queues_hold() -> None:
 
 async def test_a_resize_counts_from_its_newest_request_to_its_report() -> None:
     registry, jobs = CollectorRegistry(), Cache()
-    resizes = ResizeTimes(registry)
+    resizes = ResizeMetrics(registry)
     resizes.follow(jobs)
-    wish = ScaleRequest(
+    desired = ScaleRequest(
         job=REF, workload="w", worker_uid="u", worker_generation=2, granted={"main": 1}, wanted={"main": 5}
     )
     applied = Applied(job=REF, workload="w", spec_version=2)
@@ -181,14 +181,14 @@ async def test_a_resize_counts_from_its_newest_request_to_its_report() -> None:
     def count() -> float:
         return counted(registry, "slicebus_resize_seconds").get("slicebus_resize_seconds_count['east']", 0)
 
-    resizes.note(first, wish)
-    resizes.note(second, wish)
+    resizes.note(first, desired)
+    resizes.note(second, desired)
     resizes.note(first, applied)
     assert count() == 0
     resizes.note(second, applied)
     resizes.note(second, applied)
     assert count() == 1
-    resizes.note(first, wish)
+    resizes.note(first, desired)
     jobs.put(a_job())
     jobs.remove(a_job())
     resizes.note(first, applied)

@@ -146,7 +146,7 @@ def said(store: Store) -> dict[str, Any]:
     assert view.reading is not None
     return {
         "view": view,
-        "wish": view.wish,
+        "wish": view.desired,
         "requests": view.reading.requests,
         "left": store.left_behind(WEST),
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Create, Emit, LookAgain, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.lease import LeaseLost
@@ -41,7 +41,7 @@ class Shell:
             client=client,
             caches=lambda resource: self.cache if resource in (CONFIGMAPS, WORKERCLUSTERS) else None,
             publish=self._publish,
-            look_again=lambda job, delay_s: self.done.append((job, delay_s)),
+            requeue=lambda job, delay_s: self.done.append((job, delay_s)),
             component="slicebus-test",
         )
 
@@ -86,7 +86,7 @@ async def test_commands_are_carried_out_in_order_and_the_cache_knows_at_once(she
         Create(resource=CONFIGMAPS, manifest=config_map("two", a="1")),
         Publish(cluster=EAST, message=Resync(reason="first")),
         Patch(resource=CONFIGMAPS, target=one, body=data(a="2")),
-        LookAgain(job=JOB, delay_s=5.0),
+        Requeue(job=JOB, delay_s=5.0),
         Publish(cluster=EAST, message=Resync(reason="second")),
     )
     assert shell.done == [(Resync(reason="first"), None), (JOB, 5.0), (Resync(reason="second"), None)]
@@ -226,7 +226,7 @@ async def test_a_remove_removes(shell: Shell) -> None:
 async def test_a_remove_of_what_is_gone_is_done(shell: Shell) -> None:
     one = await shell.given()
     await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
-    await shell.run(Remove(resource=CONFIGMAPS, target=one), LookAgain(job=JOB, delay_s=1.0))
+    await shell.run(Remove(resource=CONFIGMAPS, target=one), Requeue(job=JOB, delay_s=1.0))
     assert shell.done == [(JOB, 1.0)]
 
 
@@ -247,7 +247,7 @@ async def test_an_event_is_recorded_and_losing_it_stops_nothing(shell: Shell, mo
     [event] = (await shell.client.list(EVENTS, namespace=NAMESPACE)).items
     assert (event["reason"], event["type"], event["message"]) == ("Seen", "Warning", "it was")
     monkeypatch.setattr(shell.client, "create", _unavailable)
-    await shell.run(Emit(regarding=one, reason="Lost", note=""), LookAgain(job=JOB, delay_s=1.0))
+    await shell.run(Emit(regarding=one, reason="Lost", note=""), Requeue(job=JOB, delay_s=1.0))
     assert shell.done == [(JOB, 1.0)]
 
 
@@ -285,9 +285,7 @@ async def test_resources_that_nobody_watches_are_written_without_a_cache(api: Ku
     async def no_bus(command: Publish, caused_by: Envelope | None) -> None:
         raise AssertionError("nothing to publish")
 
-    executor = Executor(
-        client=api, caches=no_cache, publish=no_bus, look_again=lambda *_: None, component="slicebus-test"
-    )
+    executor = Executor(client=api, caches=no_cache, publish=no_bus, requeue=lambda *_: None, component="slicebus-test")
     await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
     with pytest.raises(AlreadyExistsError):
         await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])

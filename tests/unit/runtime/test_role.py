@@ -12,7 +12,7 @@ from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import LEASES
 from slicebus.proto.errors import InvalidError, ThrottledError, UnavailableError
 from slicebus.proto.topology import Topology, common_topology
-from slicebus.runtime.role import Role, insist
+from slicebus.runtime.role import Role, retry_until_available
 from slicebus.runtime.settings import RoleSettings
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from support.waiting import eventually
@@ -101,5 +101,5 @@ async def test_what_may_pass_is_tried_again_and_the_rest_is_not(jumping: LoopTim
         raise answers.pop(0)
 
     with pytest.raises(InvalidError):
-        await insist("try", call)
+        await retry_until_available("try", call)
     assert not answers

@@ -175,8 +175,8 @@ def test_what_is_placed_has_room(strategy: Strategy, sizes: list[tuple[int, int,
                 cores > max(0, cpu - others) - placed.get(f"c{i}", 0) for i, (cpu, others, _) in enumerate(sizes)
             )
             continue
-        for account in (fleet, again):
-            account.take(chosen, {CPU: cores * 1000}, chains=1)
+        for use in (fleet, again):
+            use.take(chosen, {CPU: cores * 1000}, chains=1)
         placed[chosen] = placed.get(chosen, 0) + cores
     for index, (cpu, others, _) in enumerate(sizes):
         assert placed.get(f"c{index}", 0) <= max(0, cpu - others)

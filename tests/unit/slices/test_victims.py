@@ -13,7 +13,7 @@ from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Trial, Victim, classical, fits, may_preempt
 from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.sharing import FairStrategy, fair, share
-from slicebus.slices.usage import Account
+from slicebus.slices.usage import QuotaUse
 from slicebus.slices.workload import FlavorName, Slice
 from unit.slices.builders import Quota
 from unit.slices.test_preemption import cohort, holding, queue, waiting
@@ -42,12 +42,12 @@ class Case(msgspec.Struct, frozen=True):
     """Queues with jobs in them, and one job that wants more than there is room for."""
 
     queues: dict[str, ClusterQueue]
-    account: Account
+    use: QuotaUse
     preemptor: Preemptor
     strategies: tuple[FairStrategy, ...]
 
     def search(self) -> list[Victim]:
-        holders = self.account.holders_of
+        holders = self.use.holders_of
         return fair(self.preemptor, holders, self.strategies) if self.strategies else classical(self.preemptor, holders)
 
 
@@ -59,17 +59,17 @@ def cases(draw: st.DrawFn) -> Case:
         quota: Quota = draw(quotas) if place else draw(st.integers(3, 8).map(str))
         made = queue(f"q{number}", quota, cohort=place, **draw(policies))
         queues[made.name] = msgspec.structs.replace(made, weight=weights[number])
-    account = Account(queues, COHORTS, (), ())
+    use = QuotaUse(queues, COHORTS, (), ())
     held: list[Slice] = []
     for name, (place_number, cores, priority, since) in enumerate(draw(st.lists(jobs, min_size=12, max_size=24))):
         slice = holding(f"h{name:02}", cores, priority, queue=f"q{place_number}", since=since, created=f"{since}")
         # Nobody has more than there was.
-        if cores * 1000 <= account.now.queues[f"q{place_number}"].available(NEEDED):
-            account.charge(slice)
+        if cores * 1000 <= use.now.queues[f"q{place_number}"].available(NEEDED):
+            use.charge(slice)
             held.append(slice)
-    account = Account(queues, COHORTS, held, ())
+    use = QuotaUse(queues, COHORTS, held, ())
     name = f"q{draw(st.integers(0, len(PLACES) - 1))}"
-    node = account.now.queues[name]
+    node = use.now.queues[name]
     # More than there is room for, up to what it could have.
     room, most = max(0, node.available(NEEDED)) // 1000, node.capacity(NEEDED) // 1000
     assume(room < most)
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
     slice = waiting("w", cores, draw(st.integers(1, 4)), queue=name, created=f"{draw(st.integers(0, 9))}")
     needs = {NEEDED: cores * 1000}
     preemptor = Preemptor(slice=slice, queue=queues[name], node=node, needs=needs, short=frozenset(needs))
-    return Case(queues, account, preemptor, draw(strategies))
+    return Case(queues, use, preemptor, draw(strategies))
 
 
 def usage(forest: Forest) -> dict[str, int]:
@@ -96,9 +96,9 @@ def fits_without(case: Case, victims: list[Victim], *, borrowing: bool) -> bool:
 @given(case=cases())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_victims_are_enough_and_none_too_many(case: Case) -> None:
-    before = usage(case.account.now)
+    before = usage(case.use.now)
     victims = case.search()
-    assert usage(case.account.now) == before, "a search changes nothing"
+    assert usage(case.use.now) == before, "a search changes nothing"
     assert [v.candidate.slice.key for v in case.search()] == [v.candidate.slice.key for v in victims]
     if not victims:
         return

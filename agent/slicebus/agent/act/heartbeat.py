@@ -17,8 +17,8 @@ from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
 _log = structlog.get_logger()
 
 
-class Heart:
-    """The agent's heartbeats. `say` publishes; `look` has a job looked at again, when its pods may start;
+class Heartbeats:
+    """The agent's heartbeats. `say` publishes; `requeue` has a job reconciled again, when its pods may start;
     `waiting_since` has the loop's time of the oldest thing in each place where work waits."""
 
     def __init__(
@@ -27,17 +27,17 @@ class Heart:
         fence: Fence,
         *,
         say: Callable[[Message], Awaitable[None]],
-        look: Callable[[JobKey], None],
+        requeue: Callable[[JobKey], None],
         waiting_since: Callable[[], Iterable[float | None]],
         interval_s: float,
     ) -> None:
         self._store = store
         self._fence = fence
         self._say = say
-        self._look = look
+        self._requeue = requeue
         self._waiting_since = waiting_since
         self._interval_s = interval_s
-        self._use = Use(store.pods, store.strangers)
+        self._use = Use(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
         self._changed = asyncio.Event()
 
@@ -49,7 +49,7 @@ class Heart:
             self._fence.hear(terms.heard)
         if was_closed and not self._fence.closed:
             for key in self._store.our_jobs():
-                self._look(key)
+                self._requeue(key)
         if self._terms is None or self._terms.version != terms.version:
             _log.info("terms.taken", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
             self._terms = terms

@@ -50,7 +50,7 @@ class Inbox:
         executor: Executor,
         tombstones: Tombstones,
         locks: JobLocks,
-        look: Callable[[JobKey], None],
+        requeue: Callable[[JobKey], None],
         resync: Callable[[Resync], None],
         terms: Callable[[Terms], Awaitable[None]],
         backlog: Backlog,
@@ -63,7 +63,7 @@ class Inbox:
         self._executor = executor
         self._tombstones = tombstones
         self._locks = locks
-        self._look = look
+        self._requeue = requeue
         self._resync = resync
         self._terms = terms
         self._backlog = backlog
@@ -102,20 +102,20 @@ class Inbox:
         )
 
     async def _take(self, incoming: Incoming, job: JobRef) -> None:
-        """Act on an order, and have its job looked at."""
+        """Act on an order, and have its job reconciled."""
         key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
         self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
         match verdict, message:
             case Verdict.ENDED, _:
-                self._tombstones.owe(job)
+                self._tombstones.require_report(job)
             case (Verdict.UNKNOWN, Suspend(spec_version=version)) | (_, Delete(spec_version=version)):
-                await self._tombstones.bury(job, version)
+                await self._tombstones.add(job, version)
             case _, Suspend():
-                self._store.rested.pop(key, None)
+                self._store.confirmed_suspended.pop(key, None)
         if verdict is Verdict.TAKEN:
             await self._refresh_foreign(key)
             await self._carry_out(incoming)
-        self._look(key)
+        self._requeue(key)
 
     async def _carry_out(self, incoming: Incoming) -> None:
         message, cluster = incoming.message, self._settings.cluster

@@ -17,7 +17,7 @@ _log = structlog.get_logger()
 _RETRY_S = 5.0
 
 
-class Inventories:
+class InventoryPublisher:
     """The agent's inventories, numbered within its epoch."""
 
     def __init__(

@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 _CONCURRENT_WRITES = 16
 
 
-class Watcher:
+class Reconciler:
     """The handler of the agent's work queue."""
 
     def __init__(
@@ -77,28 +77,28 @@ class Watcher:
         if status is not None:
             self._reported.setdefault(key, (status, 0.0))
 
-    async def claim(self, epoch: int) -> None:
+    async def take_over_pods(self, epoch: int) -> None:
         """Make what an earlier agent may still have under way to pods conflict. Nothing may have been done before."""
-        while commands := self._decide(catalog.claim, epoch=epoch):
+        while commands := self._decide(catalog.take_over_pods, epoch=epoch):
             await self._write(commands)
 
-    async def look(self, key: JobKey) -> None:
+    async def reconcile_job(self, key: JobKey) -> None:
         """Everything that one job needs now."""
         async with self._locks.of(key):
-            await self._look(key)
+            await self._reconcile(key)
 
-    async def _look(self, key: JobKey) -> None:
+    async def _reconcile(self, key: JobKey) -> None:
         while (found := self._next_stage(key)) is not None:
             if not await self._carry_out(key, found):
                 return
         job = self._store.view(key).job
         if job is None or not annotations.is_ours(job):
-            await self._look_at_nothing(key, job)
+            await self._reconcile_absent(key, job)
 
     def _next_stage(self, key: JobKey) -> NextStage | None:
         self._queue.seen(key)
         return self._decide(
-            catalog.look,
+            catalog.reconcile_job,
             key=key,
             cluster=self._settings.cluster,
             fenced=self._fence.closed,
@@ -109,15 +109,15 @@ class Watcher:
     async def _carry_out(self, key: JobKey, found: NextStage) -> bool:
         """Whether there may be another stage."""
         match found:
-            case Stage.BURY, commands:
+            case Stage.REMOVE_TOMBSTONED, commands:
                 await self._executor.run(commands)
                 return False
-            case Stage.ENDS, commands:
+            case Stage.REPORT_DELETED, commands:
                 await self._tell(commands)
-            case Stage.KEEP | Stage.LINK, commands:
+            case Stage.TAKE_OFF_TTL | Stage.LINK_COPIES, commands:
                 await self._executor.run(commands)
-            case Stage.REST, commands:
-                await self._rest(key, commands)
+            case Stage.CONFIRM_SUSPENDED, commands:
+                await self._confirm_suspended(key, commands)
             case Stage.REQUEST, commands:
                 self._requests.inc(sum(isinstance(command, Publish) for command in commands))
                 await self._executor.run(commands)
@@ -128,12 +128,12 @@ class Watcher:
                 return False
         return True
 
-    async def _rest(self, key: JobKey, commands: Sequence[Command]) -> None:
+    async def _confirm_suspended(self, key: JobKey, commands: Sequence[Command]) -> None:
         await self._executor.run(commands)
         for command in commands:
             match command:
                 case Publish(message=Applied(job=job, spec_version=version)):
-                    self._store.rested[key] = job.uid, version
+                    self._store.confirmed_suspended[key] = job.uid, version
                     _log.info("job.rests", job=str(key))
 
     async def _ungate(self, commands: Sequence[Command]) -> bool:
@@ -158,7 +158,7 @@ class Watcher:
         unanswered: Callable[[Command], None] = lambda _: None,
     ) -> bool:
         """Write to pods beside each other; whether none has changed or gone meanwhile. The event of one that has brings
-        its job back here. What fails is decided again at the next look; the first error is raised."""
+        its job back here. What fails is decided again when the job is reconciled again; the first error is raised."""
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
         errors: list[SlicebusError] = []
         conflicts: list[ConflictError] = []
@@ -200,11 +200,11 @@ class Watcher:
                 self._reported.pop(key, None)
             raise
 
-    async def _look_at_nothing(self, key: JobKey, known: Manifest | None) -> None:
+    async def _reconcile_absent(self, key: JobKey, known: Manifest | None) -> None:
         """A job that is not there: was it deleted on the manager's order, or by somebody else?"""
         self._reported.pop(key, None)
         found = known or await self._find(key)
-        await self._tell(self._decide(catalog.absent, key=key, found=found, cluster=self._settings.cluster))
+        await self._tell(self._decide(catalog.reconcile_absent, key=key, found=found, cluster=self._settings.cluster))
 
     async def _tell(self, reports: Sequence[Command]) -> None:
         """Publish them one by one; the manager is then no longer owed the ends that they tell of."""

@@ -37,7 +37,7 @@ class Tombstones:
         self._client = client
         self._namespace = namespace
         self._by_uid = store.tombstones
-        self._owed = store.owed
+        self._unreported = store.unreported
 
     async def load(self) -> None:
         """Read the ConfigMap; make it where it is missing."""
@@ -61,21 +61,21 @@ class Tombstones:
                 _log.warning("tombstone.unreadable", uid=uid)
                 continue
             self._by_uid[uid] = tombstone
-            self._owed[uid] = True
+            self._unreported[uid] = True
 
-    def owe(self, job: JobRef) -> None:
+    def require_report(self, job: JobRef) -> None:
         """The manager is to be told of the end of a job."""
-        self._owed[job.uid] = True
+        self._unreported[job.uid] = True
 
     def told(self, job: JobRef, version: int) -> None:
         """The manager has been told of this end; a later one of the same job is another."""
         tombstone = self._by_uid.get(job.uid)
         if tombstone is not None and tombstone.version == version:
-            self._owed.pop(job.uid, None)
+            self._unreported.pop(job.uid, None)
 
-    async def bury(self, job: JobRef, version: int) -> None:
+    async def add(self, job: JobRef, version: int) -> None:
         """Write the end of a job down, and owe the answer. A lower version than is there changes nothing else."""
-        self.owe(job)
+        self.require_report(job)
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return
@@ -87,7 +87,7 @@ class Tombstones:
         for uid in expired:
             # Another delete may have found it expired too, while this one was written.
             self._by_uid.pop(uid, None)
-            self._owed.pop(uid, None)
+            self._unreported.pop(uid, None)
         self._by_uid[job.uid] = tombstone
 
     def _outlived(self, now_s: int) -> list[str]:

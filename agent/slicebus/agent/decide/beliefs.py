@@ -21,7 +21,7 @@ def beliefs(store: Store, *, cluster: str) -> Beliefs:
             slice=job.slice,
             version=job.version,
             granted=job.granted,
-            wanted=KINDS[key.kind].counts(job.manifest, view.carrier) if view.carrier else {},
+            wanted=KINDS[key.kind].counts(job.manifest, view.scale_target) if view.scale_target else {},
             note=f"{ready} pods ready, {gated} gated" if status else "it is going",
         )
     return found

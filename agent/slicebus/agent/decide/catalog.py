@@ -86,30 +86,30 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
     return orders.next_step(orders.steps(incoming.message, cluster), number, view)
 
 
-# --- a look at a job ------------------------------------------------------------------------------------------------
+# --- a job is reconciled --------------------------------------------------------------------------------------------
 
 
 class Stage(StrEnum):
-    """What a look at a job sees to, in this order."""
+    """What reconciling a job sees to, in this order."""
 
-    BURY = "bury"
-    ENDS = "ends"
-    KEEP = "keep"
-    LINK = "link"
-    REST = "rest"
+    REMOVE_TOMBSTONED = "remove_tombstoned"
+    REPORT_DELETED = "report_deleted"
+    TAKE_OFF_TTL = "take_off_ttl"
+    LINK_COPIES = "link_copies"
+    CONFIRM_SUSPENDED = "confirm_suspended"
     REQUEST = "request"
     UNGATE = "ungate"
     REPORT = "report"
 
 
 class NextStage(NamedTuple):
-    """What comes next in a look at a job."""
+    """What comes next for a job."""
 
     stage: Stage
     commands: Sequence[Command]
 
 
-def look(
+def reconcile_job(
     store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
 ) -> NextStage | None:
     """The first stage that has something to do; None when none has. What it changes counts for those after it.
@@ -119,13 +119,16 @@ def look(
     view = store.view(key)
 
     def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
-        yield Stage.BURY, _removes_of_ended(store, key, view)
+        yield Stage.REMOVE_TOMBSTONED, _removes_tombstoned(store, key, view)
         if view.reading is not None:
             # Of jobs that had the name before: the pods of a job go after it.
-            yield Stage.ENDS, _ends(store, key, cluster, present=view.reading)
-        yield Stage.KEEP, reconcile.keep(view)
-        yield Stage.LINK, reconcile.link(view)
-        yield Stage.REST, reconcile.rest(view, cluster, told=store.rested.get(key))
+            yield Stage.REPORT_DELETED, _deletion_reports(store, key, cluster, present=view.reading)
+        yield Stage.TAKE_OFF_TTL, reconcile.take_off_ttl(view)
+        yield Stage.LINK_COPIES, reconcile.link_copies(view)
+        yield (
+            Stage.CONFIRM_SUSPENDED,
+            reconcile.confirm_suspended(view, cluster, told=store.confirmed_suspended.get(key)),
+        )
         yield Stage.REQUEST, reconcile.request(view, cluster)
         if not fenced:
             yield Stage.UNGATE, reconcile.ungate(view)
@@ -138,7 +141,7 @@ def look(
     return None
 
 
-def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
+def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
     """A job is not there: the answers to its deletes, or the report that it has left otherwise. Neither is said before
     the pods that outlive it have ended: the manager gives their quota away.
 
@@ -150,20 +153,20 @@ def absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: Cluste
     if view.is_hidden:
         return []
     there = found or view.job
-    if there is not None and (annotations.is_ours(there) or there["metadata"]["uid"] in reconcile.linked(view)):
+    if there is not None and (annotations.is_ours(there) or there["metadata"]["uid"] in reconcile.linked_uids(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
-    commands = _ends(store, key, cluster, present=None)
+    commands = _deletion_reports(store, key, cluster, present=None)
     if (gone := _gone(store, view)) and gone.job.uid not in view.running:
         commands.append(Publish(cluster=cluster, message=gone))
-    return commands if gone else commands + reconcile.unlink(view)
+    return commands if gone else commands + reconcile.unlink_copies(view)
 
 
-def claim(store: Store, *, epoch: int) -> list[Command]:
+def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
     """One write to each pod that may be about to start by the request of an earlier agent; none when all are made."""
-    return [command for key in store.our_jobs() for command in reconcile.claim(store.view(key), epoch=epoch)]
+    return [command for key in store.our_jobs() for command in reconcile.take_over_pods(store.view(key), epoch=epoch)]
 
 
-DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, look, absent, claim)
+DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, reconcile_job, reconcile_absent, take_over_pods)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
 
@@ -204,7 +207,7 @@ def _gone(store: Store, view: WorkerView) -> Status | None:
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
-def _removes_of_ended(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
+def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
     """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
     return [
         command
@@ -214,7 +217,7 @@ def _removes_of_ended(store: Store, key: JobKey, view: WorkerView) -> list[Comma
     ]
 
 
-def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
+def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
     """The answers to deletes of jobs that had the name and are really gone. `present` is the job that has it now."""
     return [
         Publish(
@@ -222,7 +225,7 @@ def _ends(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReadin
             message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
         )
         for tombstone in store.ended(key)
-        if tombstone.job.uid in store.owed
+        if tombstone.job.uid in store.unreported
         and tombstone.job.uid not in store.view(key).running
         and not (present is not None and present.is_of(tombstone.job))
     ]

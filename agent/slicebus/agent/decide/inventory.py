@@ -43,7 +43,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
 
 def unanswered(view: WorkerView) -> RequestKey | None:
     """The request on a job that the manager should know of by now."""
-    requested = annotations.Requested.from_job(view.job) if view.job is not None else None
+    requested = annotations.PendingRequests.from_job(view.job) if view.job is not None else None
     return requested.key if requested is not None and requested.confirmed and requested.unanswered else None
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from slicebus.agent.decide.reconcile import link, link_to
+from slicebus.agent.decide.reconcile import link_copies, link_to
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
@@ -98,7 +98,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
         Step(lambda view: _mirror_status(view, order), is_seen=False),
         Step(lambda view: _take_counts(view, order)),
         Step(lambda view: _upsert_job(view, order)),
-        Step(lambda view: [*link(view), *report(view, order.job, cluster, since=order.spec_version)]),
+        Step(lambda view: [*link_copies(view), *report(view, order.job, cluster, since=order.spec_version)]),
     ]
 
 
@@ -106,7 +106,7 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
     """The job moves to its next slice, and the copies of those before it go."""
     return [
         Step(lambda view: _move(view, order)),
-        Step(lambda view: [*link(view), *_drop_old_copies(view, order.job)], is_seen=False),
+        Step(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
         Step(lambda view: report(view, order.job, cluster)),
     ]
 
@@ -248,13 +248,13 @@ def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job is None or _is_stale(view, order):
         return []
     # A RayJob that is suspended has no cluster: its own spec says how large the next one will be.
-    carrier = job.manifest if job.manifest["spec"].get("suspend") else view.carrier
+    scale_target = job.manifest if job.manifest["spec"].get("suspend") else view.scale_target
     kind = KINDS[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
-    if carrier is None or annotations.baseline(job.manifest) == counts:
+    if scale_target is None or annotations.baseline(job.manifest) == counts:
         return []
-    patch = kind.resize(carrier, counts)
-    return [Patch(resource=JOB_RESOURCES[carrier["kind"]], target=carrier, body=patch)] if patch else []
+    patch = kind.resize(scale_target, counts)
+    return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch)] if patch else []
 
 
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
@@ -290,19 +290,21 @@ def _marks(
     requested = job.requested if job is not None else None
     left = requested.answered(order.answers) if requested else None
     granted = left.allows(order.granted) if left else order.granted
-    at = annotations.job_marks(order.job, workload=workload, version=order.spec_version, grant=granted)
+    at = annotations.job_metadata(order.job, workload=workload, version=order.spec_version, grant=granted)
     at["annotations"] |= _request_note(requested, _overruled(left, own) if own is not None else left)
     return at
 
 
-def _overruled(requested: annotations.Requested | None, own: Counts) -> annotations.Requested | None:
+def _overruled(requested: annotations.PendingRequests | None, own: Counts) -> annotations.PendingRequests | None:
     """A request after the worker took over another size: if somebody wants the old size again, it is asked for anew."""
     if requested is None or requested.wanted == own:
         return requested
     return msgspec.structs.replace(requested, overruled=True)
 
 
-def _request_note(before: annotations.Requested | None, after: annotations.Requested | None) -> dict[str, str]:
+def _request_note(
+    before: annotations.PendingRequests | None, after: annotations.PendingRequests | None
+) -> dict[str, str]:
     """The annotation of a request that an order has changed; none where it has not."""
     return {kueue.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
@@ -358,7 +360,7 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
         return []
     slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
-    at = annotations.job_marks(order.job, workload=slice, version=order.spec_version, grant=nothing)
+    at = annotations.job_metadata(order.job, workload=slice, version=order.spec_version, grant=nothing)
     at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
     body = {"metadata": at, "spec": {"suspend": True}}
     resource = JOB_RESOURCES[view.key.kind]
@@ -373,5 +375,5 @@ def _tell(view: WorkerView, notice: Pending) -> list[Command]:
     note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
     if notice.would_admit:
         note += f"; it goes on with {notice.would_admit}"
-    looked_at = {target["metadata"]["uid"]: target for target in (view.job, view.carrier) if target is not None}
+    looked_at = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
     return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in looked_at.values()]

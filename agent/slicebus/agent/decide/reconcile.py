@@ -11,7 +11,7 @@ import msgspec
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import JobReading, WorkerView
-from slicebus.decisions.commands import Command, LookAgain, Patch, Publish
+from slicebus.decisions.commands import Command, Patch, Publish, Requeue
 from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import (
     Applied,
@@ -31,7 +31,7 @@ from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.ungate import Members, could_start, to_ungate
 
 
-def link(view: WorkerView) -> list[Command]:
+def link_copies(view: WorkerView) -> list[Command]:
     """Workload copies learn the UID of their job. From then on a job that is missing is known to be gone."""
     job = view.reading
     if job is None:
@@ -45,7 +45,7 @@ def link(view: WorkerView) -> list[Command]:
     ]
 
 
-def keep(view: WorkerView) -> list[Command]:
+def take_off_ttl(view: WorkerView) -> list[Command]:
     """A copy that an older version has made may have a time to live: its end would go with it, unreported."""
     job = view.reading
     if job is None or job.is_going:
@@ -60,7 +60,7 @@ def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
     return known | ({kueue.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
 
 
-def unlink(view: WorkerView) -> list[Command]:
+def unlink_copies(view: WorkerView) -> list[Command]:
     """The copies no longer know a job that went with its definition: nobody has deleted it. By the next inventory the
     manager learns that it is not there, and sends it anew."""
     body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}}}
@@ -90,18 +90,18 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     A request that the manager has overruled with a size of its own no longer stands, also where the worker wants the
     same size again: the manager would never learn of it.
     """
-    job, carrier = view.reading, view.carrier
-    if job is None or carrier is None or not job.runs:
+    job, scale_target = view.reading, view.scale_target
+    if job is None or scale_target is None or not job.runs:
         return []
-    kind, uid = KINDS[view.key.kind], carrier["metadata"]["uid"]
-    wanted, granted, last = kind.counts(job.manifest, carrier), job.granted, job.requested
-    key = RequestKey(uid, carrier["metadata"]["generation"])
+    kind, uid = KINDS[view.key.kind], scale_target["metadata"]["uid"]
+    wanted, granted, last = kind.counts(job.manifest, scale_target), job.granted, job.requested
+    key = RequestKey(uid, scale_target["metadata"]["generation"])
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
     is_overruled = last is not None and last.overruled is True and last.key != key
     if wanted != (last.wanted if last else granted) or is_lost or is_overruled:
         if _has_still_to_go(view, wanted):
             return []
-        wish = annotations.Requested.after(last, key, wanted=wanted, granted=granted)
+        wish = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
         note = {
             kueue.REQUESTED_ANNOTATION: wish.to_annotation(),
             kueue.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
@@ -116,7 +116,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         worker_generation=last.worker_generation,
         granted=last.instead_of,
         wanted=wanted,
-        why=kind.scaler(carrier),
+        why=kind.scaler(scale_target),
     )
     confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
@@ -143,11 +143,11 @@ def ungate(view: WorkerView) -> list[Command]:
 
     What was not answered counts as done, and is asked for again.
     """
-    job, carrier = view.reading, view.carrier
-    if job is None or carrier is None or not job.runs:
+    job, scale_target = view.reading, view.scale_target
+    if job is None or scale_target is None or not job.runs:
         return []
     kind = KINDS[view.key.kind]
-    pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(carrier, pod_set))
+    pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set))
     again = [pod.manifest for pod in view.unanswered if _runs_within(job.granted, view, pod.pod_set)]
     return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
 
@@ -156,7 +156,7 @@ def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
     return len(view.pod_sets.get(pod_set, Members()).running) <= granted.get(pod_set, 0)
 
 
-def claim(view: WorkerView, *, epoch: int) -> list[Command]:
+def take_over_pods(view: WorkerView, *, epoch: int) -> list[Command]:
     """One write to each pod that an agent before this one may be about to let start: its request conflicts then."""
     if view.reading is None:
         return []
@@ -168,7 +168,7 @@ def claim(view: WorkerView, *, epoch: int) -> list[Command]:
     ]
 
 
-def rest(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:
+def confirm_suspended(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:
     """What a job needs that the manager has suspended: that it is, and the report when no pod of it is left.
 
     `told` says what was reported last: of which job of the manager, and version. Pods that have ended may stay.
@@ -215,7 +215,7 @@ def report(
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
     if due_s > 0 and found.phase is JobPhase.RUNNING:
-        return [LookAgain(job=found.job, delay_s=due_s)]
+        return [Requeue(job=found.job, delay_s=due_s)]
     return [Publish(cluster=cluster, message=found)]
 
 
@@ -248,7 +248,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
     return None
 
 
-def linked(view: WorkerView) -> set[str]:
+def linked_uids(view: WorkerView) -> set[str]:
     """The UIDs under which the copies know their job."""
     return {uid for copy in view.copies if (uid := annotations.annotation(copy, kueue.JOB_UID_ANNOTATION))}
 

@@ -16,7 +16,7 @@ from slicebus.slices.annotations import read_json, read_number
 _MOST_UNANSWERED = 16
 
 
-class Unanswered(msgspec.Struct, frozen=True, array_like=True):
+class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
     """A wish that no order of the manager has answered yet."""
 
     worker_uid: str
@@ -24,7 +24,7 @@ class Unanswered(msgspec.Struct, frozen=True, array_like=True):
     wanted: Counts
 
 
-class Requested(msgspec.Struct, frozen=True):
+class PendingRequests(msgspec.Struct, frozen=True):
     """The last wish, on its way to the manager or there."""
 
     worker_uid: str
@@ -34,7 +34,7 @@ class Requested(msgspec.Struct, frozen=True):
     """Whether the broker has it."""
     instead_of: Counts = {}
     """What was granted when the wish was written down. What it lowers is no longer granted from then on."""
-    unanswered: tuple[Unanswered, ...] = ()
+    unanswered: tuple[PendingRequest, ...] = ()
     """This wish and those before it, oldest first, as far as the manager may not have known them when it made the last
     order: it may give away what they gave up, so no order that does not answer them grants more than they asked for."""
     overruled: bool | UnsetType = msgspec.UNSET
@@ -56,7 +56,7 @@ class Requested(msgspec.Struct, frozen=True):
         if len(before) == _MOST_UNANSWERED:
             merged = msgspec.structs.replace(before[1], wanted=lowered(before[0].wanted, before[1].wanted))
             before = (merged, *before[2:])
-        wish = Unanswered(key.worker_uid, key.worker_generation, wanted)
+        wish = PendingRequest(key.worker_uid, key.worker_generation, wanted)
         return cls(
             key.worker_uid,
             key.worker_generation,
@@ -84,12 +84,12 @@ class Requested(msgspec.Struct, frozen=True):
         return granted
 
     @staticmethod
-    def from_job(job: Manifest) -> "Requested | None":
+    def from_job(job: Manifest) -> "PendingRequests | None":
         """The record on a worker's job; None where there is none or it is unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _REQUESTED)
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
-_REQUESTED = msgspec.json.Decoder(Requested)
+_PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 
 
@@ -149,7 +149,7 @@ def encode_counts(counts: Counts) -> str:
     return msgspec.json.encode(counts, order="sorted").decode()
 
 
-def job_marks(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
+def job_metadata(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
     """The metadata of a job that stands at a version of a slice. Label and annotation are always written together."""
     return {
         "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN, kueue.PREBUILT_NAME: workload},

@@ -42,20 +42,20 @@ class Store:
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
-        self.strangers = Cache()
+        self.foreign_pods = Cache()
         """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
         """The last status of each job that was reported, and when, in the process' own time."""
-        self.rested: Table[JobKey, tuple[str, int]] = Table(JobKey, tuple[str, int])
+        self.confirmed_suspended: Table[JobKey, tuple[str, int]] = Table(JobKey, tuple[str, int])
         """The suspended jobs of which this process has reported that no pod is left: the manager's UID, the version."""
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
         self._ended: dict[JobKey, dict[str, Tombstone]] = {}
         """The same by the job that had the name, and by UID."""
         self._ended_as: dict[str, JobKey] = {}
-        self.owed: Table[str, bool] = Table(str, bool)
+        self.unreported: Table[str, bool] = Table(str, bool)
         """UIDs of those whose end the manager is to be told, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
         """The manager's jobs that were here, and of which only a Workload is left, by UID."""
@@ -98,9 +98,9 @@ class Store:
         return {
             "published": self.published,
             "reported": self.reported,
-            "rested": self.rested,
+            "rested": self.confirmed_suspended,
             "tombstones": self.tombstones,
-            "owed": self.owed,
+            "owed": self.unreported,
             "departed": self.departed,
             "unanswered": self.unanswered,
             "unserved": self.unserved,
@@ -130,7 +130,7 @@ class Store:
             key=key,
             job=job,
             reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
-            carrier=self._carrier(job) if job is not None else None,
+            scale_target=self._scale_target(job) if job is not None else None,
             copies=tuple(self._copies(key)),
             pods=pods,
             unanswered=unanswered,
@@ -236,7 +236,7 @@ class Store:
         mine = job is not None and annotations.annotation(job, kueue.MANAGER_UID_ANNOTATION) == uid
         return job is not None and mine and annotations.spec_version(job) >= version
 
-    def _carrier(self, job: Manifest) -> Manifest | None:
+    def _scale_target(self, job: Manifest) -> Manifest | None:
         child = KINDS[job["kind"]].child(job)
         return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
 

@@ -51,7 +51,7 @@ class JobReading(msgspec.Struct, frozen=True):
     version: int
     """Of the spec that it stands at."""
     granted: Counts
-    requested: annotations.Requested | None
+    requested: annotations.PendingRequests | None
     is_suspended: bool
     """Whether the manager has ordered that it has no pods."""
     is_going: bool
@@ -68,7 +68,7 @@ class JobReading(msgspec.Struct, frozen=True):
             slice=annotations.slice_of(manifest),
             version=annotations.spec_version(manifest),
             granted=annotations.granted(manifest),
-            requested=annotations.Requested.from_job(manifest),
+            requested=annotations.PendingRequests.from_job(manifest),
             is_suspended=annotations.is_suspended(manifest),
             is_going="deletionTimestamp" in manifest["metadata"],
             outcome=KINDS[manifest["kind"]].outcome(manifest),
@@ -93,7 +93,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whatever has the name, ours or not."""
     reading: JobReading | None = None
     """What `job` says, read once for each version of it; None where it is not ours."""
-    carrier: Manifest | None = None
+    scale_target: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent made for the job."""

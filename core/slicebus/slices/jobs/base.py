@@ -49,7 +49,7 @@ class JobKind(Protocol):
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
 
-    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods by pod set that the carrier wants now. For a multi-host Ray group these are pods, not replicas."""
 
     def problems(self, job: Manifest) -> list[Problem]:
@@ -62,7 +62,7 @@ class JobKind(Protocol):
         template the elastic gate, the pod set's name as a label, and the placement of its pod set.
         """
 
-    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a carrier these counts; empty when it has them or must not be written to."""
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
@@ -89,8 +89,8 @@ class JobKind(Protocol):
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """Labels by which a worker's pods belong to the job: those of any entry."""
 
-    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """How many pods of a pod set start and stop together."""
 
-    def scaler(self, carrier: Manifest) -> str:
+    def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

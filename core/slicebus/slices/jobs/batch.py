@@ -26,9 +26,9 @@ class BatchJob:
         """One pod set."""
         return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
 
-    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The parallelism, which may exceed what is left to complete: KEP-77 counts the wish."""
-        return {_POD_SET: _parallelism(carrier)}
+        return {_POD_SET: _parallelism(scale_target)}
 
     def problems(self, job: Manifest) -> list[Problem]:
         """Only what no kind can live with: the API server has validated the rest."""
@@ -41,9 +41,9 @@ class BatchJob:
         spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
         return copy_of(job, spec)
 
-    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Another parallelism."""
-        if counts.get(_POD_SET, _parallelism(carrier)) == _parallelism(carrier):
+        if counts.get(_POD_SET, _parallelism(scale_target)) == _parallelism(scale_target):
             return []
         return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
 
@@ -99,11 +99,11 @@ class BatchJob:
         """The label that the Job controller sets."""
         return [{"batch.kubernetes.io/job-name": job["metadata"]["name"]}]
 
-    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """One."""
         return 1
 
-    def scaler(self, carrier: Manifest) -> str:
+    def scaler(self, scale_target: Manifest) -> str:
         """The spec."""
         return "parallelism changed"
 

@@ -22,9 +22,9 @@ class RayCluster:
         """The head, then the groups."""
         return ray.cluster_pod_sets(job["spec"])
 
-    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods as KubeRay will make them."""
-        return ray.cluster_counts(carrier["spec"])
+        return ray.cluster_counts(scale_target["spec"])
 
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
@@ -34,9 +34,9 @@ class RayCluster:
         """The cluster with gated templates."""
         return copy_of(job, ray.gated_cluster(job["spec"], placements))
 
-    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas."""
-        return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
+        return ray.resize_groups(scale_target["spec"], counts) if ray.is_resizable(scale_target["spec"]) else []
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Other replicas."""
@@ -72,10 +72,10 @@ class RayCluster:
         """The label that KubeRay sets."""
         return [{"ray.io/cluster": job["metadata"]["name"]}]
 
-    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
-        return ray.replica_size(carrier, pod_set)
+        return ray.replica_size(scale_target, pod_set)
 
-    def scaler(self, carrier: Manifest) -> str:
+    def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
-        return "ray autoscaler" if ray.autoscales(carrier["spec"]) else "replicas changed"
+        return "ray autoscaler" if ray.autoscales(scale_target["spec"]) else "replicas changed"

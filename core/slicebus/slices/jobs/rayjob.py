@@ -38,9 +38,11 @@ class RayJob:
             pod_sets.append({"name": _SUBMITTER, "count": 1, "template": _submitter_template(spec)})
         return pod_sets
 
-    def counts(self, job: Manifest, carrier: Manifest) -> Counts:
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods of the cluster as KubeRay will make them, and the submitter."""
-        cluster_spec = carrier["spec"]["rayClusterSpec"] if carrier["kind"] == self.kind else carrier["spec"]
+        cluster_spec = (
+            scale_target["spec"]["rayClusterSpec"] if scale_target["kind"] == self.kind else scale_target["spec"]
+        )
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}
         return ray.cluster_counts(cluster_spec) | submitter
 
@@ -68,12 +70,12 @@ class RayJob:
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
         return copy_of(job, without(job["spec"], ("suspend",)) | changed)
 
-    def resize(self, carrier: Manifest, counts: Counts) -> list[Manifest]:
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas: of the child, or of the child that a suspended RayJob will have."""
-        if carrier["kind"] == self.kind:
-            cluster_spec, is_suspended = carrier["spec"]["rayClusterSpec"], carrier["spec"].get("suspend")
+        if scale_target["kind"] == self.kind:
+            cluster_spec, is_suspended = scale_target["spec"]["rayClusterSpec"], scale_target["spec"].get("suspend")
             return ray.resize_groups(cluster_spec, counts, at="/spec/rayClusterSpec") if is_suspended else []
-        return ray.resize_groups(carrier["spec"], counts) if ray.is_resizable(carrier["spec"]) else []
+        return ray.resize_groups(scale_target["spec"], counts) if ray.is_resizable(scale_target["spec"]) else []
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Other replicas in its cluster's spec."""
@@ -124,13 +126,13 @@ class RayJob:
             selectors.append({"ray.io/cluster": child})
         return selectors
 
-    def replica_size(self, carrier: Manifest, pod_set: str) -> int:
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
-        return ray.replica_size(carrier, pod_set) if carrier["kind"] == "RayCluster" else 1
+        return ray.replica_size(scale_target, pod_set) if scale_target["kind"] == "RayCluster" else 1
 
-    def scaler(self, carrier: Manifest) -> str:
+    def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
-        spec = carrier["spec"].get("rayClusterSpec", carrier["spec"])
+        spec = scale_target["spec"].get("rayClusterSpec", scale_target["spec"])
         return "ray autoscaler" if ray.autoscales(spec) else "replicas changed"
 
 

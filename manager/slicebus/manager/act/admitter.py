@@ -16,7 +16,7 @@ import structlog
 
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
-from slicebus.manager.act.dirty_trees import Due
+from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.decide import catalog, verdicts
 from slicebus.manager.state.store import Store, Uncertain
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
@@ -49,7 +49,7 @@ class Admitter:
         self._writers = writers
         self._strategy = strategy
         self._fair_sharing = fair_sharing
-        self._due = Due(store)
+        self._due = DirtyTrees(store)
 
     async def run(self) -> None:
         """Decide until cancelled."""

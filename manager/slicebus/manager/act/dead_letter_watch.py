@@ -43,7 +43,7 @@ class DeadLetterWatch:
         self._alert = timedelta(seconds=alert_s)
         self._interval_s = min(_INTERVAL_S, alert_s / 2)
         self._known: list[DeadLetter] | None = None
-        self._looked_at = 0.0
+        self._browsed_at = 0.0
         self._told: dict[str, datetime] = {}
         self._count = Gauge("slicebus_dead_letters", "Messages in the dead-letter queue.", registry=registry)
         self._oldest = Gauge(
@@ -74,12 +74,12 @@ class DeadLetterWatch:
         if not depth.consumers:
             self._count.set(depth.ready)
             changed = self._known is None or depth.ready != len(self._known)
-            if changed or at - self._looked_at >= self._alert.total_seconds():
-                await self._look()
-                self._looked_at = at
+            if changed or at - self._browsed_at >= self._alert.total_seconds():
+                await self._browse()
+                self._browsed_at = at
         await self._tell(self._known or [])
 
-    async def _look(self) -> None:
+    async def _browse(self) -> None:
         async with browse(self._bus, DEAD) as found:
             letters = [DeadLetter.from_message(delivery.message) async for delivery in found]
         for letter in newly_dead(letters, self._known, manager=self._bus.user):

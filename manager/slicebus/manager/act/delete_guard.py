@@ -18,7 +18,7 @@ from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.manager.decide import catalog, endings, worker_cluster
 from slicebus.manager.decide.change_filter import filter_of
-from slicebus.manager.decide.delete_breaker import Breaker, Hold, Limits
+from slicebus.manager.decide.delete_breaker import DeleteBreaker, Hold, Limits
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.store import Store
@@ -32,8 +32,8 @@ _WRITE_S = 0.5
 """What is held is written at most so often: a namespace that goes is hundreds of changes."""
 
 
-class Guard:
-    """Which deletes may go. `look` has a job looked at again once it may."""
+class DeleteGuard:
+    """Which deletes may go. `requeue` has a job reconciled again once it may."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Guard:
         client: KubeClient,
         decide: Decider[Store],
         executor: Executor,
-        look: Callable[[JobRef], None],
+        requeue: Callable[[JobRef], None],
         registry: CollectorRegistry,
     ) -> None:
         self._limits = limits
@@ -50,8 +50,8 @@ class Guard:
         self._decide = decide
         self._store = decide.state
         self._executor = executor
-        self._look = look
-        self._breakers: dict[ClusterName, Breaker] = {}
+        self._requeue = requeue
+        self._breakers: dict[ClusterName, DeleteBreaker] = {}
         self._shown: dict[ClusterName, Hold] = {}
         self._since: dict[ClusterName, str] = {}
         self._strays: dict[ClusterName, dict[JobRef, int]] = {}
@@ -95,7 +95,7 @@ class Guard:
             breaker = self._breaker(cluster)
             breaker.want(ref)
             breaker.held = bool(breaker.waiting)
-            self._look(ref)
+            self._requeue(ref)
         self._changed.set()
 
     def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
@@ -108,7 +108,7 @@ class Guard:
         for ref in strays:
             breaker.want(ref)
         for ref in strays:
-            self._look(ref)
+            self._requeue(ref)
         self._changed.set()
 
     def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
@@ -161,10 +161,10 @@ class Guard:
                 _log.warning("deletes.held", cluster=cluster, jobs=len(breaker.waiting), of=size)
         return may_go
 
-    def _breaker(self, cluster: ClusterName) -> Breaker:
+    def _breaker(self, cluster: ClusterName) -> DeleteBreaker:
         if cluster not in self._breakers:
             manifest = self._store.clusters.get(None, cluster)
-            self._breakers[cluster] = Breaker(
+            self._breakers[cluster] = DeleteBreaker(
                 self._limits, held=manifest is not None and worker_cluster.is_held(manifest)
             )
         return self._breakers[cluster]
@@ -188,7 +188,7 @@ class Guard:
         ref = job_ref(job)
         if ref.uid in self._store.deleted:
             self._note(ref)
-            self._look(ref)
+            self._requeue(ref)
 
     def _namespace_changed(self, change: Change) -> None:
         """Whose delete had seemed to be asked for goes with its namespace."""
@@ -225,4 +225,4 @@ class Guard:
         _log.info("deletes.released", cluster=cluster, jobs=len(released))
         self._changed.set()
         for ref in released:
-            self._look(ref)
+            self._requeue(ref)

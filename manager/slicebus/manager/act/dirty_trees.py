@@ -12,7 +12,7 @@ from slicebus.slices.cohorts import cohort_node, queue_node
 from slicebus.slices.workload import Slice
 
 
-class Due:
+class DirtyTrees:
     """Follows a store's caches from now on; everything that is there is due at first."""
 
     def __init__(self, store: Store) -> None:

@@ -39,7 +39,7 @@ class FleetWatch:
         executor: Executor,
         inbox: Inbox,
         resyncer: Resyncer,
-        look: Callable[[JobRef], None],
+        requeue: Callable[[JobRef], None],
     ) -> None:
         self._settings = settings
         self._decide = decide
@@ -47,7 +47,7 @@ class FleetWatch:
         self._executor = executor
         self._heard_at = inbox.heard_at
         self._resyncer = resyncer
-        self._look = look
+        self._requeue = requeue
         self._started_at = 0.0
         self._since = 0.0
         """When everybody began to have the whole time to speak."""
@@ -93,7 +93,7 @@ class FleetWatch:
                 _log.warning("cluster.given_up", cluster=name)
                 # What was evicted before waits for its answer no longer.
                 for ref in self._store.jobs_on(name):
-                    self._look(ref)
+                    self._requeue(ref)
             await self._tell(name, finding)
 
     async def _welcome(self) -> None:

@@ -19,7 +19,7 @@ from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog, intake
-from slicebus.manager.metrics.resizes import ResizeTimes
+from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
@@ -43,7 +43,7 @@ class Inbox:
         bus: Bus,
         decide: Decider[Store],
         executor: Executor,
-        look: Callable[[JobRef], None],
+        requeue: Callable[[JobRef], None],
         resyncer: Resyncer,
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
@@ -57,9 +57,9 @@ class Inbox:
         self._decide = decide
         self._store = decide.state
         self._executor = executor
-        self._look = look
+        self._requeue = requeue
         self._resyncer = resyncer
-        self._resizes = ResizeTimes(registry)
+        self._resizes = ResizeMetrics(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
             jobs.subscribe(self._forget)
@@ -155,10 +155,10 @@ class Inbox:
         for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
-                self._look(ref)
+                self._requeue(ref)
         for ref in self._store.left_behind(cluster):
             self._store.recalled.pop((cluster, ref), None)
-            self._look(ref)
+            self._requeue(ref)
 
 
 def _line(delivery: Delivery) -> str:

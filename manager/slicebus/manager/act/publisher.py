@@ -2,7 +2,7 @@
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.notices import told_of
+from slicebus.manager.decide.notices import notice_key
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import queue_uid
 from slicebus.proto.codec import encode
@@ -32,7 +32,7 @@ class Publisher:
             message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
         )
         if isinstance(message, Pending):
-            self._store.told[message.job] = told_of(message.workload, message.message)
+            self._store.told[message.job] = notice_key(message.workload, message.message)
         # Noted before: the answer may be here before the confirm, and may ask for it again.
         is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).behind
         if isinstance(message, Delete) and is_recall:

@@ -15,9 +15,9 @@ from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.act.delete_guard import Guard
+from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Said, is_elsewhere, said
+from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, is_elsewhere, said
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
@@ -46,7 +46,7 @@ _ASKED_AT_ONCE = 500
 
 
 class Resyncer:
-    """The manager's side of the inventories. `look` has a job looked at."""
+    """The manager's side of the inventories. `requeue` has a job reconciled."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Resyncer:
         informers: Informers,
         decide: Decider[Store],
         executor: Executor,
-        guard: Guard,
-        look: Callable[[JobRef], None],
+        guard: DeleteGuard,
+        requeue: Callable[[JobRef], None],
         registry: CollectorRegistry,
     ) -> None:
         self._client = client
@@ -65,10 +65,10 @@ class Resyncer:
         self._store = decide.state
         self._executor = executor
         self._guard = guard
-        self._look = look
+        self._requeue = requeue
         self._assemblies: dict[str, Assembly] = {}
         """By speaker."""
-        self._heard: dict[str, dict[JobRef, Said]] = {}
+        self._heard: dict[str, dict[JobRef, Stamp]] = {}
         """What each speaker has said of a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
         """The speaker and the epoch that an inventory has come or will come from."""
@@ -140,7 +140,7 @@ class Resyncer:
             match verdict:
                 case Difference.AGAIN:
                     self._store.published.pop(ref, None)
-                    self._look(ref)
+                    self._requeue(ref)
                 case Difference.HELD:
                     await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
                 case Difference.RENEW:

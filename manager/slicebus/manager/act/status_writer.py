@@ -14,7 +14,7 @@ from slicebus.runtime.executor import Executor
 _log = structlog.get_logger()
 
 
-class Reporter:
+class StatusWriter:
     """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
 
     def __init__(

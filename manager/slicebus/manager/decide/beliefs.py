@@ -24,7 +24,7 @@ def beliefs(store: Store) -> Beliefs:
             slice=holder.name if holder and not absent else "",
             version=outbox.record.version if outbox else 0,
             granted=holder.granted if holder and not absent else {},
-            wanted=view.wish.counts if view.job else {},
+            wanted=view.desired.counts if view.job else {},
             note="; ".join(notes),
         )
     return found

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, LookAgain, Patch
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
-from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice, told_of
-from slicebus.manager.state.annotations import Dispatch, Wish, annotation
+from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pending_notice
+from slicebus.manager.state.annotations import DesiredSize, Dispatch, annotation
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -138,7 +138,7 @@ def _run(
     state = entry["state"] if entry else CheckState.READY
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
-    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.wish)):
+    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.desired)):
         message = "; ".join(problem.message for problem in problems)
         told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
         return [*_reject(view, message, now), told]
@@ -149,7 +149,7 @@ def _run(
         return _place(view, job, holder, entry, places, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    commands = _write_wish(view, job, holder) or kueue_status.mirror(view, now=now, left=False)
+    commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, left=False)
     commands += dispatch.hold(view, allowed(view, job, holder)) or _answer(view, holder, entry, now)
     return [*commands, *_tell_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
 
@@ -160,8 +160,8 @@ def _say(
     return kueue_checks.answer(view.workload(slice), entry, state, message, now=now) if entry else []
 
 
-def _problems(job: Manifest, wish: Wish) -> list[Problem]:
-    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job, wish))
+def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
+    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
     try:
         _selector(job)
     except ValueError as error:
@@ -186,7 +186,7 @@ def _place(
     if chosen is None:
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
         told = _say(view, holder, entry, CheckState.PENDING, message, now)
-        return [*told, LookAgain(job=view.ref, delay_s=_LOOK_FOR_ROOM_S)]
+        return [*told, Requeue(job=view.ref, delay_s=_LOOK_FOR_ROOM_S)]
     return [_keep(view, holder, chosen)]
 
 
@@ -209,7 +209,7 @@ def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> l
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
         return []
     lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
-    if outbox.carrier is workload and outbox.is_applied and not lets_go:
+    if outbox.recorded_on is workload and outbox.is_applied and not lets_go:
         message = f"Worker cluster {view.cluster} holds it"
         return _say(view, holder, entry, CheckState.READY, message, now)
     refusal = holder.conditions.get(DISPATCHED_CONDITION, {})
@@ -217,16 +217,18 @@ def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> l
     return _say(view, holder, entry, CheckState.PENDING, message, now)
 
 
-def _write_wish(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
+def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
     """What the worker asked for last, written into the job's spec."""
-    kind, wish = KINDS[view.ref.kind], view.wish
-    requested, present = wish.requested, kind.counts(job, job)
-    if requested is None or wish.correlation is None or wish.counts == present:
+    kind, desired = KINDS[view.ref.kind], view.desired
+    requested, present = desired.requested, kind.counts(job, job)
+    if requested is None or desired.correlation is None or desired.counts == present:
         return []
-    if wish.counts.keys() != present.keys():
-        return _refuse(view, holder, structural_message(present, wish.counts))
-    written = msgspec.structs.replace(requested, written=wish.counts, own=wish.own)
-    return [_spec_patch(job, kind.with_counts(job, wish.counts), {kueue.REQUESTED_ANNOTATION: written.to_annotation()})]
+    if desired.counts.keys() != present.keys():
+        return _refuse(view, holder, structural_message(present, desired.counts))
+    written = msgspec.structs.replace(requested, written=desired.counts, own=desired.own)
+    return [
+        _spec_patch(job, kind.with_counts(job, desired.counts), {kueue.REQUESTED_ANNOTATION: written.to_annotation()})
+    ]
 
 
 def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
@@ -236,7 +238,7 @@ def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str |
 
 
 def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
-    if view.told == told_of(holder.name, message):
+    if view.told == notice_key(holder.name, message):
         return []
     since = view.workload(holder)["metadata"]["creationTimestamp"]
     return pending_notice(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
@@ -248,7 +250,7 @@ def _tell_pending(view: JobView, holder: Slice) -> list[Command]:
         (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
     )
     waiting = pending.conditions.get(Condition.QUOTA_RESERVED, {}) if pending else {}
-    if pending is None or waiting.get("status") != "False" or view.told == told_of(pending.name, waiting["message"]):
+    if pending is None or waiting.get("status") != "False" or view.told == notice_key(pending.name, waiting["message"]):
         return []
     return pending_notice(
         view, pending, reason=waiting["reason"], message=waiting["message"], since=waiting["lastTransitionTime"]
@@ -278,11 +280,11 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
-    kind, requested = KINDS[view.ref.kind], view.wish.requested
-    if requested is None or not (requested.is_wish or requested.written):
+    kind, requested = KINDS[view.ref.kind], view.desired.requested
+    if requested is None or not (requested.asks_for_size or requested.written):
         return []
-    forgotten = msgspec.structs.replace(requested.taken_back(), written=msgspec.UNSET, own=msgspec.UNSET)
-    own = kind.with_counts(job, view.wish.own)
+    forgotten = msgspec.structs.replace(requested.cleared(), written=msgspec.UNSET, own=msgspec.UNSET)
+    own = kind.with_counts(job, view.desired.own)
     return [_spec_patch(job, own, {kueue.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
 
 
@@ -305,6 +307,6 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
         Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, kueue.DISPATCHED_FINALIZER))
         for workload in workloads
         if has_finalizer(workload, kueue.DISPATCHED_FINALIZER)
-        and (is_over or outbox is None or outbox.carrier is not workload)
+        and (is_over or outbox is None or outbox.recorded_on is not workload)
         and not (view.behind and (record := Dispatch.from_manifest(workload)) and record.behind)
     ]

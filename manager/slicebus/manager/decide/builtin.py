@@ -23,7 +23,7 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
-from slicebus.manager.state.annotations import Wish, annotation
+from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
@@ -84,12 +84,12 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return changed
     if taken_over := pod_templates.take_over(view, job):
         return taken_over
-    wish = _kept(view.wish, view)
+    desired = _kept(view.desired, view)
     edited = _other_pods(view)
-    planned = [*edited, *plan(view.slices, wish.counts)]
+    planned = [*edited, *plan(view.slices, desired.counts)]
     commands: list[Command] = []
     for command in planned:
-        commands += _carry_out(view, job, command, wish=wish, now=now)
+        commands += _carry_out(view, job, command, desired=desired, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
@@ -98,10 +98,10 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         # A worker takes only sizes over, but what has yet to be made there would be made with the other pods.
         commands += dispatch.hold(view, view.holder) if not edited or dispatch.is_there(view) else []
     elif view.evicted is not None and view.evicted.key not in resized:
-        commands += evictions.follow(view, view.evicted, wanted=wish.counts, now=now)
+        commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
-    carrier = view.outbox.carrier if view.outbox else None
-    ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not carrier]
+    recorded_on = view.outbox.recorded_on if view.outbox else None
+    ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
     return commands + _release(ended, view)
 
 
@@ -109,10 +109,10 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     """A job whose end is unknown gives its quota back as an evicted one does."""
     if said := unknown_ends.stop(view, now=now):
         return said
-    ended = [command for command in plan(view.slices, view.wish.counts) if isinstance(command, FinishSlice)]
+    ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
     if view.evicted is not None and ended:
         return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
-    following = evictions.follow(view, view.evicted, wanted=view.wish.counts, now=now) if view.evicted else []
+    following = evictions.follow(view, view.evicted, wanted=view.desired.counts, now=now) if view.evicted else []
     return (
         following
         or dispatch.withdraw(view, reason=unknown_ends.VANISHED)
@@ -128,7 +128,7 @@ def _other_pods(view: JobView) -> list[ChainCommand]:
     return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
-def _kept(wish: Wish, view: JobView) -> Wish:
+def _kept(desired: DesiredSize, view: JobView) -> DesiredSize:
     """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less.
 
     What it has asked for before keeps no more: of a request that no order has answered the worker knows that it is all
@@ -136,17 +136,17 @@ def _kept(wish: Wish, view: JobView) -> Wish:
     """
     held = view.holder.granted if view.holder else {}
     if dispatch.is_unanswered(view):
-        assert wish.requested is not None
-        held = {name: min(count, wish.requested.counts.get(name, count)) for name, count in held.items()}
-    if wish.correlation is not None or held.keys() != wish.counts.keys():
-        return wish
-    return msgspec.structs.replace(wish, counts={name: max(n, held[name]) for name, n in wish.counts.items()})
+        assert desired.requested is not None
+        held = {name: min(count, desired.requested.counts.get(name, count)) for name, count in held.items()}
+    if desired.correlation is not None or held.keys() != desired.counts.keys():
+        return desired
+    return msgspec.structs.replace(desired, counts={name: max(n, held[name]) for name, n in desired.counts.items()})
 
 
-def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wish, now: str) -> list[Command]:
+def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, now: str) -> list[Command]:
     match command:
         case CreateSlice():
-            return _create(view, job, command, wish=wish)
+            return _create(view, job, command, desired=desired)
         case SetCounts(slice=slice, counts=counts):
             workload = view.workload(slice)
             return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, counts))]
@@ -156,9 +156,11 @@ def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, wish: Wis
             return _refuse_scaling(view, job, slice, message=message, now=now)
 
 
-def _create(view: JobView, job: Manifest, command: CreateSlice, *, wish: Wish) -> list[Command]:
+def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: DesiredSize) -> list[Command]:
     ref = view.ref
-    base = slice_name(kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=wish.name_seed)
+    base = slice_name(
+        kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=desired.name_seed
+    )
     name = free_name(base, view.slices)
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:

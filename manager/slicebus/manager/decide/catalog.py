@@ -28,8 +28,8 @@ from slicebus.manager.decide import (
     worker_cluster,
 )
 from slicebus.manager.decide.endings import Ending
-from slicebus.manager.decide.inventory import Difference, Said
-from slicebus.manager.decide.slice_history import History, surplus
+from slicebus.manager.decide.inventory import Difference, Stamp
+from slicebus.manager.decide.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.worker_clusters import WorkerCluster
@@ -57,7 +57,7 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.sharing import FairSharing
 
 
-def look(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
+def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says.
 
     Of a kind that is not served nobody knows which jobs there are: they are left as they are until it is.
@@ -119,7 +119,7 @@ def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
     return inventory.status_differs(store.view(job), item)
 
 
-def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, said: Said) -> bool:
+def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, said: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that the manager does not know."""
     return inventory.lacks_request(store.view(job), request, of=speaker, said=said)
 
@@ -202,7 +202,7 @@ def verdict(store: Store, *, decision: Decision, now: str, version: str | None =
     return verdicts.commands(store.view(ref), slice, decision, now=now)
 
 
-def collect(store: Store, *, history: History, now: str) -> list[Command]:
+def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
     """Deletes the finished slices of every job that are no longer kept."""
     ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
     commands: list[Command] = []
@@ -238,7 +238,7 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
-    look,
+    reconcile_job,
     ending,
     refuse_cluster,
     receive,

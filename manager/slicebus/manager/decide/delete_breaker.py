@@ -34,7 +34,7 @@ class Hold(msgspec.Struct, frozen=True):
     jobs: frozenset[JobRef]
 
 
-class Breaker:
+class DeleteBreaker:
     """The deletes of one cluster. `now` is a time in seconds that only grows."""
 
     def __init__(self, limits: Limits, *, held: bool = False) -> None:

@@ -13,9 +13,9 @@ from slicebus.manager.decide.manifests import annotation_patch, without_server_f
 from slicebus.manager.state.annotations import (
     LOST,
     NO_REQUEST,
+    DesiredSize,
     Dispatch,
-    Requested,
-    Wish,
+    SizeRequest,
     annotation,
     applied_version,
 )
@@ -49,12 +49,12 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         return []
     if _has_to_go(view, slice):
         return leave(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
-    requested = view.wish.requested
+    requested = view.desired.requested
     record, writes = _next(
         view,
         Dispatch(
             version=0,
-            hash=spec_hash(view.place, slice.name, slice.granted, view.wish.own),
+            hash=spec_hash(view.place, slice.name, slice.granted, view.desired.own),
             answers=requested.key if requested else NO_REQUEST,
             cluster=view.place,
             place=_flavors_hash(slice),
@@ -97,8 +97,8 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
         return []
     if view.deletes_held and not view.is_withdrawing:
         return []
-    record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.carrier)
-    if not writes and not _is_due(view, record.version, outbox.carrier):
+    record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.recorded_on)
+    if not writes and not _is_due(view, record.version, outbox.recorded_on):
         return []
     message = Delete(job=view.ref, spec_version=record.version, reason=reason)
     return [*writes, Publish(cluster=view.cluster, message=message)]
@@ -111,7 +111,7 @@ def note_unknown_end(view: JobView) -> list[Command]:
     if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
     wanted = Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster, unknown_end=True)
-    return _next(view, wanted, outbox.carrier)[1]
+    return _next(view, wanted, outbox.recorded_on)[1]
 
 
 def has_unknown_end(view: JobView) -> bool:
@@ -126,8 +126,8 @@ def forget_unknown_end(view: JobView) -> list[Command]:
         return []
     record = msgspec.structs.replace(outbox.record, unknown_end=msgspec.UNSET)
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
 
 
 def leave(view: JobView) -> list[Command]:
@@ -149,8 +149,8 @@ def leave(view: JobView) -> list[Command]:
             }
         }
     }
-    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
 
 
 def recall(view: JobView) -> list[Command]:
@@ -171,8 +171,8 @@ def is_there(view: JobView) -> bool:
 
 def is_unanswered(view: JobView) -> bool:
     """Whether the worker has asked for a size after the last order that it was told."""
-    requested, outbox = view.wish.requested, view.outbox
-    if requested is None or not requested.is_wish or outbox is None or outbox.record.hash == LOST:
+    requested, outbox = view.desired.requested, view.outbox
+    if requested is None or not requested.asks_for_size or outbox is None or outbox.record.hash == LOST:
         return False
     return outbox.record.answers != requested.key
 
@@ -183,7 +183,7 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
     if outbox is None or outbox.record.version != version or outbox.is_applied:
         return []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(version))
-    return [Patch(resource=WORKLOADS, target=outbox.carrier, body=body)]
+    return [Patch(resource=WORKLOADS, target=outbox.recorded_on, body=body)]
 
 
 def renew(view: JobView, *, above: int) -> list[Command]:
@@ -191,10 +191,10 @@ def renew(view: JobView, *, above: int) -> list[Command]:
 
     For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
     """
-    record, carrier = _newest(view)
-    seen = max(record.version, applied_version(carrier) if carrier else 0, above)
+    record, recorded_on = _newest(view)
+    seen = max(record.version, applied_version(recorded_on) if recorded_on else 0, above)
     lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
-    return _rewrite(view, carrier, lost)
+    return _rewrite(view, recorded_on, lost)
 
 
 def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
@@ -202,10 +202,10 @@ def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
 
     What is to come of it is decided from there, by this process or the next.
     """
-    record, carrier = _newest(view)
+    record, recorded_on = _newest(view)
     if record.has_vanished is vanished or record.hash == kueue.ABSENT:
         return []
-    return _rewrite(view, carrier, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
+    return _rewrite(view, recorded_on, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
 
 
 def remember(view: JobView) -> list[Command]:
@@ -214,36 +214,36 @@ def remember(view: JobView) -> list[Command]:
     The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
     """
     outbox = view.outbox
-    if outbox is None or view.job is None or outbox.carrier is view.job:
+    if outbox is None or view.job is None or outbox.recorded_on is view.job:
         return []
     record = {
         kueue.DISPATCHED_ANNOTATION: outbox.record.to_annotation(),
-        kueue.APPLIED_ANNOTATION: str(applied_version(outbox.carrier)),
+        kueue.APPLIED_ANNOTATION: str(applied_version(outbox.recorded_on)),
     }
     body = {"metadata": {"annotations": record}}
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
-def as_wanted(job: Manifest, wish: Wish) -> Manifest:
+def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
     """The job as its worker is to have it: with the counts of its user, and with what only a worker's copy may have."""
     kind = KINDS[job["kind"]]
-    wanted = kind.with_counts(job, wish.own) if wish.requested else job
+    wanted = kind.with_counts(job, desired.own) if desired.requested else job
     return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
 
 
 def _newest(view: JobView) -> tuple[Dispatch, Manifest | None]:
     """The newest dispatch and what it is on; of a job that has none, nothing, and its newest Workload."""
     if view.outbox is not None:
-        return view.outbox.record, view.outbox.carrier
+        return view.outbox.record, view.outbox.recorded_on
     return _NOTHING, view.workload(view.slices[-1]) if view.slices else None
 
 
-def _rewrite(view: JobView, carrier: Manifest | None, record: Dispatch) -> list[Command]:
-    if carrier is None:
+def _rewrite(view: JobView, recorded_on: Manifest | None, record: Dispatch) -> list[Command]:
+    if recorded_on is None:
         return []
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    resource = WORKLOADS if carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=carrier, body=body)]
+    resource = WORKLOADS if recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
+    return [Patch(resource=resource, target=recorded_on, body=body)]
 
 
 def _has_to_go(view: JobView, slice: Slice) -> bool:
@@ -267,7 +267,7 @@ def _next(
 ) -> tuple[Dispatch, list[Command]]:
     """The dispatch of what is wanted, and the write that records it; no write when it is the newest already."""
     outbox = view.outbox
-    known = outbox and outbox.record.hash == wanted.hash and outbox.carrier is workload
+    known = outbox and outbox.record.hash == wanted.hash and outbox.recorded_on is workload
     if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
         return outbox.record, []
     last = outbox.record if outbox else _NOTHING
@@ -286,7 +286,7 @@ def _next(
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
 
 
-def _holds_back(requested: Requested, granted: Counts) -> bool:
+def _holds_back(requested: SizeRequest, granted: Counts) -> bool:
     """Whether the worker lets fewer pods run than it may, until it knows that its request was taken note of."""
     return any(requested.granted.get(name, 0) < count for name, count in granted.items())
 
@@ -298,17 +298,17 @@ def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
 def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
     """The spec, and the relabel where the worker's job may still name the slice before."""
     assert view.job is not None
-    workload, wish = view.workload(slice), view.wish
+    workload, desired = view.workload(slice), view.desired
     spec = WorkloadSpec(
         job=view.ref,
         spec_version=record.version,
         workload=without_server_fields(workload),
-        manifest={k: v for k, v in without_server_fields(as_wanted(view.job, wish)).items() if k != "status"},
+        manifest={k: v for k, v in without_server_fields(as_wanted(view.job, desired)).items() if k != "status"},
         granted=slice.granted,
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
         answers=record.answers,
     )
-    messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=wish.correlation)]
+    messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if slice.replaces and applied_version(workload) == 0:
         relabel = Relabel(
             job=view.ref,
@@ -318,7 +318,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
             granted=slice.granted,
             answers=record.answers,
         )
-        messages.append(Publish(cluster=cluster, message=relabel, correlation=wish.correlation))
+        messages.append(Publish(cluster=cluster, message=relabel, correlation=desired.correlation))
     return messages
 
 

@@ -30,7 +30,7 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
         return told
     if not slice.evicting or not view.is_without_pods:
         return []
-    if forgotten := _forget_wish(view):
+    if forgotten := _forget_request(view):
         return forgotten
     workload = view.workload(slice)
     if slice.counts != wanted and slice.counts.keys() == wanted.keys():
@@ -59,12 +59,12 @@ def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"spec": {"suspend": suspended}})]
 
 
-def _forget_wish(view: JobView) -> list[Command]:
+def _forget_request(view: JobView) -> list[Command]:
     """Where no worker has reported, because it left the fleet: see also `intake.applied`."""
-    requested = view.wish.requested if view.job else None
-    if view.job is None or requested is None or not requested.is_wish:
+    requested = view.desired.requested if view.job else None
+    if view.job is None or requested is None or not requested.asks_for_size:
         return []
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, requested.taken_back().to_annotation())
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 

@@ -108,12 +108,12 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     """Explain a job that is there."""
     view = store.view(ref)
     assert view.job is not None
-    labels, wish = view.job["metadata"].get("labels", {}), view.wish
+    labels, desired = view.job["metadata"].get("labels", {}), view.desired
     queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
     cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
     found = store.quotas.cluster_queues.get(cluster_queue)
     fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
-    asked = f"asked for by its worker, generation {wish.requested.worker_generation}" if wish.requested else ""
+    asked = f"asked for by its worker, generation {desired.requested.worker_generation}" if desired.requested else ""
     return Explanation(
         job=ref.key,
         local_queue=queue,
@@ -121,8 +121,8 @@ def explain(store: Store, ref: JobRef) -> Explanation:
         cohort=found.cohort if found else "",
         fair_sharing=fair_sharing,
         cluster=view.cluster or "",
-        wanted=wish.counts,
-        wanted_by=asked if wish.correlation else "its spec",
+        wanted=desired.counts,
+        wanted_by=asked if desired.correlation else "its spec",
         granted=view.holder.granted if view.holder else {},
         problems=tuple(_problems(store, view, view.job)),
         waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
@@ -146,7 +146,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:
         yield f"cluster {cluster.name} is not connected: what it does is not known"
-    if outbox is not None and (applied := applied_version(outbox.carrier)) < outbox.record.version:
+    if outbox is not None and (applied := applied_version(outbox.recorded_on)) < outbox.record.version:
         yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
 
 

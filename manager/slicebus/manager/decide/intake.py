@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, LookAgain, Patch
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
-from slicebus.manager.state.annotations import Requested, annotation, applied_version
+from slicebus.manager.state.annotations import SizeRequest, annotation, applied_version
 from slicebus.manager.state.views import JobView, Outbox
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
@@ -76,15 +76,15 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
-    last, said = view.wish.requested, (envelope.epoch, envelope.sequence)
+    last, said = view.desired.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
     if last and not last.is_older_than(key, of=envelope.speaker, said=said):
         return []
-    wish = Requested(
+    desired = SizeRequest(
         counts=request.wanted,
         worker_uid=request.worker_uid,
         worker_generation=request.worker_generation,
-        baseline=view.wish.own,
+        baseline=view.desired.own,
         correlation=envelope.correlation_id,
         speaker=envelope.speaker,
         epoch=envelope.epoch,
@@ -93,7 +93,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         written=last.written if last else msgspec.UNSET,
         own=last.own if last else msgspec.UNSET,
     )
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, wish.to_annotation())
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, desired.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
@@ -109,7 +109,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     if not _is_from_here(view, envelope):
         return []
     at_rest = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
-    forgotten = _forget_wish(view.job, envelope) if at_rest and view.job else []
+    forgotten = _forget_request(view.job, envelope) if at_rest and view.job else []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
     return forgotten + [
         Patch(resource=WORKLOADS, target=workload, body=body)
@@ -120,11 +120,11 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     ]
 
 
-def _forget_wish(job: Manifest, envelope: Envelope) -> list[Command]:
-    last = Requested.from_job(job)
-    if last is not None and not last.is_wish and last.is_of(envelope):
+def _forget_request(job: Manifest, envelope: Envelope) -> list[Command]:
+    last = SizeRequest.from_job(job)
+    if last is not None and not last.asks_for_size and last.is_of(envelope):
         return []
-    forgotten = Requested.none_before(envelope)
+    forgotten = SizeRequest.none_before(envelope)
     if last is not None:
         forgotten = msgspec.structs.replace(forgotten, written=last.written, own=last.own)
     body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
@@ -138,7 +138,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
-    again = LookAgain(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    again = Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S)
     if has_finding(workload, finding):
         return [again]
     body = findings_patch(workload, finding, now=now)
@@ -229,10 +229,10 @@ def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName
     record = msgspec.structs.replace(outbox.record, behind=behind)
     annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
     if cluster == record.cluster:
-        annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.carrier)))
+        annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.recorded_on)))
     body = {"metadata": {"annotations": annotations}}
-    resource = WORKLOADS if outbox.carrier["kind"] == WORKLOADS.kind else JOB_RESOURCES[ref.kind]
-    return [Patch(resource=resource, target=outbox.carrier, body=body)]
+    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[ref.kind]
+    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
 
 
 def _is_from_here(view: JobView, envelope: Envelope) -> bool:

@@ -20,7 +20,7 @@ from slicebus.slices.fingerprints import all_ready, status_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 
-Said = NewType("Said", tuple[int, int])
+Stamp = NewType("Stamp", tuple[int, int])
 """Epoch and sequence of a message: the order of what one cluster says."""
 
 
@@ -48,7 +48,7 @@ class Listed(msgspec.Struct, frozen=True):
 
     cluster: ClusterName
     speaker: str
-    since: Said
+    since: Stamp
     """When it was begun. What was said later is newer."""
     items: dict[JobRef, InventoryItem]
     unanswered: dict[str, RequestKey] = {}
@@ -61,7 +61,7 @@ class Assembly:
     def __init__(self) -> None:
         self._round = (-1, -1)
         self._pages: dict[int, Inventory] = {}
-        self._since: dict[int, Said] = {}
+        self._since: dict[int, Stamp] = {}
         self._done = False
 
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
@@ -91,9 +91,9 @@ class Assembly:
         self._pages, self._since, self._done = {}, {}, True
 
 
-def said(envelope: Envelope) -> Said:
+def said(envelope: Envelope) -> Stamp:
     """When a cluster said something."""
-    return Said((envelope.epoch, envelope.sequence))
+    return Stamp((envelope.epoch, envelope.sequence))
 
 
 def job_of(item: InventoryItem) -> JobRef:
@@ -151,13 +151,13 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
-def lacks_request(view: JobView, request: RequestKey, *, of: str, said: Said) -> bool:
+def lacks_request(view: JobView, request: RequestKey, *, of: str, said: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that is not written down here: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
     if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
         return False
-    last = view.wish.requested
+    last = view.desired.requested
     return last is None or last.is_older_than(request, of=of, said=said)
 
 

@@ -8,7 +8,7 @@ from slicebus.slices.workload import Slice
 STRUCTURAL_CHANGE = "StructuralChange"
 
 
-def told_of(workload: str, message: str) -> str:
+def notice_key(workload: str, message: str) -> str:
     """How a notice is remembered, so that it is not given again."""
     return f"{workload} {message}"
 
@@ -17,8 +17,8 @@ def pending_notice(
     view: JobView, slice: Slice, *, reason: str, message: str, since: str, would_admit: str = ""
 ) -> list[Command]:
     """Why the worker's last request waits or was refused; nothing when no worker has asked."""
-    requested = view.wish.requested if view.job else None
-    if requested is None or not requested.is_wish or view.cluster is None:
+    requested = view.desired.requested if view.job else None
+    if requested is None or not requested.asks_for_size or view.cluster is None:
         return []
     notice = Pending(
         job=view.ref,

@@ -13,24 +13,24 @@ from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
 
-class History(msgspec.Struct, frozen=True):
+class SliceHistory(msgspec.Struct, frozen=True):
     """How many finished slices of a job are kept, and for how long."""
 
     limit: int
     max_age_s: float
 
 
-def collect(view: JobView, history: History, now: datetime) -> list[Command]:
+def collect(view: JobView, history: SliceHistory, now: datetime) -> list[Command]:
     """Deletes what is past the limit or too old. What the worker may still hold, or the outbox is on, stays."""
     outbox = view.outbox
     return [
         Remove(resource=WORKLOADS, target=workload)
         for workload in (view.workload(slice) for slice in surplus(view.slices, history, now))
-        if not has_finalizer(workload) and (outbox is None or outbox.carrier is not workload)
+        if not has_finalizer(workload) and (outbox is None or outbox.recorded_on is not workload)
     ]
 
 
-def surplus(slices: Sequence[Slice], history: History, now: datetime) -> list[Slice]:
+def surplus(slices: Sequence[Slice], history: SliceHistory, now: datetime) -> list[Slice]:
     """The finished slices that are past the limit or too old, the oldest first."""
     ended = sorted((slice for slice in slices if slice.finished and not slice.deleting), key=_finished_at)
     too_many = len(ended) - history.limit

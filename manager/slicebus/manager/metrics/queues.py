@@ -24,7 +24,7 @@ _QUEUE = ("cluster_queue",)
 _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 
 
-class QueueGauges(Collector):
+class QueueMetrics(Collector):
     """Of the manager that leads."""
 
     def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:

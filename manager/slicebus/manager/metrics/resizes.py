@@ -12,7 +12,7 @@ from slicebus.proto.messages import Applied, JobRef, Message, ScaleRequest
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600)
 
 
-class ResizeTimes:
+class ResizeMetrics:
     """From when a scale-request came until its worker reported that the answer is applied, with all waiting for quota.
 
     The newest request of a job counts. One that this process has not seen come is not counted.

@@ -67,7 +67,7 @@ def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
         yield Released(evicted["reason"], queue, _seconds(evicted["lastTransitionTime"], ended))
 
 
-class LifecycleMetrics:
+class SliceMetrics:
     """Follows the Workloads from now on."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

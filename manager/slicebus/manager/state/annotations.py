@@ -40,7 +40,7 @@ def reported_status(job: Manifest) -> Manifest:
     return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a worker asked for last, on the manager's job."""
 
     counts: Counts
@@ -75,12 +75,12 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
             sequence=envelope.sequence,
         )
 
-    def taken_back(self) -> Self:
+    def cleared(self) -> Self:
         """No wish, and nothing older than this one counts any more."""
         return msgspec.structs.replace(self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={})
 
     @property
-    def is_wish(self) -> bool:
+    def asks_for_size(self) -> bool:
         """Whether it asks for a size; False from when the job was evicted until its worker asks again."""
         return bool(self.worker_uid)
 
@@ -107,12 +107,12 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
         return self.speaker != of or (self.epoch, self.sequence) < said
 
     @staticmethod
-    def from_job(job: Manifest) -> "Requested | None":
+    def from_job(job: Manifest) -> "SizeRequest | None":
         """The record on a job; None where there is none, or where somebody has made it unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _REQUESTED)
+        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _SIZE_REQUEST)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a job shall have."""
 
     counts: Counts
@@ -122,20 +122,20 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker's request; None where the manager's own spec says the size."""
     own: Counts
     """The counts that the manager's spec has, or had before any were written there on behalf of the worker."""
-    requested: Requested | None
+    requested: SizeRequest | None
     """What the worker asked for last, whether it is the newest wish or not."""
 
 
-def wish_of(job: Manifest, kind: JobKind) -> Wish:
+def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
     """The newest wish: the worker's last request, unless the manager's own spec was edited since."""
-    requested, own = Requested.from_job(job), kind.counts(job, job)
+    requested, own = SizeRequest.from_job(job), kind.counts(job, job)
     if requested is not None and requested.own is not msgspec.UNSET and requested.written == own:
         own = requested.own
     generation = job["metadata"].get("generation", 1)
     if requested is None or requested.baseline != own:
-        return Wish(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
+        return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
     seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
-    return Wish(
+    return DesiredSize(
         counts=requested.counts, name_seed=seed, correlation=requested.correlation, own=own, requested=requested
     )
 
@@ -185,7 +185,7 @@ class Dispatch(msgspec.Struct, frozen=True):
 
 
 _UNSHOWN = msgspec.json.Decoder(dict[str, Any])
-_REQUESTED = msgspec.json.Decoder(Requested)
+_SIZE_REQUEST = msgspec.json.Decoder(SizeRequest)
 _DISPATCH = msgspec.json.Decoder(Dispatch)
 
 

@@ -74,7 +74,7 @@ class Store:
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
         """The last status of each job, where a Kueue admits."""
         self.told: Table[JobRef, str] = Table(JobRef, str)
-        """The last notice of each job, where a Kueue admits (`notices.told_of`)."""
+        """The last notice of each job, where a Kueue admits (`notices.notice_key`)."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
         self.deleted: Table[str, bool] = Table(str, bool)
@@ -220,10 +220,10 @@ class Store:
     def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
         if old is not None:
             for cluster in old.record.behind:
-                del self._left[cluster][old.carrier["metadata"]["uid"]]
+                del self._left[cluster][old.recorded_on["metadata"]["uid"]]
         if new is not None:
             for cluster in new.record.behind:
-                self._left[cluster][new.carrier["metadata"]["uid"]] = new.carrier
+                self._left[cluster][new.recorded_on["metadata"]["uid"]] = new.recorded_on
 
     def left_behind(self, cluster: ClusterName) -> list[JobRef]:
         """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""

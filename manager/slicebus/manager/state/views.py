@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 from propcache.api import cached_property
 
-from slicebus.manager.state.annotations import LOST, Dispatch, Wish, applied_version, wish_of
+from slicebus.manager.state.annotations import LOST, DesiredSize, Dispatch, applied_version, desired_size_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -19,7 +19,7 @@ class Outbox(msgspec.Struct, frozen=True):
     """The newest dispatch of a job, and the object that it is written on: a Workload, or the job after its last one."""
 
     record: Dispatch
-    carrier: Manifest
+    recorded_on: Manifest
     is_applied: bool
     """Whether the worker has reported it."""
 
@@ -46,9 +46,9 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         return Outbox.from_manifest(self.manifest)
 
     @cached_property
-    def wish(self) -> Wish:
+    def desired(self) -> DesiredSize:
         """The size that the job shall have."""
-        return wish_of(self.manifest, KINDS[self.manifest["kind"]])
+        return desired_size_of(self.manifest, KINDS[self.manifest["kind"]])
 
     @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
@@ -92,7 +92,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     reported: Status | None = None
     """What the worker last said of the job, where a Kueue admits."""
     told: str = ""
-    """The last notice of why a request waits, where a Kueue admits (`notices.told_of`)."""
+    """The last notice of why a request waits, where a Kueue admits (`notices.notice_key`)."""
 
     @property
     def job(self) -> Manifest | None:
@@ -100,10 +100,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.reading.manifest if self.reading is not None else None
 
     @property
-    def wish(self) -> Wish:
+    def desired(self) -> DesiredSize:
         """The size that the job shall have. Only of a job that is there."""
         assert self.reading is not None
-        return self.reading.wish
+        return self.reading.desired
 
     @property
     def vanished(self) -> bool:

@@ -1,0 +1,35 @@
+"""Reconciles a job whenever something of it has changed: the handler of the manager's work queue."""
+
+from slicebus.decisions.commands import Emit
+from slicebus.decisions.decider import Decider
+from slicebus.kube.times import now_text
+from slicebus.manager.act.delete_guard import DeleteGuard
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide import catalog
+from slicebus.manager.state.store import Store
+from slicebus.proto.errors import PermanentError
+from slicebus.proto.messages import JobRef
+from slicebus.runtime.executor import Executor
+
+
+class Reconciler:
+    """One job at a time for each worker of the queue."""
+
+    def __init__(self, decide: Decider[Store], executor: Executor, *, guard: DeleteGuard, resyncer: Resyncer) -> None:
+        self._decide = decide
+        self._executor = executor
+        self._guard = guard
+        self._resyncer = resyncer
+
+    async def reconcile_job(self, ref: JobRef) -> None:
+        """Everything that one job needs now. What can never be carried out is said on the job, and raised."""
+        deletes_held = await self._guard.holds(ref)
+        try:
+            commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
+            await self._executor.run(commands)
+        except PermanentError as error:
+            if (job := self._decide.state.view(ref).job) is not None:
+                failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
+                await self._executor.run([failed])
+            raise
+        await self._resyncer.clear(ref)
