@@ -292,6 +292,7 @@ def test_a_new_slice_is_the_jobs_in_every_way() -> None:
     assert metadata["labels"] == {kueue.JOB_UID_LABEL: "uid-train"}
     assert metadata["annotations"] == {
         kueue.ELASTIC_ANNOTATION: "true",
+        kueue.JOB_ANNOTATION: "Job/train",
         kueue.SLICE_NAME_ANNOTATION: metadata["name"],
     }
     assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Patch
+from slicebus.decisions.commands import Create, Patch
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
 from slicebus.manager.decide import beside_kueue, endings
 from slicebus.manager.decide.builtin import decide
 from slicebus.manager.decide.endings import HELD_CONDITION, Ending, ending_of
 from slicebus.manager.state.annotations import Dispatch, job_ref
+from slicebus.manager.state.store import owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices import kueue
@@ -157,6 +158,12 @@ def test_what_is_orphaned_says_whose_it_was_and_goes_in_the_end() -> None:
         assert endings.adopt(view) == []
     assert shorts(decide(a_view(None, orphaned(withdrawn())), NOW)) == [("remove Workload", "w1")]
     assert shorts(decide(a_view(None, orphaned(withdrawn(deleting=True))), NOW)) == [("w1", "release")]
+
+
+def test_what_is_orphaned_while_no_manager_looks_says_whose_it_is() -> None:
+    job = a_job()
+    [made] = [command for command in decide(a_view(job), NOW) if isinstance(command, Create)]
+    assert owner_ref(orphaned(made.manifest)) == job_ref(job)
 
 
 # --- with an API server ---------------------------------------------------------------------------------------------

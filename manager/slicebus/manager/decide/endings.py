@@ -108,7 +108,10 @@ def follow_vanished(view: JobView) -> list[Command] | None:
 
 
 def adopt(view: JobView) -> list[Command]:
-    """Whose a Workload is that was orphaned, written on it: without its owner nobody would look at its job again."""
+    """Whose a Workload is that was orphaned, written on it: without its owner nobody would look at its job again.
+
+    Those of this manager say so from the beginning. Those of a Kueue and of older versions do not.
+    """
     if view.job is not None and "deletionTimestamp" not in view.job["metadata"]:
         return []
     body = annotation_patch(kueue.JOB_ANNOTATION, f"{view.ref.kind}/{view.ref.name}")

@@ -20,7 +20,8 @@ def workload_manifest(
     annotations: dict[str, str],
     priority: Manifest,
 ) -> Manifest:
-    """A new slice of a job, owned by the job."""
+    """A new slice of a job, owned by the job. It says whose it is even when it has been orphaned unseen."""
+    whose = {kueue.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": kueue.API_VERSION,
@@ -29,7 +30,7 @@ def workload_manifest(
             "name": name,
             "namespace": ref.namespace,
             "labels": {kueue.JOB_UID_LABEL: ref.uid},
-            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | annotations,
+            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | whose | annotations,
             "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
         },
