@@ -7,15 +7,18 @@ from simulation.agreement import Agreement
 from simulation.fleet import Fleet
 from simulation.losses import lose
 from simulation.moves import resize_nodes, shrink_nodes
+from simulation.removals import clean_up, delete_many
 from simulation.schedule import (
     MANY_CORES,
     WORKERS,
     ApiRestart,
     BrokerRestart,
+    CleanUp,
     Cordon,
     Cut,
     Deactivate,
     Delete,
+    DeleteMany,
     Drain,
     Edit,
     Forge,
@@ -95,6 +98,10 @@ class Day:
                 await self.users.edit(item)
             case Delete():
                 await self.users.delete(item)
+            case CleanUp():
+                await clean_up(self._fleet, item)
+            case DeleteMany():
+                await delete_many(self._fleet, item)
             case Squat():
                 await self.users.squat(item)
             case Quota():
@@ -138,6 +145,7 @@ async def _agree(fleet: Fleet, users: Users) -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
+            fleet.rules.check_ends()
             await agreement.check()
         except Violation as violation:
             if not agreed and clock() < ends_at:

@@ -7,6 +7,7 @@ from typing import Literal
 from simulation.losses import losses_of
 from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
+from simulation.removals import breaker_of, removals_of, with_lifetimes
 from simulation.rush import cores_of, rush_of
 from simulation.schedule import (
     MANY_WRITERS,
@@ -64,6 +65,7 @@ def schedule_of(seed: int) -> Schedule:
     actions = list(_actions(random))
     day_s = actions[-1].at_s
     moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s), *rush_of(seed, day_s)]
+    moments = [*with_lifetimes(seed, moments), *removals_of(seed, day_s)]
     standbys = tuple(role for role in ROLES if random.random() < 0.5)
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
@@ -74,6 +76,7 @@ def schedule_of(seed: int) -> Schedule:
         inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
         cores=cores_of(seed),
+        breaker_count=breaker_of(seed),
         admission_writers=Random(f"{seed}/one writer").choice((1, MANY_WRITERS)),
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )

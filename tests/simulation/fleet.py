@@ -15,6 +15,7 @@ from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
 from simulation.moves import REQUEUE_S, crowd, fail_pods
 from simulation.queues import FLAVORS, node_labels
+from simulation.removals import release_held
 from simulation.rules import Rules
 from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stall, Stop, other_of
 from simulation.violations import Violation
@@ -37,6 +38,7 @@ from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
 from slicebus.sandbox.controllers.ray import RayClusterController, RayJobController
+from slicebus.sandbox.controllers.ttl import TtlController
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"
@@ -342,7 +344,9 @@ class Fleet:
         kinds, ends = (JobController, RayClusterController, RayJobController), Random(f"{self.schedule.seed}/ends")
         clients = (*world.workers.values(), *map(self.client, self.others))
         runners = [PodRunner(client, end_s=ends.uniform(*_END_S)).run() for client in clients]
-        return [*(kind(client).run() for client in clients for kind in kinds), *runners]
+        lifetimes = [TtlController(client).run() for client in (world.manager, *world.workers.values())]
+        admin = release_held(world.manager)
+        return [*(kind(client).run() for client in clients for kind in kinds), *runners, *lifetimes, admin]
 
     def _roles(self) -> list[Coroutine[Any, Any, None]]:
         return [process.run() for process in self.processes]
@@ -359,6 +363,7 @@ class Fleet:
                 admission=self._admission,
                 fair_sharing=self.schedule.fair_sharing,
                 admission_writers=self.schedule.admission_writers,
+                breaker_count=self.schedule.breaker_count,
                 cluster_lost_requeue_s=REQUEUE_S,
             )
             client, bus = self._connections(MANAGER, link)

@@ -13,11 +13,13 @@ from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import WorkerView
+from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.manager.decide import verdicts
 from slicebus.manager.state import store
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
+from slicebus.slices.jobs import copies
 from slicebus.slices.ungate import PodSets, to_ungate
 from slicebus.slices.usage import QuotaUse
 
@@ -45,6 +47,11 @@ async def _one_uid_for_all(_client: Any) -> str:
     return "one"
 
 
+def _as_deleted_by_a_user(job: JobReading, _final: Any) -> Departure:
+    """As the agent's function of this name, without looking at how the job was seen last."""
+    return Departure(job.manifest["metadata"]["uid"], seen=True)
+
+
 _sender_of = Sender.from_manifest
 
 
@@ -65,6 +72,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),
+    "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
+    "ends": lambda: patch.object(Departure, "of", _as_deleted_by_a_user),
+    "orphans": lambda: patch.object(store, "_former_owner", lambda _: None),
     "ungate cap": lambda: patch.object(reconcile, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from simulation.end_rules import EndRules, has_outlived
 from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
@@ -50,6 +51,7 @@ class Rules:
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self._quota = QuotaRules(self._slices)
         self._room = RoomRules(self._slices)
+        self._ends = EndRules(self._apis)
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -84,10 +86,16 @@ class Rules:
         return sorted((uid for uid in lost if lost[uid] >= since_s), key=lambda uid: (-lost[uid], uid))
 
     def user_deletes(self, manifest: Manifest) -> None:
-        """A user is about to delete an object."""
+        """A user is about to delete an object. A job whose copy this is may go after it."""
         self._deleted_by_users.add(manifest["metadata"]["uid"])
         if (origin := annotations.annotation(manifest, _ORIGIN)) is not None:
             self._deleted_by_users.add(origin)
+        else:
+            self._ends.user_deletes(manifest)
+
+    def check_ends(self) -> None:
+        """The faults have ended: no end is lost, and nothing is left of what users have deleted."""
+        self._ends.check()
 
     def published(self, message: WireMessage) -> None:
         """The broker is about to have a message."""
@@ -155,7 +163,9 @@ class Rules:
             for name, count in slice.admission.counts.items():
                 most[name] = max(most.get(name, 0), count)
         self._check_chain(slice, old)
-        self._quota.leave(slice.job_uid, self._left_by(slice.job_uid))
+        left = self._left_by(slice.job_uid)
+        self._quota.leave(slice.job_uid, left)
+        self._ends.see_slice(slice, left=left)
         self._quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
@@ -227,6 +237,7 @@ class Rules:
             self._check_stranger(cluster, change)
             return
         self._check_delete(cluster, change)
+        self._ends.see_copy(cluster, change, left=self._left_by(annotations.annotation(job, _ORIGIN) or ""))
         if change.type == "DELETED":
             return
         _check_version(cluster, change)
@@ -258,11 +269,14 @@ class Rules:
             raise Violation(f"rule 6: {metadata['name']} was deleted on {cluster}, and nobody had ordered it")
 
     def _check_manager_job(self, change: Change) -> None:
-        """Rule 6, on the manager: only users delete jobs, there or where they run."""
+        """Rule 6, on the manager: only users delete jobs, there or where they run, or by a time to live."""
         metadata, job = change.object["metadata"], change.object
         baseline, known = KINDS[job["kind"]].counts(job, job), self._baselines.setdefault(metadata["uid"], [])
         if baseline not in known:
             known.append(baseline)
+        if _goes(change) and has_outlived(job):
+            self.user_deletes(job)
+        self._ends.see_job(change)
         if _goes(change) and metadata["uid"] not in self._deleted_by_users:
             raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")
 

@@ -5,12 +5,15 @@ from typing import Literal
 import msgspec
 
 from simulation.queues import Manifest
+from slicebus.kube.client import Propagation
 from slicebus.slices.sharing import FairSharing
 
 WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
 MANY_CORES = 64
 """More than all jobs together need."""
+MANY_DELETES = 20
+"""More jobs than a day has on one cluster: the default of the breaker."""
 MANY_WRITERS = 16
 """As many as there are by default: more than most cycles have decisions."""
 
@@ -99,6 +102,8 @@ class Submit(Moment):
     priority: str = ""
     partial: bool = False
     """Whether it takes a part of a scale-up."""
+    ttl_s: int | None = None
+    """How long a Job stays after its end, in seconds; None for ever."""
 
 
 class Scale(Moment):
@@ -124,6 +129,23 @@ class Delete(Moment):
     kind: str
     pick: int
     again: bool = False
+
+
+class DeleteMany(Moment):
+    """A user deletes every job of a queue, or all jobs, one right after the other, on the manager or where they run."""
+
+    api: str = "manager"
+    queue: str = ""
+    propagation: Propagation = "Background"
+    again: bool = False
+    """Whether as many jobs are created under the same names, as soon as these are free."""
+
+
+class CleanUp(Moment):
+    """Somebody deletes what has ended on a cluster, for a while, without asking the manager."""
+
+    cluster: str
+    for_s: float
 
 
 class Squat(Moment):
@@ -257,6 +279,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Of each node until the faults end. Each cluster has one in each flavor."""
     admission_writers: int = MANY_WRITERS
     """How many decisions of the admission the manager writes at once. With one, decisions wait in every cycle."""
+    breaker_count: int = MANY_DELETES
+    """How many jobs of a cluster may be deleted within a minute that nobody has asked to delete."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same day with other items."""
@@ -266,7 +290,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         head = f"standbys: {', '.join(self.standbys) or 'none'}; inventories every {self.inventory_s:g} s"
         head += f"; fair sharing: {self.fair_sharing}; nodes of {self.cores} cores"
-        head += f"; {self.admission_writers} at once of the admission's writes"
+        head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
         return "\n".join([head, *map(str, self.items)])
 
 

@@ -11,6 +11,7 @@ from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
 from simulation.jobs import cpu_patch, is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
+from simulation.removals import create_again
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
     Cordon,
@@ -55,7 +56,7 @@ Manifest = dict[str, Any]
 _FLAP_S = (0.05, 0.5, 2.0)
 _OWN_S = 5.0
 _OTHER_SIZE = 5
-_AGAIN_S, _TRIES = 0.3, 10
+_AGAIN_S = 0.3
 
 
 class Users:
@@ -143,9 +144,9 @@ class Users:
         name = job["metadata"]["name"]
         self._fleet.note(f"{client.host}: delete {item.kind} {name}")
         self._fleet.rules.user_deletes(job)
-        await client.delete(resource, name, objects.NAMESPACE)
+        await client.delete(resource, name, objects.NAMESPACE, uid=job["metadata"]["uid"])
         if item.again and item.api == MANAGER:
-            await self._insist(client, _again(item.kind, name))
+            await create_again(client, item.kind, name)
         elif item.again and item.kind == "Job":
             await self._squat(client, name, for_s=_OWN_S)
 
@@ -252,17 +253,3 @@ class Users:
                 if annotations.is_ours(found):
                     with suppress(AlreadyExistsError):
                         await client.create(resource, restored(found))
-
-    async def _insist(self, client: KubeClient, job: Manifest) -> None:
-        """Create a job as soon as the one before it has gone."""
-        for _ in range(_TRIES):
-            try:
-                await client.create(JOB_RESOURCES[job["kind"]], job)
-            except AlreadyExistsError:
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
-
-
-def _again(kind: str, name: str) -> Manifest:
-    return job_of(Submit(at_s=0.0, kind=kind, name=name.removeprefix(f"{kind.lower()}-")))

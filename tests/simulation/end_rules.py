@@ -1,0 +1,101 @@
+"""What becomes of jobs that end, and of jobs that users delete: no end is lost, and nothing deleted is left.
+
+Noted as it happens, whoever may know of it. What has to be true of it is asked when the faults have ended.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from simulation.violations import Violation
+from slicebus.agent.state import annotations
+from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
+from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.proto.messages import JobPhase
+from slicebus.sandbox.apiserver.api import Api
+from slicebus.sandbox.apiserver.store import Change
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload import Slice
+
+Manifest = dict[str, Any]
+_JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
+
+
+class EndRules:
+    """Follows the ends of copies, what the manager's jobs say of them, and what users delete. Keys are the UIDs of the
+    manager's jobs."""
+
+    def __init__(self, apis: Mapping[str, Api]) -> None:
+        self._apis = apis
+        self._ended: dict[str, tuple[str, str, JobPhase]] = {}
+        """The name of a job, the cluster where its copy ended, and how."""
+        self._told: dict[str, JobPhase] = {}
+        self._unknown: set[str] = set()
+        """Jobs that have said that their end is unknown."""
+        self._deleted: dict[str, str] = {}
+        """The names of the jobs that users have deleted on the manager."""
+
+    def user_deletes(self, job: Manifest) -> None:
+        """A user is about to delete one of the manager's jobs."""
+        self._deleted[job["metadata"]["uid"]] = job["metadata"]["name"]
+
+    def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
+        """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
+        uid, phase = annotations.annotation(change.object, kueue.MANAGER_UID_ANNOTATION), _phase(change.object)
+        if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
+            self._ended[uid] = change.object["metadata"]["name"], cluster, phase
+
+    def see_slice(self, slice: Slice, *, left: Collection[str]) -> None:
+        """One of the manager's Workloads has changed. `left` are the clusters that were given up with its job."""
+        uid = slice.job_uid
+        if uid in self._ended and self._ended[uid][1] in left:
+            del self._ended[uid]
+        if slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False":
+            self._unknown.add(uid)
+
+    def see_job(self, change: Change) -> None:
+        """One of the manager's jobs has changed."""
+        job, uid = change.object, change.object["metadata"]["uid"]
+        if (phase := _phase(job)) is not JobPhase.RUNNING:
+            self._told[uid] = phase
+        if change.type == "DELETED":
+            self._check_end(uid)
+
+    def check(self) -> None:
+        """Raise Violation for an end that nobody is told of, and for what is left of a job that a user deleted."""
+        for uid in self._ended:
+            self._check_end(uid)
+        for cluster, api in self._apis.items():
+            for key, found in api.store.objects.items():
+                left = [self._deleted[uid] for uid in _jobs_of(key[:2], found) if uid in self._deleted]
+                if left:
+                    what = f"{found['kind']} {key[3]}"
+                    raise Violation(f"gone everywhere: a user deleted {left[0]}, and {what} is left on {cluster}")
+
+    def _check_end(self, uid: str) -> None:
+        if uid not in self._ended or uid in self._deleted or uid in self._unknown:
+            return
+        name, cluster, phase = self._ended[uid]
+        if (told := self._told.get(uid)) is not phase:
+            raise Violation(f"no end is lost: {name} ended as {phase} on {cluster}, the manager's job says {told}")
+
+
+def has_outlived(job: Manifest) -> bool:
+    """Whether a job of the manager has ended, and its user has given it a time to live after that."""
+    return "ttlSecondsAfterFinished" in job["spec"] and _phase(job) is not JobPhase.RUNNING
+
+
+def _phase(job: Manifest) -> JobPhase:
+    return KINDS[job["kind"]].outcome(job).phase
+
+
+def _jobs_of(kind: tuple[str, str], found: Manifest) -> Iterator[str]:
+    """The jobs of the manager that an object may be, or belong to."""
+    labels = found["metadata"].get("labels") or {}
+    if kind in _JOB_KINDS:
+        yield found["metadata"]["uid"]
+    if kind in _JOB_KINDS or kind == (WORKLOADS.group, WORKLOADS.plural):
+        yield annotations.annotation(found, kueue.MANAGER_UID_ANNOTATION) or ""
+        yield labels.get(kueue.JOB_UID_LABEL, "")
+    if kind == (PODS.group, PODS.plural):
+        yield labels.get(kueue.MANAGER_UID_LABEL, "")

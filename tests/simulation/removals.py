@@ -1,0 +1,146 @@
+"""What goes in numbers: jobs that users delete together, and jobs that have a time to live. An admin looks after what
+is held, and lets it go."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from simulation.jobs import job_of
+from simulation.queues import QUEUES
+from simulation.schedule import MANY_DELETES, WORKERS, ApiRestart, CleanUp, Cut, DeleteMany, Moment, Submit
+from slicebus.agent.state import annotations
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient, MergePatch, Propagation
+from slicebus.kube.resources import JOB_RESOURCES, WORKERCLUSTERS
+from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
+from slicebus.proto.messages import JobPhase
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+
+if TYPE_CHECKING:
+    from simulation.fleet import Fleet
+
+Manifest = dict[str, Any]
+
+_TTLS_S = (None, None, 0, 0, 5, 30)
+_PROPAGATIONS: tuple[Propagation, ...] = ("Background", "Background", "Foreground", "Orphan")
+_OUTAGE_S = 15.0
+_CLEANED_S = 60.0
+_SWEEP_S = 0.1
+_LOOK_S = 20.0
+"""How often an admin looks whether anything is held."""
+_AGAIN_S, _TRIES = 0.3, 10
+
+
+def with_lifetimes(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+    """The same, but that some Jobs which end are deleted some time later by the TTL controller."""
+    random = Random(f"{seed}/times to live")
+    for item in moments:
+        is_mortal = isinstance(item, Submit) and item.kind == "Job" and item.ends
+        yield msgspec.structs.replace(item, ttl_s=random.choice(_TTLS_S)) if is_mortal else item
+
+
+def removals_of(seed: int, day_s: float) -> Iterator[Moment]:
+    """Those of a seed's day. The dice of each kind are its own."""
+    yield from _deletes(Random(f"{seed}/many deletes"), day_s)
+    random = Random(f"{seed}/clean-ups")
+    if random.random() < 0.4:
+        yield CleanUp(at_s=random.uniform(0, day_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
+
+
+def breaker_of(seed: int) -> int:
+    """How many inferred deletes of a cluster pass in a minute: on every second day fewer than there are jobs."""
+    return Random(f"{seed}/breaker").choice((2, MANY_DELETES))
+
+
+def _deletes(random: Random, day_s: float) -> Iterator[Moment]:
+    """On two days of five, every second time while an agent hears nothing, or its API server is away."""
+    if random.random() < 0.6:
+        return
+    at_s = round(random.uniform(2, day_s), 2)
+    api = random.choice(("manager", "manager", *WORKERS))
+    yield DeleteMany(
+        at_s=at_s,
+        api=api,
+        queue=random.choice(("", "", *QUEUES)),
+        # Pods that outlive a worker's job keep its quota for as long as they run.
+        propagation=random.choice(_PROPAGATIONS if api == "manager" else _PROPAGATIONS[:-1]),
+        again=random.random() < 0.3,
+    )
+    worker, outage = random.choice(WORKERS), random.random()
+    if outage < 0.25:
+        yield Cut(at_s=at_s - 1, cluster=worker, for_s=_OUTAGE_S)
+    elif outage < 0.5:
+        yield ApiRestart(at_s=at_s - 1, api=worker, down_s=_OUTAGE_S)
+
+
+async def delete_many(fleet: "Fleet", item: DeleteMany) -> None:
+    """Play it."""
+    client, is_manager = fleet.client(item.api), item.api == "manager"
+    for kind, resource in JOB_RESOURCES.items():
+        for job in (await client.list(resource, namespace=objects.NAMESPACE)).items:
+            metadata = job["metadata"]
+            if not is_manager and not annotations.is_ours(job):
+                continue
+            if is_manager and item.queue and metadata["labels"].get(kueue.QUEUE_NAME_LABEL) != item.queue:
+                continue
+            fleet.note(f"{item.api}: delete {kind} {metadata['name']}")
+            fleet.rules.user_deletes(job)
+            with suppress(NotFoundError, ConflictError):
+                await client.delete(
+                    resource,
+                    metadata["name"],
+                    metadata["namespace"],
+                    propagation=item.propagation,
+                    uid=metadata["uid"],
+                )
+            if item.again and is_manager:
+                await create_again(client, kind, metadata["name"])
+
+
+async def clean_up(fleet: "Fleet", item: CleanUp) -> None:
+    """Play it. Whoever cleans up sees an end as soon as an agent does."""
+    client, store = fleet.client(item.cluster), fleet.servers[item.cluster].api.store
+    ends_at = asyncio.get_running_loop().time() + item.for_s
+    while asyncio.get_running_loop().time() < ends_at:
+        for found in [found for found in store.objects.values() if _has_ended(found)]:
+            metadata = found["metadata"]
+            fleet.note(f"{item.cluster}: {metadata['name']} has ended, and is cleaned up")
+            fleet.rules.user_deletes(found)
+            with suppress(NotFoundError, ConflictError):
+                resource = JOB_RESOURCES[found["kind"]]
+                await client.delete(resource, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+        await asyncio.sleep(_SWEEP_S)
+
+
+def _has_ended(found: Manifest) -> bool:
+    kind = KINDS.get(found["kind"]) if annotations.is_ours(found) else None
+    is_going = "deletionTimestamp" in found["metadata"]
+    return kind is not None and not is_going and kind.outcome(found).phase is not JobPhase.RUNNING
+
+
+async def create_again(manager: KubeClient, kind: str, name: str) -> None:
+    """Create a job under a name as soon as the one before it has gone."""
+    job = job_of(Submit(at_s=0.0, kind=kind, name=name.removeprefix(f"{kind.lower()}-")))
+    for _ in range(_TRIES):
+        try:
+            await manager.create(JOB_RESOURCES[kind], job)
+        except AlreadyExistsError:
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return
+
+
+async def release_held(manager: KubeClient) -> None:
+    """Let everything go that is held, some time after it was: until cancelled."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        for cluster in (await manager.list(WORKERCLUSTERS)).items:
+            held = cluster.get("status", {}).get("heldDeletes")
+            if held and (cluster["metadata"].get("annotations") or {}).get(kueue.RELEASE_ANNOTATION) != held["id"]:
+                body = {"metadata": {"annotations": {kueue.RELEASE_ANNOTATION: held["id"]}}}
+                await manager.patch(WORKERCLUSTERS, cluster["metadata"]["name"], None, MergePatch(body))
