@@ -25,7 +25,7 @@ from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.resources import EVENTS, JOBS, PODS
-from slicebus.manager.state.annotations import Requested, job_ref
+from slicebus.manager.state.annotations import SizeRequest, job_ref
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
@@ -207,7 +207,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
 
             async def newest() -> bool:
                 found = [await clusters.manager.get(JOBS, ref.name, NAMESPACE) for ref in placed]
-                wishes = [Requested.from_job(job) for job in found]
+                wishes = [SizeRequest.from_job(job) for job in found]
                 return all(job["status"].get("ready") == said for job in found) and all(
                     wish is not None and wish.worker_generation == said for wish in wishes
                 )
