@@ -1,15 +1,14 @@
-"""Whether pods may start: a manager that does not hear of a cluster may give its jobs to another one.
+"""Stores the fence of the cluster, and logs when it closes and opens. `decide.fence` has the rule.
 
-With a fence an agent lets pods start only until so long after it said the last heartbeat that the manager has heard.
-Times are the process' own, so no clocks are compared. That there is a fence is written down before the manager is told
-that it is kept: an agent that starts anew keeps it, and waits until it was heard.
+The fence is stored before the manager learns that the agent keeps it: an agent that restarts keeps it too, and lets no
+pod start before the manager has heard it.
 """
 
 import asyncio
-import math
 
 import structlog
 
+from slicebus.agent.decide.fence import NEVER_S, UNREADABLE_S, is_closed, newest_heard_s, parse_seconds
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
@@ -19,7 +18,6 @@ _log = structlog.get_logger()
 
 NAME = "slicebus-fence"
 _KEY = "fenceSeconds"
-_UNREADABLE_S = 1.0
 
 
 class Fence:
@@ -31,29 +29,32 @@ class Fence:
         self._epoch = epoch
         self.seconds = 0.0
         """0 without a fence."""
-        self._heard_s = -math.inf
-        """When the last heartbeat that was heard was said."""
+        self._heard_s = NEVER_S
         self._was_closed = False
 
     @property
     def closed(self) -> bool:
         """Whether no pod may start now."""
-        closed = self.seconds > 0 and asyncio.get_running_loop().time() >= self._heard_s + self.seconds
+        closed = is_closed(self.seconds, heard_s=self._heard_s, now_s=asyncio.get_running_loop().time())
         if closed != self._was_closed:
             self._was_closed = closed
             _log.warning("fence.closed" if closed else "fence.opened", fence_s=self.seconds)
         return closed
 
     async def load(self) -> None:
-        """Read what was written down."""
+        """Read the stored fence."""
         try:
             found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         except NotFoundError:
             return
-        self.seconds = _seconds((found.get("data") or {}).get(_KEY, ""))
+        text = (found.get("data") or {}).get(_KEY, "")
+        seconds = parse_seconds(text)
+        if seconds is None:
+            _log.warning("fence.unreadable", text=text)
+        self.seconds = UNREADABLE_S if seconds is None else seconds
 
     async def keep(self, seconds: float) -> None:
-        """Keep another fence from now on, or none. Return when that is written down."""
+        """Store and keep a fence of this length; 0 lifts it. Raises what the write raises; the fence then stays."""
         if seconds == self.seconds:
             return
         data = {_KEY: f"{seconds:g}"}
@@ -68,15 +69,5 @@ class Fence:
         self.seconds = seconds
 
     def hear(self, heard: Heard) -> None:
-        """The manager has heard a heartbeat. What an agent before this one has said opens nothing."""
-        if heard.epoch == self._epoch:
-            self._heard_s = max(self._heard_s, heard.said_s)
-
-
-def _seconds(text: str) -> float:
-    """What is written down. What cannot be read is a fence too, and nobody knows how long it was."""
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        _log.warning("fence.unreadable", text=text)
-        return _UNREADABLE_S
+        """Take note of a heartbeat that the manager has heard."""
+        self._heard_s = newest_heard_s(self._heard_s, heard, epoch=self._epoch)
