@@ -36,7 +36,8 @@ def replay(
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Show each decision and wait for a key.")] = False,
     state: Annotated[
-        bool, typer.Option("--state", help="Show at the end what manager and agents believe, and where they differ.")
+        bool,
+        typer.Option("--state", help="At the end, show the job states of manager and agents, and their differences."),
     ] = False,
     accept: Annotated[
         bool,
@@ -50,7 +51,7 @@ def replay(
 
     if accept:
         _accept(source)
-    # Who looks at a step, or at what is believed where the replay stops, has it all in the order of the recording.
+    # Who looks at a step, or at the job states where the replay stops, has it all in the order of the recording.
     run = _Run(Replayer(MODELS), until=_position(until), step=step, window=1 if step or state else WINDOW)
     with few_collections():
         asyncio.run(run.read(source, Span.of(since), amqp_url))

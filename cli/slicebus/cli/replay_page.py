@@ -10,14 +10,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slicebus.agent.decide.beliefs import beliefs as agent_beliefs
 from slicebus.agent.decide.catalog import MODEL as AGENT
+from slicebus.agent.decide.job_states import job_states as agent_job_states
 from slicebus.agent.state.store import Store as AgentStore
-from slicebus.decisions.beliefs import Belief, Beliefs, disagreements
+from slicebus.decisions.job_states import JobState, JobStates, disagreements
 from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
 from slicebus.journal.recording import RoleName, Source
-from slicebus.manager.decide.beliefs import beliefs as manager_beliefs
 from slicebus.manager.decide.catalog import MODEL as MANAGER
+from slicebus.manager.decide.job_states import job_states as manager_job_states
 from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.messages import counts_text
 
@@ -54,32 +54,32 @@ def in_full(made: Made) -> RenderableType:
     return Group(line(made), head, *(Text(text, style=styles.get(text[:1], "")) for text in difference))
 
 
-def beliefs_of(replayer: Replayer) -> tuple[Beliefs, dict[str, Beliefs]]:
-    """What the manager and each agent believe at this point of the recording; of several leaders the last."""
+def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
+    """The manager's job states and those of each agent, at this point of the recording; of several leaders the last."""
     newest: dict[tuple[str, str], Replay] = {}
     for source, replay in sorted(replayer.sources.items()):
         if replay.phase is Phase.KNOWN:
             newest[source.role, source.cluster] = replay
-    manager: Beliefs = {}
-    agents: dict[str, Beliefs] = {}
+    manager: JobStates = {}
+    agents: dict[str, JobStates] = {}
     for replay in newest.values():
         if isinstance(replay.state, ManagerStore):
-            manager = manager_beliefs(replay.state)
+            manager = manager_job_states(replay.state)
         elif isinstance(replay.state, AgentStore):
             cluster = replay.source.cluster
-            agents[cluster] = agent_beliefs(replay.state, cluster=cluster)
+            agents[cluster] = agent_job_states(replay.state, cluster=cluster)
     return manager, agents
 
 
 def state(replayer: Replayer) -> RenderableType:
-    """What manager and agents believe of each job, and where they differ."""
-    manager, agents = beliefs_of(replayer)
+    """The state of each job as the manager and its agent have it, and where they differ."""
+    manager, agents = job_states_of(replayer)
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("cluster", "job", "who", "slice", "version", "granted", "wanted", ""):
         table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
     different = {(each.cluster, each.job): each for each in disagreements(manager, agents)}
-    known = {(belief.cluster, job) for job, belief in manager.items()}
-    known |= {(cluster, job) for cluster, beliefs in agents.items() for job in beliefs}
+    known = {(state.cluster, job) for job, state in manager.items()}
+    known |= {(cluster, job) for cluster, states in agents.items() for job in states}
     for cluster, job in sorted(known):
         about = different[cluster, job].about if (cluster, job) in different else ()
         mine = manager.get(job)
@@ -87,9 +87,9 @@ def state(replayer: Replayer) -> RenderableType:
             "manager": mine if mine and mine.cluster == cluster else None,
             "agent": agents.get(cluster, {}).get(job),
         }
-        for who, belief in sides.items():
-            if belief is not None or cluster in agents:
-                table.add_row(cluster or "-", job, who, *_cells(belief, about))
+        for who, state in sides.items():
+            if state is not None or cluster in agents:
+                table.add_row(cluster or "-", job, who, *_cells(state, about))
     unknown = [str(source) for source, replay in sorted(replayer.sources.items()) if replay.phase is not Phase.KNOWN]
     ends = [Text(f"not known here: {', '.join(unknown)}", style="yellow")] if unknown else []
     count = len(different)
@@ -109,17 +109,17 @@ def by_source(counts: Mapping[Source, int]) -> str:
     return "; ".join(f"{source}: {count}" for source, count in sorted(counts.items()))
 
 
-def _cells(belief: Belief | None, about: tuple[str, ...]) -> list[Text]:
-    if belief is None:
+def _cells(state: JobState | None, about: tuple[str, ...]) -> list[Text]:
+    if state is None:
         return [Text("nothing", style="red"), *[Text("")] * 4]
     values = {
-        "slice": belief.slice or "none",
-        "version": str(belief.version),
-        "granted": counts_text(belief.granted),
-        "wanted": counts_text(belief.wanted),
+        "slice": state.slice or "none",
+        "version": str(state.version),
+        "granted": counts_text(state.granted),
+        "wanted": counts_text(state.wanted),
     }
     cells = [Text(value, style="red" if name in about else "") for name, value in values.items()]
-    return [*cells, Text(belief.note, style="dim")]
+    return [*cells, Text(state.note, style="dim")]
 
 
 def _pretty(json: bytes) -> str:

@@ -1,13 +1,13 @@
-"""What the manager believes of each job."""
+"""The state of each job as the manager has it, for `slicebus replay --state`."""
 
-from slicebus.decisions.beliefs import Belief, Beliefs
+from slicebus.decisions.job_states import JobState, JobStates
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 
 
-def beliefs(store: Store) -> Beliefs:
-    """Every job that it has or had something to do with, until nothing of it is left."""
+def job_states(store: Store) -> JobStates:
+    """The jobs that the manager manages, and those of which something is left on a cluster."""
     found = {}
     for ref in sorted(set(store.refs())):
         view, outbox = store.view(ref), store.view(ref).outbox
@@ -19,7 +19,7 @@ def beliefs(store: Store) -> Beliefs:
         ]
         if outbox is not None and not outbox.is_applied:
             notes.append(f"version {outbox.record.version} is not reported yet")
-        found[ref.key] = Belief(
+        found[ref.key] = JobState(
             cluster=view.cluster or "",
             slice=holder.name if holder and not absent else "",
             version=outbox.record.version if outbox else 0,

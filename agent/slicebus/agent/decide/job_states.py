@@ -1,13 +1,13 @@
-"""What an agent believes of each job."""
+"""The state of each job as the agent has it, for `slicebus replay --state`."""
 
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state.store import Store
-from slicebus.decisions.beliefs import Belief, Beliefs
+from slicebus.decisions.job_states import JobState, JobStates
 from slicebus.slices.jobs import KINDS
 
 
-def beliefs(store: Store, *, cluster: str) -> Beliefs:
-    """Every job that it has made."""
+def job_states(store: Store, *, cluster: str) -> JobStates:
+    """The jobs that this agent has made."""
     found = {}
     for key in sorted(set(store.our_jobs())):
         view = store.view(key)
@@ -16,12 +16,12 @@ def beliefs(store: Store, *, cluster: str) -> Beliefs:
         assert job is not None
         pods = status.pods.values() if status else ()
         ready, gated = sum(each.ready for each in pods), sum(each.gated for each in pods)
-        found[str(key)] = Belief(
+        found[str(key)] = JobState(
             cluster=cluster,
             slice=job.slice,
             version=job.version,
             granted=job.granted,
             wanted=KINDS[key.kind].counts(job.manifest, view.scale_target) if view.scale_target else {},
-            note=f"{ready} pods ready, {gated} gated" if status else "it is going",
+            note=f"{ready} pods ready, {gated} gated" if status else "it is being deleted",
         )
     return found

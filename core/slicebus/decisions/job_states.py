@@ -1,4 +1,4 @@
-"""What a role believes of each job, in the terms that both roles share."""
+"""The state of each job as one role has it, in fields that both roles share, and how two roles differ."""
 
 from collections.abc import Mapping
 
@@ -7,31 +7,31 @@ import msgspec
 from slicebus.proto.messages import Counts
 
 
-class Belief(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, as one role sees it."""
+class JobState(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, as one role has it."""
 
     cluster: str
     slice: str
-    """The slice that the worker's pods may run on; empty for none."""
+    """The slice under which the worker's pods may run; empty for none."""
     version: int
-    """Of the spec that was dispatched, or applied."""
+    """The spec version: the manager's is dispatched, the agent's applied."""
     granted: Counts
     wanted: Counts
     note: str = ""
-    """What only this role knows, in words."""
+    """What only this role knows, for people."""
 
 
-Beliefs = Mapping[str, Belief]
+JobStates = Mapping[str, JobState]
 """By `Kind/namespace/name`."""
 
 
 class Disagreement(msgspec.Struct, frozen=True):
-    """A job of one cluster that manager and agent do not see alike; None is a job that one of them does not know."""
+    """A job of one cluster whose states differ between manager and agent; None where a role does not know the job."""
 
     cluster: str
     job: str
-    manager: Belief | None
-    agent: Belief | None
+    manager: JobState | None
+    agent: JobState | None
 
     @property
     def about(self) -> tuple[str, ...]:
@@ -42,11 +42,11 @@ class Disagreement(msgspec.Struct, frozen=True):
         return tuple(field for field in fields if getattr(self.manager, field) != getattr(self.agent, field))
 
 
-def disagreements(manager: Beliefs, agents: Mapping[str, Beliefs]) -> list[Disagreement]:
-    """Where they differ, over the clusters whose agents are known. What is on its way differs too, for a moment."""
+def disagreements(manager: JobStates, agents: Mapping[str, JobStates]) -> list[Disagreement]:
+    """The jobs whose states differ, in the clusters of `agents`. A job whose message is on its way differs too."""
     found = []
     for cluster, agent in sorted(agents.items()):
-        mine = {job: belief for job, belief in manager.items() if belief.cluster == cluster}
+        mine = {job: state for job, state in manager.items() if state.cluster == cluster}
         for job in sorted(mine.keys() | agent.keys()):
             compared = Disagreement(cluster, job, mine.get(job), agent.get(job))
             if compared.about:
