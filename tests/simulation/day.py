@@ -7,7 +7,7 @@ from simulation.agreement import Agreement
 from simulation.fleet import Fleet
 from simulation.losses import lose
 from simulation.moves import resize_nodes, shrink_nodes
-from simulation.removals import clean_up, delete_many
+from simulation.removals import clean_up, delete_many, remove_namespace
 from simulation.schedule import (
     MANY_CORES,
     WORKERS,
@@ -27,6 +27,7 @@ from simulation.schedule import (
     Join,
     Lose,
     Moment,
+    NamespaceGoes,
     Nodes,
     Policy,
     Prioritize,
@@ -100,6 +101,8 @@ class Day:
                 await self.users.delete(item)
             case CleanUp():
                 await clean_up(self._fleet, item)
+            case NamespaceGoes():
+                await remove_namespace(self._fleet, item)
             case DeleteMany():
                 await delete_many(self._fleet, item)
             case Squat():

@@ -16,6 +16,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.manager.decide import verdicts
+from slicebus.manager.decide.delete_breaker import DeleteBreaker
 from slicebus.manager.state import store
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
@@ -75,6 +76,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
     "ends": lambda: patch.object(Departure, "of", _as_deleted_by_a_user),
     "orphans": lambda: patch.object(store, "_former_owner", lambda _: None),
+    "release": lambda: patch.object(DeleteBreaker, "release", lambda *_: []),
     "ungate cap": lambda: patch.object(reconcile, "to_ungate", _everything_may_start),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from simulation.jobs import job_of
-from simulation.queues import QUEUES
-from simulation.schedule import MANY_DELETES, WORKERS, ApiRestart, CleanUp, Cut, DeleteMany, Moment, Submit
+from simulation.queues import QUEUES, at_first
+from simulation.schedule import (
+    MANY_DELETES,
+    WORKERS,
+    ApiRestart,
+    CleanUp,
+    Cut,
+    DeleteMany,
+    Moment,
+    NamespaceGoes,
+    Submit,
+)
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch, Propagation
-from slicebus.kube.resources import JOB_RESOURCES, WORKERCLUSTERS
+from slicebus.kube.resources import JOB_RESOURCES, LOCALQUEUES, NAMESPACES, WORKERCLUSTERS, Resource
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
 from slicebus.proto.messages import JobPhase
 from slicebus.slices import kueue
@@ -30,6 +40,8 @@ _TTLS_S = (None, None, 0, 0, 5, 30)
 _PROPAGATIONS: tuple[Propagation, ...] = ("Background", "Background", "Foreground", "Orphan")
 _OUTAGE_S = 15.0
 _CLEANED_S = 60.0
+_TERMINATING_S = 200.0
+"""Nothing that is held waits so long for an admin."""
 _SWEEP_S = 0.1
 _LOOK_S = 20.0
 """How often an admin looks whether anything is held."""
@@ -47,6 +59,7 @@ def with_lifetimes(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
 def removals_of(seed: int, day_s: float) -> Iterator[Moment]:
     """Those of a seed's day. The dice of each kind are its own."""
     yield from _deletes(Random(f"{seed}/many deletes"), day_s)
+    yield from _namespaces(Random(f"{seed}/namespaces"), day_s)
     random = Random(f"{seed}/clean-ups")
     if random.random() < 0.4:
         yield CleanUp(at_s=random.uniform(0, day_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
@@ -76,6 +89,39 @@ def _deletes(random: Random, day_s: float) -> Iterator[Moment]:
         yield Cut(at_s=at_s - 1, cluster=worker, for_s=_OUTAGE_S)
     elif outage < 0.5:
         yield ApiRestart(at_s=at_s - 1, api=worker, down_s=_OUTAGE_S)
+
+
+def _namespaces(random: Random, day_s: float) -> Iterator[Moment]:
+    """On one day of eight, on the manager."""
+    if random.random() < 0.875:
+        return
+    at_s, back_s = random.uniform(2, day_s), random.choice((0.0, 10.0, 30.0, None))
+    yield NamespaceGoes(at_s=at_s, api="manager", back_s=back_s)
+
+
+async def remove_namespace(fleet: "Fleet", item: NamespaceGoes) -> None:
+    """Play it. Whoever makes it again waits until the old one has gone."""
+    client = fleet.client(item.api)
+    await client.delete(NAMESPACES, objects.NAMESPACE)
+    if item.back_s is None:
+        return
+    await asyncio.sleep(item.back_s)
+    ends_at = asyncio.get_running_loop().time() + _TERMINATING_S
+    while not (is_back := await _made(client, NAMESPACES, objects.namespace(objects.NAMESPACE))):
+        if asyncio.get_running_loop().time() > ends_at:
+            break
+        await asyncio.sleep(1.0)
+    for resource, manifest in at_first() if is_back and item.api == "manager" else ():
+        if resource == LOCALQUEUES:
+            await client.create(resource, manifest)
+
+
+async def _made(client: KubeClient, resource: Resource, manifest: Manifest) -> bool:
+    try:
+        await client.create(resource, manifest)
+    except AlreadyExistsError:
+        return False
+    return True
 
 
 async def delete_many(fleet: "Fleet", item: DeleteMany) -> None:
@@ -127,12 +173,9 @@ async def create_again(manager: KubeClient, kind: str, name: str) -> None:
     """Create a job under a name as soon as the one before it has gone."""
     job = job_of(Submit(at_s=0.0, kind=kind, name=name.removeprefix(f"{kind.lower()}-")))
     for _ in range(_TRIES):
-        try:
-            await manager.create(JOB_RESOURCES[kind], job)
-        except AlreadyExistsError:
-            await asyncio.sleep(_AGAIN_S)
-        else:
+        if await _made(manager, JOB_RESOURCES[kind], job):
             return
+        await asyncio.sleep(_AGAIN_S)
 
 
 async def release_held(manager: KubeClient) -> None:

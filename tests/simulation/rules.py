@@ -14,7 +14,7 @@ from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
-from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, NAMESPACES, PODS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.state.annotations import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
@@ -60,6 +60,8 @@ class Rules:
         """Clusters, and the manager's jobs whose delete was published to them."""
         self._fences: dict[tuple[str, str], int] = {}
         """The newest delete of a manager's job that a cluster's agent has acknowledged, by its version."""
+        self._going: set[tuple[str, str]] = set()
+        """Clusters, and their namespaces that users have deleted: with these goes what is in them."""
         self._was_held = False
         self._late: set[SliceKey] = set()
         """Slices that a manager made who had been stopped between its decision and its request."""
@@ -126,6 +128,10 @@ class Rules:
 
     def _check(self, cluster: str, change: Change) -> None:
         kind = change.key[:2]
+        if kind == (NAMESPACES.group, NAMESPACES.plural):
+            self._see_namespace(cluster, change)
+        elif kind in _JOB_KINDS and _goes(change) and (cluster, change.key[2]) in self._going:
+            self.user_deletes(change.object)
         if cluster not in self._apis:
             check_other(cluster, change)
         elif cluster == "manager":
@@ -147,6 +153,13 @@ class Rules:
             _check_version(cluster, change)
         elif kind in _JOB_KINDS:
             self._check_worker_job(cluster, change)
+
+    def _see_namespace(self, cluster: str, change: Change) -> None:
+        where = cluster, change.key[3]
+        if _goes(change):
+            self._going.add(where)
+        elif change.type == "ADDED":
+            self._going.discard(where)
 
     def _check_slice(self, change: Change) -> None:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")

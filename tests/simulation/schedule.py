@@ -141,6 +141,14 @@ class DeleteMany(Moment):
     """Whether as many jobs are created under the same names, as soon as these are free."""
 
 
+class NamespaceGoes(Moment):
+    """Somebody deletes the namespace of the jobs, with everything in it, on the manager or on a worker."""
+
+    api: str
+    back_s: float | None
+    """How much later it is made again; None for never."""
+
+
 class CleanUp(Moment):
     """Somebody deletes what has ended on a cluster, for a while, without asking the manager."""
 
