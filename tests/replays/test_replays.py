@@ -36,7 +36,11 @@ CONTENT: dict[str, set[tuple[str, bytes]]] = {
         ("verdict", b'"Retry"'),
         ("report_checks", b'"reason":"Active"'),
     },
-    "lost-cluster": {("stand", b'"reason":"ClusterLost"'), ("move", b'"WorkerClusterLost"'), ("is_back", b"true")},
+    "lost-cluster": {
+        ("assess_silent", b'"reason":"ClusterLost"'),
+        ("move", b'"WorkerClusterLost"'),
+        ("is_back", b"true"),
+    },
 }
 """Decisions that a recording is there for, and what comes of them."""
 

@@ -315,7 +315,7 @@ class Rules:
             and workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL) == job_uid
         )
         newest = max((record for record in records if record), key=lambda record: record.version, default=None)
-        return newest.behind if newest else ()
+        return newest.left_copies if newest else ()
 
     def _check_only_copy(self, cluster: str, job: Manifest) -> None:
         """Nothing runs twice: a job of the manager is on one cluster at a time, but where one was given up."""

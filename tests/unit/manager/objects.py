@@ -204,7 +204,7 @@ def short(command: Command) -> tuple[Any, ...]:
         case Remove(resource=resource, target=target):
             return f"remove {resource.kind}", target["metadata"]["name"]
         case Emit(regarding=regarding, reason=reason, warning=warning):
-            return f"{'warn' if warning else 'tell'} {regarding['kind']}", reason
+            return f"{'warn' if warning else 'event'} {regarding['kind']}", reason
         case Publish(cluster=cluster, message=message):
             version = getattr(message, "spec_version", None)
             return f"{message.type} to {cluster}", *(() if version is None else (version,))

@@ -46,12 +46,12 @@ class Manager:
         # A message that is not for managers is bound here only by mistake.
         mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync"),))
         self.broker.declare(manager_topology() + mistake)
-        self.looked: list[JobRef] = []
+        self.requeued: list[JobRef] = []
         executor = Executor(
             client=client,
             caches=self.store.cache_of,
             publish=self._publish,
-            requeue=lambda job, delay_s: self.looked.append(job),
+            requeue=lambda job, delay_s: self.requeued.append(job),
             component="slicebus-manager",
         )
         self.published: list[Message] = []
@@ -63,7 +63,7 @@ class Manager:
             client=client,
             decide=decide,
             executor=executor,
-            requeue=self.looked.append,
+            requeue=self.requeued.append,
             registry=self.registry,
         )
         self.resyncer = Resyncer(
@@ -77,14 +77,14 @@ class Manager:
             decide=decide,
             executor=executor,
             guard=self.guard,
-            requeue=self.looked.append,
+            requeue=self.requeued.append,
             registry=self.registry,
         )
         self.inbox = Inbox(
             bus=MemoryBus(self.broker, user="manager"),
             decide=decide,
             executor=executor,
-            requeue=self.looked.append,
+            requeue=self.requeued.append,
             resyncer=self.resyncer,
             registry=self.registry,
         )
@@ -162,8 +162,8 @@ class Manager:
         return status
 
     @property
-    def said(self) -> list[Message]:
-        """What was published, without the terms that every agent is told."""
+    def answers(self) -> list[Message]:
+        """What was published, without the terms that every agent gets."""
         return [message for message in self.published if not isinstance(message, Terms)]
 
     @property

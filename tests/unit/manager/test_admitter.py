@@ -167,7 +167,7 @@ async def test_an_admission_that_did_not_happen_gives_its_quota_back(jumping: Lo
 
 
 @pytest.mark.parametrize("cordoned", [True, False], ids=["cordoned", "free"])
-async def test_a_cluster_that_changes_is_a_reason_to_look_again(jumping: LoopTime, cordoned: bool) -> None:
+async def test_an_edited_cluster_starts_another_cycle(jumping: LoopTime, cordoned: bool) -> None:
     world = World(cpu=1)
     east = world.store.clusters.get(None, "east")
     assert east is not None
@@ -274,4 +274,4 @@ async def test_what_waits_is_decided_again_when_the_quota_changes(
         edit(world)
         await asyncio.sleep(10)
     assert len(world.admitted) == admitted
-    assert len(world.tried) == len(BURST), "the others are told why they wait"
+    assert len(world.tried) == len(BURST), "the others show why they wait"

@@ -69,12 +69,12 @@ def evicted(workload: Manifest) -> Manifest:
     return workload
 
 
-def look(job: Manifest | None, *workloads: Manifest, at: Places | None = None, **changes: Any) -> list[Command]:
+def reconcile(job: Manifest | None, *workloads: Manifest, at: Places | None = None, **changes: Any) -> list[Command]:
     given = {"checks": frozenset({"slicebus"})} | changes
     return beside_kueue.decide(a_view(job, *workloads, **given), at or places("east", "west"), NOW)
 
 
-def said(commands: list[Command]) -> list[tuple[Any, ...]]:
+def in_words(commands: list[Command]) -> list[tuple[Any, ...]]:
     """Commands in a few words, with what a check says and what a status becomes."""
     found: list[tuple[Any, ...]] = []
     for command in commands:
@@ -95,7 +95,7 @@ def granted(commands: list[Command]) -> list[dict[str, int]]:
 
 
 def test_a_slice_with_quota_is_placed_first_and_kept() -> None:
-    [patch] = look(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
+    [patch] = reconcile(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
     assert isinstance(patch, Patch)
     metadata = {"annotations": {kueue.CLUSTER_ANNOTATION: "east"}, "finalizers": FINALIZERS}
     assert patch.body == {"metadata": metadata}
@@ -105,36 +105,38 @@ def test_a_replacement_goes_where_its_chain_is() -> None:
     old = kueues_workload("w1", dispatched=1, applied=1, cluster="west", admitted=True, state="Ready")
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
     new = kueues_workload("w2", 3, replaces="w1", cluster=None)
-    [patch] = look(kueues_job(3), old, new)
+    [patch] = reconcile(kueues_job(3), old, new)
     assert isinstance(patch, Patch)
     assert patch.target["metadata"]["name"] == "w2"
     assert patch.body["metadata"]["annotations"] == {kueue.CLUSTER_ANNOTATION: "west"}  # type: ignore[call-overload]
 
 
-def test_without_a_cluster_the_check_says_what_is_missing() -> None:
-    commands = look(kueues_job(suspended=True), kueues_workload(cluster=None), at=places())
+def test_without_a_cluster_the_check_shows_what_is_missing() -> None:
+    commands = reconcile(kueues_job(suspended=True), kueues_workload(cluster=None), at=places())
     waits = "Waits for a worker cluster: there is no WorkerCluster"
-    assert said(commands) == [("check", "Pending", waits), ("requeue", 10.0)]
+    assert in_words(commands) == [("check", "Pending", waits), ("requeue", 10.0)]
 
 
 def test_before_its_admission_a_first_slice_is_dispatched_with_nothing_to_run() -> None:
-    commands = look(kueues_job(suspended=True), kueues_workload())
-    assert said(commands) == [("w1", "version 1 is held"), ("workload-spec to east", 1)]
+    commands = reconcile(kueues_job(suspended=True), kueues_workload())
+    assert in_words(commands) == [("w1", "version 1 is held"), ("workload-spec to east", 1)]
     assert granted(commands) == [{"main": 0}]
 
 
 def test_before_its_admission_a_replacement_runs_what_the_one_before_it_ran() -> None:
     old = kueues_workload("w1", 2, dispatched=1, applied=1, admitted=True, state="Ready")
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
-    commands = look(kueues_job(5), old, kueues_workload("w2", 5, replaces="w1"))
+    commands = reconcile(kueues_job(5), old, kueues_workload("w2", 5, replaces="w1"))
     assert granted(commands) == [{"main": 2}]
-    assert ("relabel to east", 2) in said(commands)
+    assert ("relabel to east", 2) in in_words(commands)
 
 
 def test_a_suspended_job_runs_nothing_whatever_ran_before() -> None:
     old = kueues_workload("w1", 2, dispatched=1, applied=1, admitted=True, state="Ready")
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
-    assert granted(look(kueues_job(5, suspended=True), old, kueues_workload("w2", 5, replaces="w1"))) == [{"main": 0}]
+    assert granted(reconcile(kueues_job(5, suspended=True), old, kueues_workload("w2", 5, replaces="w1"))) == [
+        {"main": 0}
+    ]
 
 
 APPLIED = {"dispatched": 1, "applied": 1}
@@ -155,17 +157,17 @@ ANSWERS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize(("state", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_check_follows_the_worker(state: Manifest, expected: list[tuple[Any, ...]]) -> None:
     workload = kueues_workload(**state | {"hash": HASH_OF_NOTHING})
-    assert said(look(kueues_job(suspended=True), workload, published=1)) == expected
+    assert in_words(reconcile(kueues_job(suspended=True), workload, published=1)) == expected
 
 
-def test_a_slice_runs_when_kueue_has_admitted_it_and_the_job_says_that_it_runs() -> None:
+def test_a_slice_runs_when_kueue_has_admitted_it_and_the_job_shows_running() -> None:
     workload = kueues_workload(dispatched=1, applied=1, hash=HASH_OF_NOTHING, state="Ready", admitted=True)
     job = kueues_job()
     job["status"] = {"conditions": [SUSPENDED]}
-    commands = look(job, workload)
-    assert said(commands) == [("status", {"active": 1, "conditions": None})]
-    commands = look(kueues_job(), workload)
-    assert said(commands) == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+    commands = reconcile(job, workload)
+    assert in_words(commands) == [("status", {"active": 1, "conditions": None})]
+    commands = reconcile(kueues_job(), workload)
+    assert in_words(commands) == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
     assert granted(commands) == [{"main": 1}]
 
 
@@ -173,9 +175,9 @@ def asking(counts: dict[str, int], **how: Any) -> dict[str, str]:
     return {kueue.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
 
 
-def test_the_workers_wish_is_written_into_the_jobs_spec() -> None:
+def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
     running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
-    first = look(kueues_job(1, annotations=asking({"main": 5})), running)[0]
+    first = reconcile(kueues_job(1, annotations=asking({"main": 5})), running)[0]
     assert isinstance(first, Patch)
     assert first.body["spec"] == {"parallelism": 5}  # type: ignore[call-overload]
     record = SizeRequest.from_job(first.body)  # type: ignore[arg-type]
@@ -187,32 +189,32 @@ def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:
     annotations = asking({"main": 5}, written={"main": 5}, own={"main": 1}) | {
         kueue.IN_TREE_AUTOSCALING_ANNOTATION: "true"
     }
-    commands = look(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
+    commands = reconcile(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
     [spec] = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
     assert spec.manifest["spec"]["parallelism"] == 1
 
 
 def test_an_edit_of_the_managers_spec_is_newer_than_what_was_written_there() -> None:
     job = kueues_job(4, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
-    commands = look(job, kueues_workload("w1", 4, state="Ready", admitted=True))
-    assert not [words for words in said(commands) if words[0] == "spec"]
+    commands = reconcile(job, kueues_workload("w1", 4, state="Ready", admitted=True))
+    assert not [words for words in in_words(commands) if words[0] == "spec"]
 
 
-def test_a_wish_for_other_pod_sets_is_told_once() -> None:
+def test_a_request_for_other_pod_sets_gets_one_notice() -> None:
     job, running = kueues_job(annotations=asking({"main": 1, "more": 2})), kueues_workload(admitted=True, state="Ready")
-    [notice] = [c.message for c in look(job, running) if isinstance(c, Publish) and isinstance(c.message, Pending)]
+    [notice] = [c.message for c in reconcile(job, running) if isinstance(c, Publish) and isinstance(c.message, Pending)]
     assert notice.reason == "StructuralChange"
-    again = look(job, running, told=notice_key("w1", notice.message))
-    assert ("pending to east",) not in said(again)
+    again = reconcile(job, running, last_notice=notice_key("w1", notice.message))
+    assert ("pending to east",) not in in_words(again)
 
 
-def test_why_a_replacement_waits_is_told_once() -> None:
+def test_a_waiting_replacement_gets_one_notice() -> None:
     job = kueues_job(5, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
     running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
     why = "couldn't assign flavors to pod set main: insufficient unused quota"
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", why),))
-    assert ("pending to east",) in said(look(job, running, waiting))
-    assert ("pending to east",) not in said(look(job, running, waiting, told=notice_key("w2", why)))
+    assert ("pending to east",) in in_words(reconcile(job, running, waiting))
+    assert ("pending to east",) not in in_words(reconcile(job, running, waiting, last_notice=notice_key("w2", why)))
 
 
 def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_the_quota_back() -> None:
@@ -220,15 +222,15 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     job = kueues_job(5, annotations=grown, suspended=True)
     job["status"]["active"] = 5
     workload = evicted(kueues_workload("w1", 5, dispatched=1, applied=1, state="Pending", admitted=True))
-    [write, publish] = look(job, workload)
+    [write, publish] = reconcile(job, workload)
     assert isinstance(write, Patch)
-    told = Dispatch.from_manifest(write.body)  # type: ignore[arg-type]
-    assert told is not None
-    assert (told.version, told.suspended, short(publish)) == (2, True, ("suspend to east", 2))
+    record = Dispatch.from_manifest(write.body)  # type: ignore[arg-type]
+    assert record is not None
+    assert (record.version, record.suspended, short(publish)) == (2, True, ("suspend to east", 2))
 
-    rest = {kueue.DISPATCHED_ANNOTATION: told.to_annotation(), kueue.APPLIED_ANNOTATION: "2"}
+    rest = {kueue.DISPATCHED_ANNOTATION: record.to_annotation(), kueue.APPLIED_ANNOTATION: "2"}
     workload["metadata"]["annotations"] |= rest
-    [patch] = look(job, workload, published=2)
+    [patch] = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
     assert patch.body["spec"] == {"parallelism": 1}  # type: ignore[call-overload]
     forgotten = SizeRequest.from_job(patch.body)  # type: ignore[arg-type]
@@ -237,11 +239,11 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
 
     reset = kueues_job(1, suspended=True)
     reset["status"]["active"] = 5
-    assert said(look(reset, workload, published=2)) == [("w1", (kueue.CLUSTER_ANNOTATION, ""))]
+    assert in_words(reconcile(reset, workload, published=2)) == [("w1", (kueue.CLUSTER_ANNOTATION, ""))]
     workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = ""
-    assert said(look(reset, workload, published=2)) == [("status", {"active": None})]
+    assert in_words(reconcile(reset, workload, published=2)) == [("status", {"active": None})]
     reset["status"].pop("active")
-    assert look(reset, workload, published=2) == []
+    assert reconcile(reset, workload, published=2) == []
 
 
 RESUMED: dict[str, tuple[Places, str]] = {
@@ -255,8 +257,8 @@ def test_a_job_that_has_quota_again_goes_on(at: Places, cluster: str) -> None:
     record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
     workload = kueues_workload(cluster="", replaces="w0")
     workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
-    [patch] = look(kueues_job(suspended=True), workload, at=at)
-    assert said([patch])[0][:2] == ("w1", (kueue.CLUSTER_ANNOTATION, cluster))
+    [patch] = reconcile(kueues_job(suspended=True), workload, at=at)
+    assert in_words([patch])[0][:2] == ("w1", (kueue.CLUSTER_ANNOTATION, cluster))
 
 
 def test_a_replacement_is_neither_retried_nor_rejected() -> None:
@@ -265,14 +267,14 @@ def test_a_replacement_is_neither_retried_nor_rejected() -> None:
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
     new = kueues_workload("w2", 3, replaces="w1", cluster="lost")
     job = kueues_job(3, annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
-    told = said(look(job, old, new))
-    assert told[:2] == [("w2", "version 2 is held"), ("workload-spec to lost", 2)]
-    assert not [words for words in told if words[1:2] in (("Retry",), ("Rejected",))]
+    done = in_words(reconcile(job, old, new))
+    assert done[:2] == [("w2", "version 2 is held"), ("workload-spec to lost", 2)]
+    assert not [words for words in done if words[1:2] in (("Retry",), ("Rejected",))]
 
 
 def test_a_first_slice_whose_cluster_has_left_the_fleet_is_retried() -> None:
-    commands = look(kueues_job(), kueues_workload(dispatched=1, cluster="lost", state="Ready"), in_fleet=False)
-    assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
+    commands = reconcile(kueues_job(), kueues_workload(dispatched=1, cluster="lost", state="Ready"), in_fleet=False)
+    assert in_words(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
 
 
 def started(name: str = "w1", **how: Any) -> Manifest:
@@ -298,12 +300,12 @@ def test_kueue_is_asked_to_evict_what_leaves_its_cluster_once_all_of_it_is_one_s
     view = a_view(kueues_job(), workload, checks=frozenset({"slicebus"}))
     evict = Evict(key=view.slices[0].key, reason=EvictionReason.CLUSTER_DRAINED, message="The cluster east is drained")
     expected = [("check", "Retry", "The cluster east is drained")] if is_asked else []
-    assert said(beside_kueue.ask_to_evict(view, view.slices[0], evict, now=NOW)) == expected
+    assert in_words(beside_kueue.ask_to_evict(view, view.slices[0], evict, now=NOW)) == expected
 
 
 def test_a_grown_job_whose_cluster_has_left_the_fleet_is_retried_as_a_whole() -> None:
-    commands = look(kueues_job(), started(replaces="w0", cluster="lost"), in_fleet=False)
-    assert said(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
+    commands = reconcile(kueues_job(), started(replaces="w0", cluster="lost"), in_fleet=False)
+    assert in_words(commands) == [("check", "Retry", "Worker cluster lost is no longer in the fleet")]
 
 
 class TestLost:
@@ -311,48 +313,50 @@ class TestLost:
 
     def test_what_is_evicted_counts_as_gone_and_then_the_job_is_not_active(self) -> None:
         workload, job = evicted(started()), kueues_job(suspended=True)
-        [left] = look(job, workload, given_up=True)
-        assert isinstance(left, Patch)
-        workload = merge_patch(workload, left.body)
+        [abandoned] = reconcile(job, workload, given_up=True)
+        assert isinstance(abandoned, Patch)
+        workload = merge_patch(workload, abandoned.body)
         record = Dispatch.from_manifest(workload)
         assert record is not None
-        assert (record.hash, record.behind) == (kueue.ABSENT, {"east": 2})
-        [nowhere] = look(job, workload, given_up=True, behind=record.behind, recalled=record.behind)
+        assert (record.hash, record.left_copies) == (kueue.ABSENT, {"east": 2})
+        [nowhere] = reconcile(job, workload, given_up=True, left_copies=record.left_copies, recalled=record.left_copies)
         assert isinstance(nowhere, Patch)
         assert nowhere.body == {"metadata": {"annotations": {kueue.CLUSTER_ANNOTATION: ""}}}
 
     def test_its_copy_is_recalled(self) -> None:
-        told = said(look(kueues_job(), started(cluster="west"), behind={"east": 2}))
-        assert told[0] == ("delete to east", 2)
+        done = in_words(reconcile(kueues_job(), started(cluster="west"), left_copies={"east": 2}))
+        assert done[0] == ("delete to east", 2)
 
-    @pytest.mark.parametrize("behind", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
-    def test_a_deleted_job_is_remembered_until_the_cluster_has_no_copy(self, behind: dict[str, int]) -> None:
-        record = Dispatch(2, kueue.ABSENT, cluster="east", left="east", behind={"east": 2}).to_annotation()
+    @pytest.mark.parametrize("left_copies", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
+    def test_a_deleted_job_is_remembered_until_the_cluster_has_no_copy(self, left_copies: dict[str, int]) -> None:
+        record = Dispatch(
+            2, kueue.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
+        ).to_annotation()
         workload = evicted(kueues_workload(applied=2, cluster=""))
         workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
-        told = said(look(None, workload, behind=behind, recalled=behind))
-        assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in told) is not bool(behind)
+        done = in_words(reconcile(None, workload, left_copies=left_copies, recalled=left_copies))
+        assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in done) is not bool(left_copies)
 
 
 def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
     record = Dispatch(1, "what it held", cluster="lost").to_annotation()
     workload = kueues_workload(cluster="", state="Pending")
     workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
-    assert said(look(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
+    assert in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
         "w1",
         (kueue.CLUSTER_ANNOTATION, "east"),
     )
     workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
-    told = said(look(kueues_job(suspended=True), workload, in_fleet=False))
-    assert told == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+    done = in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))
+    assert done == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
 
 
 def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
     workload = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, cluster="west")
-    commands = look(kueues_job(suspended=True), workload)
-    assert not [words for words in said(commands) if words[0] == "check"]
+    commands = reconcile(kueues_job(suspended=True), workload)
+    assert not [words for words in in_words(commands) if words[0] == "check"]
     going = kueues_workload(dispatched=2, applied=1, hash=kueue.ABSENT)
-    assert said(look(kueues_job(suspended=True), going, published=2)) == [
+    assert in_words(reconcile(kueues_job(suspended=True), going, published=2)) == [
         ("check", "Pending", "Waits for worker cluster east to apply it")
     ]
 
@@ -366,14 +370,14 @@ REJECTED: dict[str, tuple[Manifest, str]] = {
 
 @pytest.mark.parametrize(("job", "why"), REJECTED.values(), ids=REJECTED.keys())
 def test_a_job_that_cannot_run_is_rejected_with_its_first_slice(job: Manifest, why: str) -> None:
-    state, *rest = said(look(job, kueues_workload(cluster=None)))
+    state, *rest = in_words(reconcile(job, kueues_workload(cluster=None)))
     assert state[:2] == ("check", "Rejected")
     assert why in state[2]
     assert all(words[0] == "warn Job" for words in rest)
 
 
 def test_a_workload_whose_queue_has_no_check_of_ours_is_left_alone() -> None:
-    assert look(kueues_job(), kueues_workload(checks=("other",), cluster=None, admitted=True)) == []
+    assert reconcile(kueues_job(), kueues_workload(checks=("other",), cluster=None, admitted=True)) == []
 
 
 ENDED: dict[str, Manifest | None] = {"the job is deleted": None, "the job has ended": kueues_job(over="Complete")}
@@ -382,18 +386,18 @@ ENDED: dict[str, Manifest | None] = {"the job is deleted": None, "the job has en
 @pytest.mark.parametrize("job", ENDED.values(), ids=ENDED.keys())
 def test_at_the_end_the_worker_lets_go_before_the_workload_does(job: Manifest | None) -> None:
     workload = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
-    assert said(look(job, workload)) == [("w1", "version 2 is absent"), ("delete to east", 2)]
+    assert in_words(reconcile(job, workload)) == [("w1", "version 2 is absent"), ("delete to east", 2)]
     gone = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, state="Ready", admitted=True)
-    assert said(look(job, gone))[-1] == ("w1", "release", "kueue.x-k8s.io/resource-in-use")
+    assert in_words(reconcile(job, gone))[-1] == ("w1", "release", "kueue.x-k8s.io/resource-in-use")
 
 
 def test_a_replaced_slice_is_let_go_when_the_next_one_is_dispatched() -> None:
     old = kueues_workload("w1", dispatched=1, applied=1, admitted=True, state="Ready")
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
     new = kueues_workload("w2", 3, replaces="w1")
-    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") not in said(look(kueues_job(3), old, new))
+    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") not in in_words(reconcile(kueues_job(3), old, new))
     new = kueues_workload("w2", 3, replaces="w1", dispatched=2)
-    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") in said(look(kueues_job(3), old, new))
+    assert ("w1", "release", "kueue.x-k8s.io/resource-in-use") in in_words(reconcile(kueues_job(3), old, new))
 
 
 def report(phase: JobPhase = JobPhase.RUNNING, *, version: int = 1, **status: Any) -> Status:
@@ -416,7 +420,7 @@ def test_what_the_managers_job_shows(job: Manifest, reported: Status | None, cha
     assert record is not None
     since = msgspec.structs.replace(record, since=1).to_annotation()
     workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = since
-    commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, left=False)
+    commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, may_have_pods=False)
     assert [command.body for command in commands if isinstance(command, Patch)] == [{"status": changed}] * bool(changed)
 
 

@@ -28,7 +28,7 @@ FINISHED = (condition("Finished"),)
 
 
 def holding(name: str = "w1", count: int = 1, *, job_count: int = 1, version: int = 1, **how: Any) -> Manifest:
-    """An admitted slice that its worker was told to hold."""
+    """An admitted slice that its worker shall hold."""
     content = spec_hash(ClusterName("east"), name, {"main": count}, {"main": job_count})
     return a_workload(name, count, admitted=count, dispatched=version, hash=content, **how)
 
@@ -59,7 +59,7 @@ CHAINS: dict[str, tuple[list[Manifest], int]] = {
 }
 """Workloads, and the version that this process has published."""
 
-CREATE = [("create Workload", {"main": 1}, None), ("tell Job", "CreatedWorkload")]
+CREATE = [("create Workload", {"main": 1}, None), ("event Job", "CreatedWorkload")]
 LET_GO = [("w1", "release")]
 WITHDRAW = [("w1", "version 2 is absent"), ("delete to east", 2)]
 WITHDRAW_AGAIN = [("delete to east", 2)]
@@ -156,30 +156,30 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     "the worker wants more": (
         asking(1, 5),
         [S1],
-        [("create Workload", {"main": 5}, "team/w1"), ("tell Job", "CreatedWorkload")],
+        [("create Workload", {"main": 5}, "team/w1"), ("event Job", "CreatedWorkload")],
     ),
     "the manager's spec wants more": (
         a_job(5, generation=2),
         [S1],
         [
             ("create Workload", {"main": 5}, "team/w1"),
-            ("tell Job", "CreatedWorkload"),
+            ("event Job", "CreatedWorkload"),
             ("w1", "version 2 is held"),
             ("workload-spec to east", 2),
         ],
     ),
-    "more still, while the first wish waits": (
+    "more still, while the first request waits": (
         asking(1, 8),
         [S1, a_workload("w2", 5, replaces="w1")],
         [("w2", "counts", {"main": 8})],
     ),
-    "the wish is withdrawn": (
+    "the request is withdrawn": (
         asking(1, 1),
         [S1, a_workload("w2", 5, replaces="w1")],
         [("w2", "Finished=True OutOfSync")],
     ),
-    "the wish waits": (asking(1, 5), [S1, a_workload("w2", 5, replaces="w1")], []),
-    "the wish is admitted": (
+    "the request waits": (asking(1, 5), [S1, a_workload("w2", 5, replaces="w1")], []),
+    "the request is admitted": (
         asking(1, 5),
         [S1, a_workload("w2", 5, admitted=5, replaces="w1")],
         [
@@ -189,7 +189,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
             ("relabel to east", 2),
         ],
     ),
-    "the wish is admitted, the old slice has ended": (
+    "the request is admitted, the old slice has ended": (
         asking(1, 5),
         [
             holding(applied=1, conditions=FINISHED),
@@ -197,7 +197,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         ],
         [("w1", "release")],
     ),
-    "relabelled, and told again without the relabel": (
+    "relabelled, and published again without the relabel": (
         asking(1, 5),
         [
             holding(applied=1, conditions=FINISHED, held=False),
@@ -255,12 +255,12 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [a_workload(count=3, admitted=5, dispatched=1, applied=1)],
         [("w1", "version 2 is held"), ("workload-spec to east", 2)],
     ),
-    "an edit here is newer than the worker's wish": (
+    "an edit here is newer than the worker's request": (
         a_job(2, annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
         [holding(count=2, job_count=2, applied=1, answers=ASKED)],
         [],
     ),
-    "a wish that nobody can read": (a_job(annotations={kueue.REQUESTED_ANNOTATION: "{"}), [S1], []),
+    "a request that nobody can read": (a_job(annotations={kueue.REQUESTED_ANNOTATION: "{"}), [S1], []),
 }
 
 
@@ -329,13 +329,13 @@ def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
     return [command.manifest["metadata"]["name"] for command in made if isinstance(command, Create)]
 
 
-def test_the_same_wish_gets_the_same_name_after_a_crash_and_another_wish_another() -> None:
+def test_one_request_names_one_slice_even_after_a_crash() -> None:
     again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), []))
     assert again[0] == again[1]
     assert len(set(again)) == 3
 
 
-def test_a_wish_that_comes_back_does_not_meet_the_name_of_its_ended_slice() -> None:
+def test_a_repeated_request_does_not_reuse_the_name_of_its_ended_slice() -> None:
     [first] = names_of((asking(1, 5), [S1]))
     ended = a_workload(first, 5, replaces="w1", conditions=FINISHED)
     ended["metadata"]["creationTimestamp"] = "2026-01-01T00:00:02Z"
@@ -344,7 +344,7 @@ def test_a_wish_that_comes_back_does_not_meet_the_name_of_its_ended_slice() -> N
     assert len(second) <= 63
 
 
-def test_the_rest_of_a_wish_does_not_meet_the_name_of_its_part() -> None:
+def test_the_rest_of_a_request_does_not_reuse_the_name_of_its_part() -> None:
     [first] = names_of((asking(1, 5), [S1]))
     part = a_workload(first, 5, admitted=3)
     [second] = names_of((asking(1, 5), [part]))
@@ -354,7 +354,7 @@ def test_the_rest_of_a_wish_does_not_meet_the_name_of_its_part() -> None:
 BAD = a_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
 
 
-def test_a_job_that_cannot_be_taken_is_told_once() -> None:
+def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
     commands = decide(a_view(BAD), NOW)
     assert shorts(commands) == [
         ("train", f"{ACCEPTED_CONDITION}=False PartialAdmissionNotSupported"),
@@ -362,8 +362,8 @@ def test_a_job_that_cannot_be_taken_is_told_once() -> None:
     ]
     [patch, _] = commands
     assert isinstance(patch, Patch)
-    told = BAD | {"status": patch.body["status"]}
-    assert decide(a_view(told), NOW) == []
+    shown = BAD | {"status": patch.body["status"]}
+    assert decide(a_view(shown), NOW) == []
 
 
 URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})
@@ -377,10 +377,10 @@ def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
     assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
 
 
-def test_a_job_of_a_class_that_is_not_there_waits_for_it_and_is_told() -> None:
-    [_, told] = decide(a_view(URGENT, priority_classes={"other": 1}), NOW)
-    assert isinstance(told, Emit)
-    assert (told.reason, told.note) == ("PriorityClassNotFound", "WorkloadPriorityClass urgent doesn't exist")
+def test_a_job_of_a_missing_priority_class_waits_and_gets_an_event() -> None:
+    [_, event] = decide(a_view(URGENT, priority_classes={"other": 1}), NOW)
+    assert isinstance(event, Emit)
+    assert (event.reason, event.note) == ("PriorityClassNotFound", "WorkloadPriorityClass urgent doesn't exist")
 
 
 def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> None:
@@ -409,14 +409,14 @@ def test_a_job_that_runs_already_is_not_refused() -> None:
 STRUCTURAL = a_job(annotations={kueue.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
 
 
-def test_a_change_of_the_pod_sets_is_refused_once_and_the_worker_hears_why() -> None:
-    [notice, patch, told] = decide(a_view(STRUCTURAL, S1), NOW)
+def test_a_change_of_the_pod_sets_is_refused_once_with_a_notice() -> None:
+    [notice, patch, event] = decide(a_view(STRUCTURAL, S1), NOW)
     assert isinstance(notice, Publish)
     assert isinstance(notice.message, Pending)
     assert (notice.message.reason, notice.message.wanted) == ("StructuralChange", {"main": 1, "extra": 1})
     assert isinstance(patch, Patch)
-    assert isinstance(told, Emit)
-    assert shorts([patch, told]) == [
+    assert isinstance(event, Emit)
+    assert shorts([patch, event]) == [
         ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange"),
         ("warn Job", "StructuralChange"),
     ]
@@ -449,10 +449,10 @@ RAY_JOB: Manifest = {
 }
 
 
-def test_a_rayjob_that_cannot_be_taken_is_told_once_without_conditions() -> None:
-    [patch, told] = decide(a_view(RAY_JOB), NOW)
+def test_a_rayjob_that_cannot_be_taken_gets_one_event_without_conditions() -> None:
+    [patch, event] = decide(a_view(RAY_JOB), NOW)
     assert isinstance(patch, Patch)
-    assert isinstance(told, Emit)
+    assert isinstance(event, Emit)
     assert patch.body["status"].keys() == {"message", "reason"}
     assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
 
@@ -472,12 +472,12 @@ def test_another_cluster_selector_counts_for_what_waits() -> None:
     assert patch.body == {"metadata": {"annotations": EU}}
 
 
-def test_a_cluster_selector_that_is_none_is_told_on_the_job() -> None:
+def test_an_invalid_cluster_selector_is_shown_on_the_job() -> None:
     wrong = {kueue.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
-    [_, told] = decide(a_view(a_job(annotations=wrong)), NOW)
-    assert isinstance(told, Emit)
-    assert told.reason == "InvalidClusterSelector"
-    assert "unable to parse requirement" in told.note
+    [_, event] = decide(a_view(a_job(annotations=wrong)), NOW)
+    assert isinstance(event, Emit)
+    assert event.reason == "InvalidClusterSelector"
+    assert "unable to parse requirement" in event.note
 
 
 def with_cpu(job: Manifest, cpu: str) -> Manifest:
@@ -499,23 +499,23 @@ def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
     assert decide(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
 
 
-def test_a_job_that_runs_keeps_its_pods_and_says_so() -> None:
+def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:
     """Its next slice is charged for the pods that there are."""
     view = a_view(with_cpu(asking(1, 5), "64"), holding(applied=1))
     commands = decide(view, NOW)
     [made] = [command for command in commands if isinstance(command, Create)]
     assert requested_cpu(made.manifest) == requested_cpu(holding())
     assert ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange") in shorts(commands)
-    [told] = [command for command in commands if isinstance(command, Emit) and command.warning]
-    assert told.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
+    [event] = [command for command in commands if isinstance(command, Emit) and command.warning]
+    assert event.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
 
 
-@pytest.mark.parametrize(("applied", "told"), [(1, True), (0, False)], ids=["runs", "has yet to be made"])
-def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, told: bool) -> None:
+@pytest.mark.parametrize(("applied", "is_published"), [(1, True), (0, False)], ids=["runs", "has yet to be made"])
+def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, is_published: bool) -> None:
     view = a_view(
         with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
     )
-    assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == told
+    assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == is_published
 
 
 def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:

@@ -1,4 +1,4 @@
-"""Which changes ask for another look: never too few."""
+"""Which changes have a job reconciled: never too few."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def let_go(workload: Manifest) -> None:
     workload["metadata"]["finalizers"] = []
 
 
-def held_back(workload: Manifest) -> None:
+def quota_held(workload: Manifest) -> None:
     workload["metadata"]["finalizers"] = [kueue.RESOURCE_IN_USE_FINALIZER]
 
 
@@ -81,12 +81,12 @@ ASKS: dict[str, tuple[Manifest, Edit, bool]] = {
     "a dispatch": (a_slice(REPORTED), dispatched(), True),
     "another annotation": (a_slice(), annotate("some", "note"), True),
     "that it is let go": (a_slice(), LET_GO, False),
-    "that it is held again": (a_slice(held=False), held_back, True),
+    "that it is held again": (a_slice(held=False), quota_held, True),
 }
 
 
 @pytest.mark.parametrize(("workload", "edit", "asks"), ASKS.values(), ids=ASKS.keys())
-def test_which_changes_of_a_workload_ask_for_a_look(workload: Manifest, edit: Edit, asks: bool) -> None:
+def test_which_changes_of_a_workload_have_the_job_reconciled(workload: Manifest, edit: Edit, asks: bool) -> None:
     assert needs_reconcile(Change(workload, changed_by(workload, edit))) is asks
 
 
@@ -102,7 +102,7 @@ RECORDS: dict[str, Edit] = {
     "suspended": dispatched(suspended=True, hash=spec_hash(EAST, "w1", {}, None)),
     "deleted": dispatched(hash=kueue.ABSENT),
     "lost": dispatched(hash=LOST),
-    "left": dispatched(behind={"west": 2}),
+    "a copy is left": dispatched(left_copies={"west": 2}),
     "without a report before": annotate(kueue.APPLIED_ANNOTATION, "1"),
 }
 STATES: dict[str, Edit] = {
@@ -138,7 +138,7 @@ def changed_by(workload: Manifest, *edits: Edit) -> Manifest:
 
 
 def _views() -> Iterator[tuple[Callable[[Manifest], JobView], Manifest]]:
-    """How a chain looks around one of its Workloads, and that Workload."""
+    """The chain around one of its Workloads, and that Workload."""
     for job, record, state, newer in product(JOBS.values(), RECORDS.values(), STATES.values(), NEWER.values()):
 
         def view(workload: Manifest, job: Manifest | None = job, newer: list[Manifest] = newer) -> JobView:
@@ -148,21 +148,21 @@ def _views() -> Iterator[tuple[Callable[[Manifest], JobView], Manifest]]:
 
 
 @pytest.mark.parametrize("edit", [REPORTED, LET_GO], ids=["a report", "let go"])
-def test_what_asks_for_no_look_leaves_nothing_more_to_do(edit: Edit) -> None:
+def test_a_filtered_change_leaves_nothing_more_to_do(edit: Edit) -> None:
     passed_over = 0
     for view, before in _views():
         after = changed_by(before, edit)
         if needs_reconcile(Change(before, after)):
             continue
         passed_over += 1
-        due = builtin.decide(view(before), NOW)
-        if not any(map(_asks, due)):
-            assert not set(map(_in_short, builtin.decide(view(after), NOW))) - set(map(_in_short, due))
+        commands = builtin.decide(view(before), NOW)
+        if not any(map(_asks, commands)):
+            assert not set(map(_in_short, builtin.decide(view(after), NOW))) - set(map(_in_short, commands))
     assert passed_over > 30
 
 
 def _asks(command: Command) -> bool:
-    """Whether there is another look when it is carried out."""
+    """Whether carrying it out has the job reconciled again."""
     return isinstance(command, Create) or (isinstance(command, Patch) and "release" not in _in_short(command))
 
 

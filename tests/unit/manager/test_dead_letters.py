@@ -37,25 +37,27 @@ YOUNG = letter(minutes_ago=2, reason=DeadReason.MALFORMED)
 
 
 @pytest.mark.parametrize(
-    ("letters", "told", "expected"),
+    ("letters", "warned_at", "expected"),
     [
         pytest.param([], {}, [], id="none"),
         pytest.param([YOUNG], {}, [], id="young"),
         pytest.param([OLD, YOUNG], {}, ["east"], id="the oldest is old"),
-        pytest.param([OLD], {"east": NOON - timedelta(minutes=9)}, [], id="told lately"),
-        pytest.param([OLD], {"east": NOON - TEN}, ["east"], id="told long ago"),
-        pytest.param([OLD], {"west": NOON}, ["east"], id="another was told"),
+        pytest.param([OLD], {"east": NOON - timedelta(minutes=9)}, [], id="warned about lately"),
+        pytest.param([OLD], {"east": NOON - TEN}, ["east"], id="warned about long ago"),
+        pytest.param([OLD], {"west": NOON}, ["east"], id="another was warned about"),
         pytest.param([letter("nowhere.status", minutes_ago=99)], {}, [], id="no such cluster"),
         pytest.param([OLD, letter("west.status", minutes_ago=99)], {}, ["east", "west"], id="both"),
     ],
 )
-def test_clusters_are_warned_about(letters: list[DeadLetter], told: dict[str, datetime], expected: list[str]) -> None:
-    found = alerts(letters, [EAST, WEST], told, now=NOON, alert=TEN)
+def test_clusters_are_warned_about(
+    letters: list[DeadLetter], warned_at: dict[str, datetime], expected: list[str]
+) -> None:
+    found = alerts(letters, [EAST, WEST], warned_at, now=NOON, alert=TEN)
     assert [event.regarding["metadata"]["name"] for event in found] == expected
     assert all(event.warning and event.reason == "DeadLetters" for event in found)
 
 
-def test_the_warning_says_what_and_where() -> None:
+def test_the_warning_names_reasons_and_command() -> None:
     [event] = alerts([OLD, YOUNG], [EAST], {}, now=NOON, alert=TEN)
     assert event.note == (
         "Dead letters: 1 malformed, 1 unknown-cluster; the oldest for 12 min. See: slicebus dead list --cluster east"
@@ -93,7 +95,7 @@ class Surroundings:
         for manifest in (EAST, WEST):
             self.store.clusters.put(manifest)
         self.registry = CollectorRegistry()
-        self.told: list[Command] = []
+        self.commands: list[Command] = []
         self.now = NOON
         self.watch = DeadLetterWatch(
             bus=MemoryBus(self.broker, user="manager"),
@@ -106,7 +108,7 @@ class Surroundings:
 
     async def run(self, commands: Sequence[Command]) -> None:
         """As an executor."""
-        self.told += commands
+        self.commands += commands
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"slicebus_{name}", labels)
@@ -125,7 +127,7 @@ async def around(jumping: LoopTime) -> AsyncIterator[Surroundings]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_it_measures_and_tells_once_a_period(around: Surroundings) -> None:
+async def test_it_measures_and_warns_once_a_period(around: Surroundings) -> None:
     await around.later(1)
     assert (around.metric("dead_letters"), around.metric("dead_letter_oldest_seconds")) == (0, 0)
     around.broker.publish(DEAD, dead(by="east"))
@@ -133,22 +135,22 @@ async def test_it_measures_and_tells_once_a_period(around: Surroundings) -> None
     assert around.metric("dead_letters") == 1
     counted = {"cluster": "east", "type": "scale-request", "reason": "unknown-cluster"}
     assert around.metric("dead_lettered_total", **counted) == 1
-    assert around.told == []
+    assert around.commands == []
     await around.later(600)
     assert around.metric("dead_letter_oldest_seconds") == pytest.approx(631, abs=16)
-    assert len(around.told) == 1
+    assert len(around.commands) == 1
     await around.later(500)
-    assert len(around.told) == 1
+    assert len(around.commands) == 1
     await around.later(200)
-    assert len(around.told) == 2
-    assert isinstance(around.told[0], Emit)
+    assert len(around.commands) == 2
+    assert isinstance(around.commands[0], Emit)
     assert around.metric("dead_lettered_total", **counted) == 1
     around.broker.queues[DEAD].ready.clear()
     await around.later(30)
     assert (around.metric("dead_letters"), around.metric("dead_letter_oldest_seconds")) == (0, 0)
 
 
-async def test_somebody_elses_look_is_not_an_empty_queue(around: Surroundings) -> None:
+async def test_another_browser_does_not_make_the_queue_empty(around: Surroundings) -> None:
     around.broker.publish(DEAD, dead())
     await around.later(30)
     async with MemoryBus(around.broker, user="manager").subscribe(DEAD, prefetch=5) as subscription:

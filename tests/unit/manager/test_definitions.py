@@ -20,8 +20,8 @@ async def test_a_job_whose_kind_is_not_served_was_not_deleted(manager: Manager) 
     store = manager.store
     assert catalog.reconcile_job(store, job=ref, deletes_held=False, now=NOW) == []
     del store.unserved["Job"]
-    told = catalog.reconcile_job(store, job=ref, deletes_held=False, now=NOW)
-    assert [command.message.type for command in told if isinstance(command, Publish)] == ["delete"]
+    commands = catalog.reconcile_job(store, job=ref, deletes_held=False, now=NOW)
+    assert [command.message.type for command in commands if isinstance(command, Publish)] == ["delete"]
 
 
 async def lose_job(manager: Manager) -> JobRef:
@@ -63,13 +63,13 @@ async def test_what_is_there_when_a_kind_is_served_again_is_not_held(manager: Ma
     assert not manager.guard._breaker("east").held  # type: ignore[arg-type]
 
 
-async def test_a_stranger_is_let_be_while_nobody_can_know_it(manager: Manager) -> None:
-    stranger = JobRef("ray.io/v1", "RayCluster", "team", "stranger", "uid-1")
-    await manager.receive(inventory(an_item(stranger, 5)))
+async def test_a_stray_stays_while_its_kind_is_not_served(manager: Manager) -> None:
+    stray = JobRef("ray.io/v1", "RayCluster", "team", "stray", "uid-1")
+    await manager.receive(inventory(an_item(stray, 5)))
     await manager.client.delete(CRDS, RAYCLUSTERS.definition)
     with pytest.raises(UnavailableError, match="is missing"):
-        await manager.resyncer.clear(stranger)
+        await manager.resyncer.delete_strays(stray)
     manager.store.unserved["RayCluster"] = "the definition is missing"
-    await manager.resyncer.clear(stranger)
+    await manager.resyncer.delete_strays(stray)
     await asyncio.sleep(0)
     assert not [message for message in manager.published if isinstance(message, Delete)]

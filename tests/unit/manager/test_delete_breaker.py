@@ -17,7 +17,7 @@ def job(number: int) -> JobRef:
 def wanting(count: int, *, held: bool = False) -> DeleteBreaker:
     breaker = DeleteBreaker(LIMITS, held=held)
     for number in range(count):
-        breaker.want(job(number))
+        breaker.add(job(number))
     return breaker
 
 
@@ -65,7 +65,7 @@ def test_a_release_lets_go_what_was_held_and_nothing_that_came_since() -> None:
     breaker = wanting(5)
     going(breaker, range(5))
     hold = breaker.hold("noon")
-    breaker.want(job(5))
+    breaker.add(job(5))
     assert breaker.hold("noon").id != hold.id
     assert sorted(breaker.release(hold)) == [job(number) for number in range(5)]
     assert going(breaker, range(5)) == 5
@@ -94,7 +94,7 @@ def test_a_hold_with_nothing_left_ends() -> None:
     for number in range(4):
         breaker.lift()
         assert breaker.held
-        breaker.forget(job(number))
+        breaker.remove(job(number))
     breaker.lift()
     assert not breaker.held
 
@@ -112,9 +112,9 @@ def test_no_more_than_the_limit_go_unreleased_within_a_window(steps: list[tuple[
     for step, number in steps:
         match step:
             case "want":
-                breaker.want(job(number))
+                breaker.add(job(number))
             case "forget":
-                breaker.forget(job(number))
+                breaker.remove(job(number))
                 released.discard(job(number))
             case "release" if breaker.held:
                 released.update(breaker.release(breaker.hold("now")))

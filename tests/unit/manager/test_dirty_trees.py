@@ -1,4 +1,4 @@
-"""A change makes just those trees of quota due that it can matter to."""
+"""A change makes just those trees of quota dirty that it can matter to."""
 
 from collections.abc import Callable
 from typing import Any
@@ -90,13 +90,13 @@ CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
 @pytest.mark.parametrize(("change", "trees"), CHANGES.values(), ids=CHANGES.keys())
 def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | None) -> None:
     store = a_store()
-    due = DirtyTrees(store)
-    assert due.take() is None, "a cluster was there: everything is due at first"
+    dirty = DirtyTrees(store)
+    assert dirty.take() is None, "a cluster was there: everything is dirty at first"
     change(store)
-    assert due.some.is_set()
-    assert due.take() == trees
-    assert not due.some.is_set()
-    assert due.take() == []
+    assert dirty.pending.is_set()
+    assert dirty.take() == trees
+    assert not dirty.pending.is_set()
+    assert dirty.take() == []
 
 
 EDITED: dict[str, tuple[Callable[[Store], None], str, str]] = {
@@ -129,31 +129,31 @@ def test_what_somebody_has_edited_since_it_was_taken(
     change: Callable[[Store], None], queues: str, clusters: str
 ) -> None:
     store = a_store()
-    due = DirtyTrees(store)
-    due.take()
+    dirty = DirtyTrees(store)
+    dirty.take()
     change(store)
-    assert "".join(queue for queue in "abcd" if due.is_edited(queue, "west")) == queues
-    assert [cluster for cluster in ("east", "west") if due.is_edited("nobody", cluster)] == clusters.split()
-    due.take()
-    assert not any(due.is_edited(queue, "east") for queue in "abcd")
+    assert "".join(queue for queue in "abcd" if dirty.is_edited(queue, "west")) == queues
+    assert [cluster for cluster in ("east", "west") if dirty.is_edited("nobody", cluster)] == clusters.split()
+    dirty.take()
+    assert not any(dirty.is_edited(queue, "east") for queue in "abcd")
 
 
 def test_a_heartbeat_makes_nothing_due() -> None:
     store = a_store()
-    due = DirtyTrees(store)
-    due.take()
+    dirty = DirtyTrees(store)
+    dirty.take()
     store.clusters.put(a_cluster(2, lastHeartbeat="2026-01-31T12:00:00Z"))
-    assert not due.some.is_set()
+    assert not dirty.pending.is_set()
 
 
-def test_what_a_worker_was_told_makes_nothing_due() -> None:
+def test_a_dispatch_makes_no_tree_dirty() -> None:
     store = a_store()
-    due = DirtyTrees(store)
-    due.take()
-    told = waiting("for-a", 2)
-    told["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
-    store.workloads.put(told)
-    assert not due.some.is_set()
+    dirty = DirtyTrees(store)
+    dirty.take()
+    dispatched = waiting("for-a", 2)
+    dispatched["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
+    store.workloads.put(dispatched)
+    assert not dirty.pending.is_set()
 
 
 def for_a_place(queue: str) -> Manifest:
@@ -198,16 +198,16 @@ def test_what_waits_for_room_is_due_when_there_is_more(change: Callable[[Store],
     store.clusters.put(reporting(2, used="4"))
     store.workloads.put(for_a_place("for-a"))
     store.workloads.put(running(3))
-    due = DirtyTrees(store)
-    due.take()
+    dirty = DirtyTrees(store)
+    dirty.take()
     change(store)
-    assert due.take() == trees
+    assert dirty.take() == trees
 
 
 def test_what_could_not_be_done_is_due_again_with_what_came_meanwhile() -> None:
     store = a_store()
-    due = DirtyTrees(store)
-    due.take()
-    due.add(["queue/d"])
+    dirty = DirtyTrees(store)
+    dirty.take()
+    dirty.add(["queue/d"])
     store.workloads.put(waiting("for-a", 2, priority=7))
-    assert due.take() == ["cohort/x", "queue/d"]
+    assert dirty.take() == ["cohort/x", "queue/d"]

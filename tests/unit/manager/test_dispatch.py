@@ -24,17 +24,17 @@ def hash_of(name: str = "w1", granted: int = 1, job: int = 1, cluster: str = "ea
     return spec_hash(ClusterName(cluster), name, {"main": granted}, {"main": job})
 
 
-WRITE_AND_TELL = [("w1", "version 4 is held"), ("workload-spec to east", 4)]
-TELL = [("workload-spec to east", 3)]
+WRITE_AND_PUBLISH = [("w1", "version 4 is held"), ("workload-spec to east", 4)]
+PUBLISH = [("workload-spec to east", 3)]
 OUTBOX: dict[str, tuple[dict[str, Any], int, list[tuple[Any, ...]]]] = {
-    "never told": ({}, 0, [("w1", "version 1 is held"), ("workload-spec to east", 1)]),
-    "told, not published since the start": ({"dispatched": 3}, 0, TELL),
-    "an older version was published": ({"dispatched": 3}, 2, TELL),
+    "never dispatched": ({}, 0, [("w1", "version 1 is held"), ("workload-spec to east", 1)]),
+    "dispatched, not published since the start": ({"dispatched": 3}, 0, PUBLISH),
+    "an older version was published": ({"dispatched": 3}, 2, PUBLISH),
     "published, no answer yet": ({"dispatched": 3}, 3, []),
-    "an older version is applied": ({"dispatched": 3, "applied": 2}, 2, TELL),
+    "an older version is applied": ({"dispatched": 3, "applied": 2}, 2, PUBLISH),
     "applied": ({"dispatched": 3, "applied": 3}, 0, []),
-    "another content was told": ({"dispatched": 3, "applied": 3, "hash": "other"}, 3, WRITE_AND_TELL),
-    "it was told to hold nothing": ({"dispatched": 3, "applied": 3, "hash": kueue.ABSENT}, 3, WRITE_AND_TELL),
+    "another content was dispatched": ({"dispatched": 3, "applied": 3, "hash": "other"}, 3, WRITE_AND_PUBLISH),
+    "it was withdrawn": ({"dispatched": 3, "applied": 3, "hash": kueue.ABSENT}, 3, WRITE_AND_PUBLISH),
 }
 
 
@@ -83,14 +83,14 @@ def test_nothing_is_held_for(job: None) -> None:
 
 WITHDRAW: dict[str, tuple[list[Manifest], int, list[tuple[Any, ...]], bool]] = {
     "no slice": ([], 0, [], True),
-    "never told": ([a_workload(admitted=1)], 0, [], True),
-    "told": (
+    "never dispatched": ([a_workload(admitted=1)], 0, [], True),
+    "dispatched": (
         [a_workload(admitted=1, dispatched=1)],
         1,
         [("w1", "version 2 is absent"), ("delete to east", 2)],
         False,
     ),
-    "told and applied": (
+    "dispatched and applied": (
         [a_workload(admitted=1, dispatched=1, applied=1)],
         1,
         [("w1", "version 2 is absent"), ("delete to east", 2)],
@@ -99,7 +99,7 @@ WITHDRAW: dict[str, tuple[list[Manifest], int, list[tuple[Any, ...]], bool]] = {
     "the delete is written, not published": ([withdrawn(applied=1)], 1, [("delete to east", 2)], False),
     "the delete is published": ([withdrawn(applied=1)], 2, [], False),
     "the delete is reported": ([withdrawn()], 2, [], True),
-    "the newest of two was told": (
+    "the newest of two was dispatched": (
         [a_workload(admitted=1, dispatched=1, applied=1), a_workload("w2", admitted=1, dispatched=2, replaces="w1")],
         2,
         [("w2", "version 3 is absent"), ("delete to east", 3)],
@@ -123,15 +123,15 @@ def test_a_cluster_that_has_left_the_fleet_is_not_waited_for() -> None:
 
 def test_the_newest_dispatch_is_remembered_on_the_job_once() -> None:
     job, workload = a_job(), withdrawn()
-    [patch] = dispatch.remember(a_view(job, workload))
+    [patch] = dispatch.copy_to_job(a_view(job, workload))
     assert isinstance(patch, Patch)
     written = patch.body["metadata"]["annotations"]
     job["metadata"]["annotations"] |= written
     assert Dispatch.from_manifest(job) == Dispatch(2, kueue.ABSENT)
     assert applied_version(job) == 2
-    assert dispatch.remember(a_view(job, workload)) == []
-    assert dispatch.remember(a_view(None, workload)) == []
-    assert dispatch.remember(a_view(a_job())) == []
+    assert dispatch.copy_to_job(a_view(job, workload)) == []
+    assert dispatch.copy_to_job(a_view(None, workload)) == []
+    assert dispatch.copy_to_job(a_view(a_job())) == []
 
 
 FLAVOR: Manifest = {
@@ -182,34 +182,34 @@ class TestLeaving:
     """A cluster that was given up, and the copy that it may still have."""
 
     @staticmethod
-    def view(behind: dict[str, int] | None = None, **changes: Any) -> Any:
-        record = Dispatch(3, "other", cluster="east", behind=behind or {})
+    def view(left_copies: dict[str, int] | None = None, **changes: Any) -> Any:
+        record = Dispatch(3, "other", cluster="east", left_copies=left_copies or {})
         workload = a_workload(admitted=1)
         workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
-        return a_view(a_job(), workload, behind=behind or {}, **changes)
+        return a_view(a_job(), workload, left_copies=left_copies or {}, **changes)
 
     def test_it_counts_as_holding_nothing_and_is_remembered(self) -> None:
-        [patch] = dispatch.leave(self.view(given_up=True))
+        [patch] = dispatch.abandon(self.view(given_up=True))
         assert isinstance(patch, Patch)
         after = merge_patch(patch.target, patch.body)
         record = Dispatch.from_manifest(after)
         assert record is not None
-        assert (record.version, record.hash, record.behind) == (4, kueue.ABSENT, {"east": 4})
+        assert (record.version, record.hash, record.left_copies) == (4, kueue.ABSENT, {"east": 4})
         assert applied_version(after) == 4
         view = a_view(a_job(), after, given_up=True)
         assert view.is_withdrawn
-        assert dispatch.leave(view) == []
+        assert dispatch.abandon(view) == []
 
     @pytest.mark.parametrize(
         ("recalled", "expected"), [({}, [("delete to west", 2)]), ({WEST: 1}, [("delete to west", 2)]), ({WEST: 2}, [])]
     )
     def test_its_copy_is_recalled_once(self, recalled: dict[ClusterName, int], expected: list[Any]) -> None:
-        assert shorts(dispatch.recall(self.view(behind={WEST: 2}, recalled=recalled))) == expected
+        assert shorts(dispatch.recall(self.view(left_copies={WEST: 2}, recalled=recalled))) == expected
 
     def test_the_next_dispatch_still_knows_it(self) -> None:
-        view = self.view(behind={"west": 2})
+        view = self.view(left_copies={"west": 2})
         [write, _] = dispatch.hold(view, view.holder)
         assert isinstance(write, Patch)
         record = Dispatch.from_manifest(merge_patch(write.target, write.body))
         assert record is not None
-        assert record.behind == {"west": 2}
+        assert record.left_copies == {"west": 2}

@@ -1,4 +1,4 @@
-"""Which deletes were asked for, which are inferred, what is said of those that are held, and what comes of them."""
+"""Which deletes were asked for, which are inferred, what those that are held show, and what comes of them."""
 
 from typing import Any
 
@@ -69,21 +69,21 @@ def test_what_was_asked_for_is_not_inferred() -> None:
     assert [ending for ending in Ending if not ending.is_inferred] == [Ending.NONE, Ending.ASKED]
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def told(reason: str = "JobMissing") -> Manifest:
-    [patch, _] = endings.tell(a_view(None, RUNNING, deletes_held=True), Ending(reason), now=NOW)
+def showing_held(reason: str = "JobMissing") -> Manifest:
+    [patch, _] = endings.show_held(a_view(None, RUNNING, deletes_held=True), Ending(reason), now=NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     return RUNNING | {"status": RUNNING["status"] | patch.body["status"]}
 
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending.is_inferred])
-def test_what_is_held_says_why_and_what_releases_it(ending: Ending) -> None:
-    [said] = [entry for entry in told(ending)["status"]["conditions"] if entry["type"] == HELD_CONDITION]
-    assert (said["status"], said["reason"]) == ("True", ending)
-    assert said["message"].endswith("look, then `slicebus fleet release east`")
+def test_a_held_delete_shows_why_and_what_releases_it(ending: Ending) -> None:
+    [shown] = [entry for entry in showing_held(ending)["status"]["conditions"] if entry["type"] == HELD_CONDITION]
+    assert (shown["status"], shown["reason"]) == ("True", ending)
+    assert shown["message"].endswith("look, then `slicebus fleet release east`")
 
 
 TELLING: dict[str, tuple[JobView, Ending, list[tuple[Any, ...]]]] = {
@@ -97,20 +97,20 @@ TELLING: dict[str, tuple[JobView, Ending, list[tuple[Any, ...]]]] = {
         Ending.MISSING,
         [("w1", f"{HELD_CONDITION}=True JobMissing"), ("warn Workload", "DeleteHeld")],
     ),
-    "held, and said": (a_view(None, told(), deletes_held=True), Ending.MISSING, []),
+    "held, and shown": (a_view(None, showing_held(), deletes_held=True), Ending.MISSING, []),
     "not held": (a_view(None, RUNNING), Ending.MISSING, []),
-    "released": (a_view(None, told()), Ending.MISSING, [("w1",)]),
-    "no longer wanted": (a_view(a_job(), told()), Ending.NONE, [("w1",)]),
+    "released": (a_view(None, showing_held()), Ending.MISSING, [("w1",)]),
+    "no longer wanted": (a_view(a_job(), showing_held()), Ending.NONE, [("w1",)]),
 }
 
 
 @pytest.mark.parametrize(("view", "ending", "expected"), TELLING.values(), ids=TELLING.keys())
-def test_what_a_workload_says(view: JobView, ending: Ending, expected: list[tuple[Any, ...]]) -> None:
-    assert shorts(endings.tell(view, ending, now=NOW)) == expected
+def test_what_a_workload_shows(view: JobView, ending: Ending, expected: list[tuple[Any, ...]]) -> None:
+    assert shorts(endings.show_held(view, ending, now=NOW)) == expected
 
 
 def test_what_is_released_keeps_the_other_conditions() -> None:
-    [patch] = endings.tell(a_view(None, told()), Ending.MISSING, now=NOW)
+    [patch] = endings.show_held(a_view(None, showing_held()), Ending.MISSING, now=NOW)
     assert isinstance(patch, Patch)
     assert patch.body == {"status": {"conditions": RUNNING["status"]["conditions"]}}
 
@@ -149,21 +149,21 @@ def orphaned(workload: Manifest, **annotations: str) -> Manifest:
     return workload | {"metadata": metadata | {"annotations": metadata["annotations"] | annotations}}
 
 
-def test_what_is_orphaned_says_whose_it_was_and_goes_in_the_end() -> None:
+def test_an_orphan_records_its_owner_and_goes_in_the_end() -> None:
     known = orphaned(RUNNING, **{kueue.JOB_ANNOTATION: "Job/train"})
-    [patch] = endings.adopt(a_view(a_job(deleting=True), orphaned(RUNNING)))
+    [patch] = endings.record_owner(a_view(a_job(deleting=True), orphaned(RUNNING)))
     assert isinstance(patch, Patch)
     assert patch.body == {"metadata": {"annotations": {kueue.JOB_ANNOTATION: "Job/train"}}}
     for view in (a_view(None, known), a_view(None, RUNNING), a_view(a_job(), orphaned(RUNNING))):
-        assert endings.adopt(view) == []
+        assert endings.record_owner(view) == []
     assert shorts(decide(a_view(None, orphaned(withdrawn())), NOW)) == [("remove Workload", "w1")]
     assert shorts(decide(a_view(None, orphaned(withdrawn(deleting=True))), NOW)) == [("w1", "release")]
 
 
-def test_what_is_orphaned_while_no_manager_looks_says_whose_it_is() -> None:
+def test_a_workload_orphaned_without_a_manager_records_its_owner() -> None:
     job = a_job()
-    [made] = [command for command in decide(a_view(job), NOW) if isinstance(command, Create)]
-    assert owner_ref(orphaned(made.manifest)) == job_ref(job)
+    [created] = [command for command in decide(a_view(job), NOW) if isinstance(command, Create)]
+    assert owner_ref(orphaned(created.manifest)) == job_ref(job)
 
 
 # --- with an API server ---------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ async def test_jobs_that_were_seen_to_go_go_at_once(manager: Manager) -> None:
     assert [message.type for message in manager.published] == ["delete"] * 4
 
 
-async def test_jobs_that_are_only_missing_are_held_and_say_so(manager: Manager) -> None:
+async def test_jobs_that_are_only_missing_are_held_and_show_why(manager: Manager) -> None:
     refs = await many(manager)
     for ref in refs:
         await forgotten(manager, ref, is_seen=False)
@@ -230,17 +230,17 @@ async def test_jobs_whose_delete_is_seen_late_are_held_no_longer(manager: Manage
         await forgotten(manager, ref, is_seen=False)
     await held(manager, refs)
     gone = [await manager.client.get(JOBS, ref.name, ref.namespace) for ref in refs]
-    manager.looked.clear()
+    manager.requeued.clear()
     for job in gone:
         manager.store.jobs["Job"].remove(job, is_final=True)
-    assert manager.looked == refs
+    assert manager.requeued == refs
     assert await held(manager, refs) == [False] * 4
     assert await conditions(manager.client) == set()
     await held(manager, refs)
     assert [message.type for message in manager.published] == ["delete"] * 4
 
 
-async def test_a_namespace_that_goes_is_asked_for_where_the_watch_has_not_said_so(manager: Manager) -> None:
+async def test_a_namespace_is_read_where_its_watch_is_late(manager: Manager) -> None:
     refs = await many(manager)
     await manager.client.delete(NAMESPACES, "team")
     for ref in refs:

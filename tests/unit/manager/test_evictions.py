@@ -1,4 +1,4 @@
-"""From an eviction to the next admission: quota is held until the worker has no pod left, and the wish is forgotten."""
+"""An evicted slice keeps its quota until the worker has no pod left; then the worker's request is forgotten."""
 
 from typing import Any
 
@@ -40,19 +40,19 @@ FORGOTTEN = requested({"main": 5}).cleared()
 
 
 def evicted(
-    count: int = 5, *, version: int = 0, place: str = "", said: tuple[Manifest, ...] = (STOPPED,), **how: Any
+    count: int = 5, *, version: int = 0, place: str = "", conditions: tuple[Manifest, ...] = (STOPPED,), **how: Any
 ) -> Manifest:
     """A slice that has lost its quota or is about to; `version` is that of its worker's order to suspend it."""
-    workload = a_workload(count=count, admitted=5, conditions=said, **how)
+    workload = a_workload(count=count, admitted=5, conditions=conditions, **how)
     if version:
         record = Dispatch(version, SUSPENDED, cluster="east", place=place, suspended=True)
         workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
-def without_quota(*said: Manifest, **how: Any) -> Manifest:
+def without_quota(*conditions: Manifest, **how: Any) -> Manifest:
     """A slice whose eviction has ended."""
-    workload = evicted(1, said=said or (STOPPED,), **({"version": 4, "applied": 4} | how))
+    workload = evicted(1, conditions=conditions or (STOPPED,), **({"version": 4, "applied": 4} | how))
     del workload["status"]["admission"]
     workload["status"]["conditions"] = [
         entry for entry in workload["status"]["conditions"] if entry["type"] not in ("QuotaReserved", "Admitted")
@@ -73,11 +73,11 @@ GIVEN_BACK = (
     "slicebus.dev/Dispatched=True Suspended",
     "admission",
 )
-TOLD = [("w1", "version 4 is held"), ("suspend to east", 4)]
+SUSPENDS = [("w1", "version 4 is held"), ("suspend to east", 4)]
 CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
-    "its worker has it": ([evicted(dispatched=3, applied=3)], 3, True, TOLD),
-    "its worker is told": ([evicted(version=4, applied=3)], 4, True, []),
-    "its worker was told by another process": ([evicted(version=4, applied=3)], 0, True, TOLD[1:]),
+    "its worker has it": ([evicted(dispatched=3, applied=3)], 3, True, SUSPENDS),
+    "its worker gets the order": ([evicted(version=4, applied=3)], 4, True, []),
+    "another process has published it": ([evicted(version=4, applied=3)], 0, True, SUSPENDS[1:]),
     "its worker has lost it": (
         [evicted(dispatched=4, hash="lost", applied=4)],
         4,
@@ -93,18 +93,18 @@ CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
     "its size is not the spec's yet": ([evicted(version=4, applied=4)], 4, True, [("w1", "counts", {"main": 1})]),
     "no pod is left": ([evicted(1, version=4, applied=4)], 4, True, [("w1", *GIVEN_BACK)]),
     "it was preempted": (
-        [evicted(1, said=PREEMPTED, version=4, applied=4)],
+        [evicted(1, conditions=PREEMPTED, version=4, applied=4)],
         4,
         True,
-        [("w1", *(said.replace("False ClusterQueueStopped", "True Preempted") for said in GIVEN_BACK))],
+        [("w1", *(text.replace("False ClusterQueueStopped", "True Preempted") for text in GIVEN_BACK))],
     ),
     "its pods were ready": (
-        [evicted(1, said=(STOPPED, condition("PodsReady")), version=4, applied=4)],
+        [evicted(1, conditions=(STOPPED, condition("PodsReady")), version=4, applied=4)],
         4,
         True,
         [("w1", *GIVEN_BACK[:2], "PodsReady=False WaitForStart", *GIVEN_BACK[2:])],
     ),
-    "no worker was ever told": ([evicted(1)], 0, True, [("w1", *GIVEN_BACK)]),
+    "nothing was ever dispatched": ([evicted(1)], 0, True, [("w1", *GIVEN_BACK)]),
     "its cluster has left the fleet": ([evicted(1, dispatched=3, applied=2)], 3, False, [("w1", *GIVEN_BACK)]),
     "it was growing": (
         [evicted(version=4, applied=3), a_workload("w2", 7, replaces="w1")],
@@ -141,7 +141,7 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
     assert Slice.from_manifest(workload).counts == {"main": 4}
 
 
-def test_a_worker_that_can_no_longer_report_is_not_asked_for_its_wish() -> None:
+def test_the_request_of_a_worker_that_left_the_fleet_is_forgotten() -> None:
     asked = asking(1, 5)
     asked["spec"]["suspend"] = True
     [patch] = decide(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
@@ -154,11 +154,11 @@ def test_a_deactivated_size_changes_while_nothing_runs() -> None:
     assert shorts(decide(a_view(forgetting(3), without_quota()), NOW)) == [("w1", "counts", {"main": 3})]
 
 
-def test_the_managers_job_is_suspended_before_its_worker_is_told_and_goes_on_before_it_too() -> None:
+def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
     first, *others = decide(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": True}})
-    assert shorts(others) == TOLD
+    assert shorts(others) == SUSPENDS
     first, *others = decide(a_view(forgetting(), back(without_quota())), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": False}})
@@ -174,7 +174,7 @@ def test_what_a_user_has_suspended_is_left_alone() -> None:
     ]
 
 
-def test_the_order_says_which_slice_and_why() -> None:
+def test_the_order_names_the_slice_and_the_reason() -> None:
     [_, publish] = decide(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(publish, Publish)
     assert publish.message == Suspend(
@@ -224,7 +224,7 @@ def asks(generation: int = 3) -> ScaleRequest:
     )
 
 
-SAID: dict[str, tuple[int, int, bool]] = {
+STAMPS: dict[str, tuple[int, int, bool]] = {
     "before the report": (2, 6, False),
     "by the agent before": (1, 99, False),
     "after the report": (2, 8, True),
@@ -232,7 +232,7 @@ SAID: dict[str, tuple[int, int, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("epoch", "sequence", "counts"), SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_what_was_asked_for_before_the_eviction_brings_nothing_back(epoch: int, sequence: int, counts: bool) -> None:
     floor = SizeRequest.none_before(an_envelope(epoch=2, sequence=7))
     job = a_job(annotations={kueue.REQUESTED_ANNOTATION: floor.to_annotation()})
@@ -241,7 +241,7 @@ def test_what_was_asked_for_before_the_eviction_brings_nothing_back(epoch: int, 
     assert bool(found) is counts
 
 
-def test_what_is_asked_for_during_the_eviction_is_not_heard() -> None:
+def test_a_request_during_the_eviction_does_not_count() -> None:
     for workload in (evicted(version=4, applied=3), without_quota()):
         assert intake.scale_request(a_view(a_job(), workload), asks(), an_envelope(sequence=9)) == []
 
@@ -272,8 +272,8 @@ def back(workload: Manifest, *, flavor: str = "spot", cluster: ClusterName = EAS
 
 def test_the_eviction_is_over_when_there_is_quota_again() -> None:
     workload = without_quota(*PREEMPTED)
-    said = {entry["type"]: (entry["status"], entry["reason"]) for entry in back(workload)["status"]["conditions"]}
-    assert (said["Evicted"], said["Preempted"]) == (("False", "QuotaReserved"), ("False", "QuotaReserved"))
+    shown = {entry["type"]: (entry["status"], entry["reason"]) for entry in back(workload)["status"]["conditions"]}
+    assert (shown["Evicted"], shown["Preempted"]) == (("False", "QuotaReserved"), ("False", "QuotaReserved"))
     assert Slice.from_manifest(back(workload)).granted == {"main": 1}
 
 
@@ -323,5 +323,5 @@ def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     moved = decide(a_view(forgetting(suspended=False), leaving, published=5), NOW)
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]
     there = a_view(forgetting(suspended=False), carried_out(leaving, moved))
-    # What the cluster that it has left says now is late, and no dead letter.
+    # What the cluster that it has left reports now is late, and no dead letter.
     assert intake.applied(there, report(4), an_envelope()) == []

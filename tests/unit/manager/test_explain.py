@@ -1,4 +1,4 @@
-"""What is told of a job: what it waits for, who is before it, and how it came here."""
+"""What is explained of a job: what it waits for, who is before it, and how it came here."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_a_job_that_runs_as_it_wants() -> None:
     )  # fmt: skip
 
 
-def test_a_resize_that_waits_says_for_what_and_behind_whom() -> None:
+def test_a_waiting_resize_shows_for_what_and_behind_whom() -> None:
     before, after = of_another("before", 9), of_another("after", 9)
     before["spec"]["priority"] = 10
     after["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
@@ -159,11 +159,11 @@ def test_the_story_of_a_slice_is_in_the_order_of_time() -> None:
     )
 
 
-def test_fair_sharing_is_as_the_manager_says_on_the_queue() -> None:
+def test_fair_sharing_is_read_from_the_queues_condition() -> None:
     store = a_store(a_job(), a_workload())
     assert explain(store, REF).fair_sharing == "off"
     [queue] = store.cluster_queues.all()
-    said = condition(FAIR_SHARING, True, "LessThanInitialShare", "Workloads get and lose what they borrow by shares")
+    shown = condition(FAIR_SHARING, True, "LessThanInitialShare", "Workloads get and lose what they borrow by shares")
     metadata = queue["metadata"] | {"resourceVersion": "2"}
-    store.cluster_queues.put(queue | {"metadata": metadata, "status": {"conditions": [said]}})
+    store.cluster_queues.put(queue | {"metadata": metadata, "status": {"conditions": [shown]}})
     assert explain(store, REF).fair_sharing == "LessThanInitialShare"

@@ -52,7 +52,7 @@ class World:
 
 async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is(jumping: LoopTime) -> None:
     world, settings = World(), ManagerSettings(amqp_url="memory://a@b", namespace="system", identity="m")
-    inbox: Any = SimpleNamespace(heard_at={EAST: 1e9}, on_heard=lambda _: None)
+    inbox: Any = SimpleNamespace(last_message_at={EAST: 1e9}, on_message=lambda _: None)
     watch = FleetWatch(
         settings,
         decide=Decider(world.store),

@@ -1,4 +1,4 @@
-"""Two clusters of one name: the first UID that is said has it, the other is told of, and orders go to the one only."""
+"""Two clusters of one name: the first UID has it, the other is reported, and only the one gets orders."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -62,7 +62,7 @@ def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
     assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, ONE)
 
 
-def test_an_older_agent_gets_its_orders_where_it_looks_for_them_and_unpins_nothing() -> None:
+def test_an_older_agent_gets_its_orders_by_name_and_unpins_nothing() -> None:
     cluster = a_cluster(status=PINNED)
     cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(), now=NOW))
     assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, None)
@@ -71,11 +71,11 @@ def test_an_older_agent_gets_its_orders_where_it_looks_for_them_and_unpins_nothi
 
 
 def conflict_of(cluster: Manifest) -> str:
-    found = {entry["type"]: entry["status"] for entry in cluster["status"]["conditions"]}
-    return found.get(NAME_CONFLICT, "none")
+    statuses = {entry["type"]: entry["status"] for entry in cluster["status"]["conditions"]}
+    return statuses.get(NAME_CONFLICT, "none")
 
 
-def test_another_cluster_of_the_name_is_told_of_once() -> None:
+def test_another_cluster_of_the_name_is_reported_once() -> None:
     cluster = a_cluster(True, status=PINNED)
     commands = identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW)
     assert shorts(commands) == [
@@ -90,35 +90,39 @@ def test_another_cluster_of_the_name_is_told_of_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("repinned", "says", "now", "left"),
+    ("repinned", "says", "now", "status"),
     [(False, ONE, SOON, "True"), (False, ONE, LATER, "False"), (True, OTHER, NOW, "False")],
     ids=["still there", "silent since", "it has the name now"],
 )
-def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, left: str) -> None:
+def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, status: str) -> None:
     cluster = a_cluster(True, status=PINNED)
     cluster = carried_out(cluster, identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW))
     if repinned:
         cluster["status"] |= identity.repinned(OTHER)["status"]
     cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
-    assert conflict_of(cluster) == left
-    assert (identity.other(cluster) is None) is (left == "False")
+    assert conflict_of(cluster) == status
+    assert (identity.other(cluster) is None) is (status == "False")
 
 
-async def test_the_other_cluster_changes_nothing_but_is_told_of(manager: Manager) -> None:
+async def test_the_other_cluster_changes_nothing_and_is_reported(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(HELLO, uid=ONE)
     await manager.receive(HELLO, uid=OTHER, epoch=9)
     await manager.receive(Heartbeat(), uid=OTHER, epoch=9)
     await manager.receive(status(ref, 7), uid=OTHER, epoch=9)
     assert manager.dead == []
-    found = await manager.client.get(WORKERCLUSTERS, "east")
-    assert (found["status"]["clusterUID"], found["status"]["epoch"], conflict_of(found)) == (ONE, 3, "True")
+    cluster = await manager.client.get(WORKERCLUSTERS, "east")
+    assert (cluster["status"]["clusterUID"], cluster["status"]["epoch"], conflict_of(cluster)) == (
+        ONE,
+        3,
+        "True",
+    )
     assert await manager.job_status() == {}
     counted = {"cluster": "east", "type": "status"}
     assert manager.registry.get_sample_value("slicebus_manager_of_other_clusters_total", counted) == 1
 
 
-async def test_the_cluster_that_has_the_name_now_is_heard_whatever_its_epoch(manager: Manager) -> None:
+async def test_a_repinned_cluster_may_speak_whatever_its_epoch(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(HELLO, uid=ONE, epoch=9)
     await manager.receive(Applied(job=ref, workload="w1", spec_version=1), uid=ONE, epoch=9)
@@ -133,7 +137,7 @@ async def test_the_cluster_that_has_the_name_now_is_heard_whatever_its_epoch(man
     assert (await manager.job_status())["active"] == 2
 
 
-async def test_what_another_cluster_says_takes_the_place_of_nothing(manager: Manager) -> None:
+async def test_a_status_of_another_cluster_supersedes_nothing(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(HELLO, uid=ONE)
     issuer = Issuer(epoch=3, user="east", now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)

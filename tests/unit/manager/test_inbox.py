@@ -35,25 +35,25 @@ def request(job: JobRef, generation: int = 2, wanted: int = 5) -> ScaleRequest:
     )
 
 
-def status(job: JobRef, active: int, phase: JobPhase = JobPhase.RUNNING, **said: bool) -> Status:
-    return Status(job=job, workload="w0", spec_version=1, phase=phase, job_status={"active": active}, **said)
+def status(job: JobRef, active: int, phase: JobPhase = JobPhase.RUNNING, **fields: bool) -> Status:
+    return Status(job=job, workload="w0", spec_version=1, phase=phase, job_status={"active": active}, **fields)
 
 
-async def test_an_agent_that_says_hello_is_connected_and_told_everything_again(manager: Manager) -> None:
+async def test_a_hello_connects_the_agent_and_republishes_its_jobs(manager: Manager) -> None:
     ref = await manager.given_job()
     manager.store.published[ref] = 1
     await manager.receive(HELLO)
     east = await manager.client.get(WORKERCLUSTERS, "east")
     assert (east["status"]["epoch"], east["status"]["agentVersion"]) == (3, "0.1.0")
-    assert manager.looked == [ref]
+    assert manager.requeued == [ref]
     assert manager.store.published == {}
-    assert ClusterName("east") in manager.inbox.heard_at
+    assert ClusterName("east") in manager.inbox.last_message_at
 
 
 async def test_the_hello_of_one_cluster_is_no_matter_of_the_others_jobs(manager: Manager) -> None:
     await manager.given_job()
     await manager.receive(HELLO, cluster="west")
-    assert manager.looked == []
+    assert manager.requeued == []
 
 
 async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> None:
@@ -64,36 +64,38 @@ async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> N
     labels = {"cluster": "east", "type": "heartbeat"}
     assert manager.registry.get_sample_value("slicebus_manager_fenced_total", labels) == 1
     assert manager.registry.get_sample_value("slicebus_manager_messages_total", labels) == 1
-    assert manager.dead == [], "the one who speaks now has told everything anew"
+    assert manager.dead == [], "its successor has reported everything anew"
 
 
 @pytest.mark.parametrize("cluster", ["north", "nowhere"], ids=["not accepted", "unknown"])
 async def test_who_is_not_accepted_fills_no_queue_with_heartbeats(manager: Manager, cluster: str) -> None:
     await manager.receive(Heartbeat(), cluster=cluster)
     assert manager.dead == []
-    assert manager.inbox.heard_at == {}
+    assert manager.inbox.last_message_at == {}
     await manager.receive(HELLO, cluster=cluster)
     assert manager.dead == ["unknown-cluster"]
 
 
-Say = Callable[[JobRef], Message]
-SAYINGS: dict[str, Say] = {
+Make = Callable[[JobRef], Message]
+MESSAGES: dict[str, Make] = {
     "scale-request": request,
     "status": lambda job: status(job, 7),
     "applied": lambda job: Applied(job=job, workload="w1", spec_version=1),
 }
 
 
-@pytest.mark.parametrize("say", SAYINGS.values(), ids=SAYINGS.keys())
+@pytest.mark.parametrize("make", MESSAGES.values(), ids=MESSAGES.keys())
 @pytest.mark.parametrize(
     ("cluster", "user", "reason"),
     [("east", "west", "wrong-user"), ("west", "west", "refused"), ("nowhere", "nowhere", "unknown-cluster")],
     ids=["another's name", "another's job", "a cluster that is not there"],
 )
-async def test_nobody_speaks_for_another(manager: Manager, say: Say, cluster: str, user: str, reason: str) -> None:
+async def test_a_message_of_another_cluster_is_refused(
+    manager: Manager, make: Make, cluster: str, user: str, reason: str
+) -> None:
     ref = await manager.given_job()
     before = await manager.client.get(JOBS, "train", "team"), await manager.client.get(WORKLOADS, "w1", "team")
-    await manager.receive(say(ref), cluster=cluster, user=user)
+    await manager.receive(make(ref), cluster=cluster, user=user)
     assert manager.dead == [reason]
     assert before == (
         await manager.client.get(JOBS, "train", "team"),
@@ -124,7 +126,7 @@ async def test_a_late_status_does_not_take_back_a_newer_one(manager: Manager) ->
     assert manager.dead == []
 
 
-async def test_a_late_word_that_the_job_is_gone_removes_nothing(manager: Manager) -> None:
+async def test_a_late_report_that_the_job_is_gone_removes_nothing(manager: Manager) -> None:
     ref = await manager.given_job()
     wire = await manager.receive(status(ref, 1))
     late = msgspec.structs.replace(wire, body=wire.body.replace(b'"Running"', b'"Gone"'))

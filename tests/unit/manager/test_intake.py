@@ -109,7 +109,7 @@ def test_a_cluster_speaks_only_of_the_jobs_that_run_on_it(message: Any) -> None:
 
 @PER_MESSAGE
 @pytest.mark.parametrize("view", NOT_THERE.values(), ids=NOT_THERE.keys())
-def test_a_word_about_what_is_not_there_is_nothing(view: Any, message: Any) -> None:
+def test_a_message_about_what_is_not_there_does_nothing(view: Any, message: Any) -> None:
     assert taken_in(view, message) == []
 
 
@@ -239,14 +239,14 @@ def test_a_report_counts_after_the_job_is_gone() -> None:
 
 # --- refused --------------------------------------------------------------------------------------------------------
 
-TOLD = condition(DISPATCHED_CONDITION, False, "JobExists", "Cluster east refused version 1: it is there")
+SHOWN = condition(DISPATCHED_CONDITION, False, "JobExists", "Cluster east refused version 1: it is there")
 REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
     "the first time": (
         RUNNING,
         [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("warn Job", "JobExists"), ("requeue", 30.0)],
     ),
     "again": (
-        a_view(a_job(), a_workload(admitted=1, dispatched=1, conditions=(TOLD,))),
+        a_view(a_job(), a_workload(admitted=1, dispatched=1, conditions=(SHOWN,))),
         [("requeue", 30.0)],
     ),
     "it is applied meanwhile": (a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1)), []),
@@ -290,7 +290,7 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "pods are starting": (RUNNING, status(pods=pods(0)), [NOT_READY]),
     "pods are ready": (RUNNING, status(pods=pods(1)), [READY]),
     "more are ready than granted": (RUNNING, status(pods=pods(3)), [READY]),
-    "nothing is said of the pods": (RUNNING, status(), [NOT_READY]),
+    "no pods are reported": (RUNNING, status(), [NOT_READY]),
     "nothing is granted": (
         a_view(a_job(0), a_workload(count=0, admitted=0)),
         status(),
@@ -342,10 +342,10 @@ def test_the_whole_status_is_mirrored() -> None:
 def test_what_cannot_be_shown_of_a_job_that_was_made_anew_is_kept_beside_it() -> None:
     job = a_job() | {"status": {"startTime": "before", "active": 1, "succeeded": 2}}
     there = {"startTime": "now", "active": 3, "succeeded": 1, "failed": 1}
-    for left in (2, 1, 0):
+    for remaining in (2, 1, 0):
         view, report = a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=there)
         commands = intake.status(view, report, FROM_EAST, now=NOW)
-        assert len(commands) == left, "the first write makes the second conflict, which is decided again"
+        assert len(commands) == remaining, "the first write makes the second conflict, which is decided again"
         for command in commands[:1]:
             assert isinstance(command, Patch)
             job = merge_patch(job, command.body)
@@ -370,14 +370,14 @@ def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Mani
     assert merge_difference(wanted, wanted) == {}
 
 
-def test_the_wish_of_a_request_is_that_of_the_job() -> None:
+def test_the_desired_size_is_that_of_the_newest_request() -> None:
     assert SizeRequest.from_job(asking(1, 5)) == requested({"main": 5})
     assert EAST != WEST
 
 
-def left(behind: dict[str, int], *, cluster: str = "west") -> Manifest:
-    """A slice that runs on a cluster, and has left others behind."""
-    record = Dispatch(7, "hash", cluster=cluster, left="east", behind=behind)
+def elsewhere(left_copies: dict[str, int], *, cluster: str = "west") -> Manifest:
+    """A slice that runs on a cluster, while other clusters may have a copy left."""
+    record = Dispatch(7, "hash", cluster=cluster, previous_cluster="east", left_copies=left_copies)
     workload = a_workload(admitted=1, cluster=cluster)
     workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
     return workload
@@ -388,19 +388,19 @@ RECALLED: dict[str, tuple[dict[str, int], Applied, dict[str, int] | None]] = {
     "a newer copy is gone": ({"east": 4}, applied(5, deleted=True), {}),
     "an older delete": ({"east": 4}, applied(3, deleted=True), None),
     "an order of before": ({"east": 4}, applied(4, "w1"), None),
-    "it was not left behind": ({"north": 2}, applied(4, deleted=True), None),
+    "it has no copy left": ({"north": 2}, applied(4, deleted=True), None),
 }
 
 
-@pytest.mark.parametrize(("behind", "report", "expected"), RECALLED.values(), ids=RECALLED.keys())
+@pytest.mark.parametrize(("left_copies", "report", "expected"), RECALLED.values(), ids=RECALLED.keys())
 def test_a_cluster_that_was_given_up_reports_that_its_copy_is_gone(
-    behind: dict[str, int], report: Applied, expected: dict[str, int] | None
+    left_copies: dict[str, int], report: Applied, expected: dict[str, int] | None
 ) -> None:
-    commands = intake.applied(a_view(a_job(), left(behind)), report, an_envelope())
-    told = [Dispatch.from_manifest({"metadata": c.body["metadata"]}) for c in commands if isinstance(c, Patch)]
-    assert [record.behind for record in told if record] == ([] if expected is None else [expected])
+    commands = intake.applied(a_view(a_job(), elsewhere(left_copies)), report, an_envelope())
+    records = [Dispatch.from_manifest({"metadata": c.body["metadata"]}) for c in commands if isinstance(c, Patch)]
+    assert [record.left_copies for record in records if record] == ([] if expected is None else [expected])
 
 
-def test_what_else_it_says_of_the_job_is_late() -> None:
-    view = a_view(a_job(), left({"east": 4}))
+def test_its_other_messages_about_the_job_are_late() -> None:
+    view = a_view(a_job(), elsewhere({"east": 4}))
     assert intake.status(view, STATUS, an_envelope(), now=NOW) == []

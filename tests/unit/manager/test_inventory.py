@@ -85,12 +85,12 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
         an_item(status="other"),
         "NONE",
     ),
-    "a status that nobody can tell": (dispatched(), an_item(status=""), "NONE"),
+    "an unknown status": (dispatched(), an_item(status=""), "NONE"),
 }
 
 
 @pytest.mark.parametrize(("view", "item", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_an_item_says(view: JobView, item: InventoryItem | None, expected: str) -> None:
+def test_how_an_item_differs(view: JobView, item: InventoryItem | None, expected: str) -> None:
     assert difference(view, item) is ALL[expected]
 
 
@@ -109,8 +109,8 @@ LACKS: dict[str, tuple[JobView, bool]] = {
     "it is known": (running(generation=5), False),
     "an older one is known": (running(generation=4), True),
     "a newer one is known": (running(generation=6), False),
-    "of another object, said before": (running(uid="w-0", speaker=EAST, epoch=3, sequence=9), True),
-    "of another object, said since": (running(uid="w-2", speaker=EAST, epoch=3, sequence=11), False),
+    "of another object, published before": (running(uid="w-0", speaker=EAST, epoch=3, sequence=9), True),
+    "of another object, published since": (running(uid="w-2", speaker=EAST, epoch=3, sequence=11), False),
     "of another cluster": (running(uid="w-0", speaker=WEST, epoch=9, sequence=9), True),
     "forgotten with an eviction since": (
         running(uid="", generation=0, speaker=EAST, epoch=3, sequence=11),
@@ -127,7 +127,7 @@ LACKS: dict[str, tuple[JobView, bool]] = {
 
 @pytest.mark.parametrize(("view", "expected"), LACKS.values(), ids=LACKS.keys())
 def test_a_request_that_is_not_known_is_asked_for(view: JobView, expected: bool) -> None:
-    assert lacks_request(view, FIFTH, of=EAST, said=AT) is expected
+    assert lacks_request(view, FIFTH, speaker=EAST, published_at=AT) is expected
 
 
 @pytest.mark.parametrize("ready", [True, False])
@@ -135,9 +135,9 @@ def test_a_status_is_compared_as_it_was_mirrored(ready: bool) -> None:
     job = a_job() | {"status": {"active": 1, "ready": int(ready)}}
     workload = a_workload(admitted=1, dispatched=3, applied=3, conditions=(condition("PodsReady", ready),))
     view = a_view(job, workload)
-    for said in (True, False):
-        item = an_item(status=status_hash(job["status"], JobPhase.RUNNING, said))
-        assert difference(view, item) is (Difference.NONE if said is ready else Difference.STATUS)
+    for ready_there in (True, False):
+        item = an_item(status=status_hash(job["status"], JobPhase.RUNNING, ready_there))
+        assert difference(view, item) is (Difference.NONE if ready_there is ready else Difference.STATUS)
 
 
 def test_a_job_is_elsewhere_only_when_the_manager_runs_it_there() -> None:
@@ -172,7 +172,7 @@ def test_a_page_that_comes_again_completes_it_again_until_it_has_had_its_effect(
     assert assembly.add(an_envelope(), a_page(0, of=1)) is None
 
 
-def test_an_inventory_that_lacks_a_page_says_nothing() -> None:
+def test_an_inventory_that_lacks_a_page_has_no_effect() -> None:
     assembly = Assembly()
     assert assembly.add(an_envelope(), a_page(0)) is None
     assert assembly.add(an_envelope(), a_page(2)) is None

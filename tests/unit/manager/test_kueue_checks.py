@@ -32,7 +32,7 @@ REPORTS: dict[str, tuple[Manifest, list[WorkerCluster], list[tuple[str, ...]]]] 
     "a fleet, connected or not": (
         a_check(),
         [a_cluster()],
-        [("slicebus", "Active=True Active"), ("tell AdmissionCheck", "Active")],
+        [("slicebus", "Active=True Active"), ("event AdmissionCheck", "Active")],
     ),
     "no cluster that is accepted": (
         a_check(),
@@ -49,7 +49,7 @@ REPORTS: dict[str, tuple[Manifest, list[WorkerCluster], list[tuple[str, ...]]]] 
 
 
 @pytest.mark.parametrize(("check", "clusters", "expected"), REPORTS.values(), ids=REPORTS.keys())
-def test_a_check_says_whether_it_can_be_answered(
+def test_a_check_shows_whether_it_can_be_answered(
     check: Manifest, clusters: list[WorkerCluster], expected: list[tuple[str, ...]]
 ) -> None:
     commands = kueue_checks.report(check, clusters, now=NOW)
@@ -57,8 +57,8 @@ def test_a_check_says_whether_it_can_be_answered(
     if commands:
         assert isinstance(commands[0], Patch)
         assert isinstance(commands[0].body, dict)
-        told = check | commands[0].body
-        assert kueue_checks.report(told, clusters, now=NOW) == []
+        shown = check | commands[0].body
+        assert kueue_checks.report(shown, clusters, now=NOW) == []
 
 
 def entry(name: str = "slicebus", state: str = "Pending", message: str = "") -> Manifest:

@@ -11,19 +11,19 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide import kueue_checks
 from slicebus.sandbox.apiserver.schema import problems, unknown
 from unit.manager.objects import NOW
-from unit.manager.test_beside_kueue import asking, evicted, kueues_job, kueues_workload, look, places
+from unit.manager.test_beside_kueue import asking, evicted, kueues_job, kueues_workload, places, reconcile
 from unit.manager.test_kueue_checks import a_check, a_cluster
 
 Manifest = dict[str, Any]
-LOOKS: dict[str, list[Command]] = {
-    "placed": look(kueues_job(suspended=True), kueues_workload(cluster=None)),
-    "no place": look(kueues_job(suspended=True), kueues_workload(cluster=None), at=places()),
-    "dispatched": look(kueues_job(suspended=True), kueues_workload()),
-    "rejected": look(
+RECONCILED: dict[str, list[Command]] = {
+    "placed": reconcile(kueues_job(suspended=True), kueues_workload(cluster=None)),
+    "no place": reconcile(kueues_job(suspended=True), kueues_workload(cluster=None), at=places()),
+    "dispatched": reconcile(kueues_job(suspended=True), kueues_workload()),
+    "rejected": reconcile(
         kueues_job(annotations={"kueue.x-k8s.io/job-min-parallelism": "1"}), kueues_workload(cluster=None)
     ),
-    "retried": look(kueues_job(), kueues_workload(dispatched=1, cluster="lost"), in_fleet=False),
-    "suspended": look(
+    "retried": reconcile(kueues_job(), kueues_workload(dispatched=1, cluster="lost"), in_fleet=False),
+    "suspended": reconcile(
         kueues_job(2, annotations=asking({"main": 2})), evicted(kueues_workload(dispatched=1, applied=1, admitted=True))
     ),
     "a check that cannot be answered": kueue_checks.report(a_check(), [], now=NOW),
@@ -51,7 +51,7 @@ def schema_of(kind: str, folder: Path) -> Manifest:
     return schema
 
 
-@pytest.mark.parametrize("commands", LOOKS.values(), ids=LOOKS.keys())
+@pytest.mark.parametrize("commands", RECONCILED.values(), ids=RECONCILED.keys())
 def test_every_write_passes_the_schema_of_its_kind(shared_dir: Path, commands: list[Command]) -> None:
     patches = [
         command

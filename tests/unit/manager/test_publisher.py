@@ -72,8 +72,8 @@ async def test_an_order_that_was_not_confirmed_is_due_again(bus: Bus, message: M
 
 async def test_an_order_goes_to_the_queues_of_the_cluster_that_has_the_name(bus: Bus) -> None:
     order = Delete(job=REF, spec_version=3, reason="")
-    told = ({}, {"clusterUID": "uid-1", "ownQueues": True}, {"clusterUID": "uid-1", "ownQueues": False})
-    for version, status in enumerate(told):
+    statuses = ({}, {"clusterUID": "uid-1", "ownQueues": True}, {"clusterUID": "uid-1", "ownQueues": False})
+    for version, status in enumerate(statuses):
         cluster = a_cluster(status=status)
         bus.store.clusters.put(cluster | {"metadata": cluster["metadata"] | {"resourceVersion": str(version)}})
         await publish(bus, order)

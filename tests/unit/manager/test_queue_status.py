@@ -1,4 +1,4 @@
-"""What queues say of themselves."""
+"""What queues show of themselves."""
 
 from collections.abc import Iterable
 
@@ -99,11 +99,11 @@ def test_a_status_that_is_right_is_left_alone() -> None:
         ),
     ],
 )
-def test_active_says_whether_and_why_not(
+def test_active_shows_whether_and_why_not(
     cluster_spec: Manifest, local_spec: Manifest, cluster_reason: str, local_reason: str
 ) -> None:
-    said = reported(a_cluster_queue(**cluster_spec), a_local_queue(**local_spec))
-    conditions = [status["conditions"][0] for status in said]
+    statuses = reported(a_cluster_queue(**cluster_spec), a_local_queue(**local_spec))
+    conditions = [status["conditions"][0] for status in statuses]
     assert [condition["reason"] for condition in conditions] == [cluster_reason, local_reason]
     assert all((condition["status"] == "True") == (condition["reason"] == "Ready") for condition in conditions)
 
@@ -131,7 +131,7 @@ def test_with_fair_sharing_queues_and_cohorts_show_their_share() -> None:
     assert written(FairSharing.OFF) == {"cq": None}, "no longer true without fair sharing"
 
 
-def test_a_queue_says_by_which_strategies_shares_decide() -> None:
+def test_a_queue_shows_by_which_strategies_shares_decide() -> None:
     queue = a_cluster_queue()
     readable = {"cq": ClusterQueue.from_manifest(queue)}
     for fair_sharing in (FairSharing.OFF, FairSharing.BOTH, FairSharing.INITIAL_SHARE, FairSharing.OFF):

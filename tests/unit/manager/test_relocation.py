@@ -1,11 +1,11 @@
-"""Who leaves a cluster that is drained or lost, and how a lost one stands."""
+"""Which chains leave a drained or lost cluster, and when a silent cluster is given up."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from slicebus.manager.decide.relocation import evictions, fence_s, is_outage, standing
+from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_slice, admitted
@@ -30,10 +30,10 @@ STANDINGS: dict[str, tuple[WorkerCluster, float, bool, str | None]] = {
 
 
 @pytest.mark.parametrize(("cluster", "silent_s", "outage", "expected"), STANDINGS.values(), ids=STANDINGS.keys())
-def test_how_a_silent_cluster_stands(
+def test_when_a_silent_cluster_is_given_up(
     cluster: WorkerCluster, silent_s: float, outage: bool, expected: str | None
 ) -> None:
-    finding = standing(cluster, silent_s=silent_s, requeue_s=REQUEUE_S, outage=outage)
+    finding = assess(cluster, silent_s=silent_s, requeue_s=REQUEUE_S, outage=outage)
     assert (finding.reason if finding else None) == expected
     assert finding is None or finding.status == (expected == "ClusterLost")
 
@@ -79,11 +79,11 @@ MOVES: dict[str, tuple[list[Slice], list[str]]] = {
 
 @pytest.mark.parametrize(("slices", "expected"), MOVES.values(), ids=MOVES.keys())
 def test_who_has_to_leave(slices: list[Slice], expected: list[str]) -> None:
-    found = evictions(slices, drained={"east"}, given_up={"north"}, at_once=2)
-    assert [eviction.key.partition("/")[2] for eviction in found] == expected
+    decided = evictions(slices, drained={"east"}, given_up={"north"}, at_once=2)
+    assert [eviction.key.partition("/")[2] for eviction in decided] == expected
 
 
-def test_why_is_told() -> None:
+def test_the_eviction_names_its_reason() -> None:
     [drained, lost] = evictions([on("east", "a"), on("north", "b")], drained={"east"}, given_up={"north"}, at_once=9)
     assert (drained.reason, drained.message) == ("WorkerClusterDrained", "The cluster east is drained")
     assert (lost.reason, lost.message) == ("WorkerClusterLost", "The cluster north is lost")

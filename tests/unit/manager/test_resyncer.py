@@ -36,8 +36,8 @@ def inventory(*items: InventoryItem, round: int = 1) -> Inventory:
     return Inventory(round=round, page=0, last=True, items=list(items))
 
 
-def foreign_pods(count: int) -> list[JobRef]:
-    return [JobRef("batch/v1", "Job", "team", f"stranger-{number}", f"uid-{number}") for number in range(count)]
+def strays(count: int) -> list[JobRef]:
+    return [JobRef("batch/v1", "Job", "team", f"stray-{number}", f"uid-{number}") for number in range(count)]
 
 
 async def applied(manager: Manager, ref: JobRef) -> None:
@@ -48,34 +48,34 @@ async def record(manager: Manager) -> Any:
     return Dispatch.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
 
 
-async def clear(manager: Manager, *refs: JobRef) -> None:
+async def delete_strays(manager: Manager, *refs: JobRef) -> None:
     for ref in refs:
-        await manager.resyncer.clear(ref)
+        await manager.resyncer.delete_strays(ref)
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-async def test_who_speaks_without_an_inventory_is_asked_once_an_epoch(manager: Manager) -> None:
+async def test_a_cluster_without_an_inventory_is_asked_once_an_epoch(manager: Manager) -> None:
     for _ in range(3):
         await manager.receive(Heartbeat())
-    assert manager.said == [Resync(reason="NoInventory")]
+    assert manager.answers == [Resync(reason="NoInventory")]
     await manager.receive(Heartbeat(), epoch=4)
-    assert len(manager.said) == 2
+    assert len(manager.answers) == 2
 
 
 @pytest.mark.parametrize("message", [HELLO, inventory()], ids=["hello", "inventory"])
 async def test_who_sends_one_is_not_asked(manager: Manager, message: Any) -> None:
     await manager.receive(message)
     await manager.receive(Heartbeat())
-    assert manager.said == []
+    assert manager.answers == []
 
 
 async def test_who_fell_silent_is_asked_again(manager: Manager) -> None:
     await manager.receive(HELLO)
     manager.resyncer.forget("east")
     await manager.receive(Heartbeat())
-    assert manager.said == [Resync(reason="NoInventory")]
+    assert manager.answers == [Resync(reason="NoInventory")]
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ async def test_what_is_the_same_costs_nothing(manager: Manager) -> None:
     await applied(manager, ref)
     before = await manager.client.get(WORKLOADS, "w1", "team")
     await manager.receive(inventory(an_item(ref)))
-    assert (manager.published, manager.looked) == ([], [])
+    assert (manager.published, manager.requeued) == ([], [])
     assert await manager.client.get(WORKLOADS, "w1", "team") == before
 
 
@@ -95,7 +95,7 @@ async def test_what_is_not_reported_is_published_again(manager: Manager) -> None
     manager.store.published[ref] = 1
     await manager.receive(inventory())
     assert manager.store.published == {}
-    assert manager.looked == [ref]
+    assert manager.requeued == [ref]
 
 
 async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Manager) -> None:
@@ -107,7 +107,7 @@ async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Mana
     assert await record(manager) == Dispatch(7, LOST)
 
 
-async def test_what_was_said_since_counts_more_than_the_inventory(manager: Manager) -> None:
+async def test_what_was_reported_since_counts_more_than_the_inventory(manager: Manager) -> None:
     ref = await manager.given_job()
     first = Inventory(round=1, page=0, last=False, items=[])
     await manager.receive(first)
@@ -129,7 +129,7 @@ async def test_a_status_is_asked_for_whatever_else_differs(manager: Manager) -> 
     """The agent takes what its first inventory says as reported."""
     ref = await manager.given_job()
     await manager.receive(inventory(an_item(ref, 0, status="other")))
-    assert manager.looked == [ref]
+    assert manager.requeued == [ref]
     assert manager.published == [Resync(reason="StatusDiffers", jobs=[ref])]
 
 
@@ -137,7 +137,7 @@ async def test_what_is_held_counts_as_reported(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(inventory(an_item(ref)))
     assert applied_version(await manager.client.get(WORKLOADS, "w1", "team")) == 1
-    assert (manager.published, manager.looked) == ([], [])
+    assert (manager.published, manager.requeued) == ([], [])
 
 
 @pytest.mark.parametrize("reported", [False, True], ids=["applied", "status"])
@@ -154,19 +154,19 @@ async def test_only_a_status_makes_up_for_the_inventorys(manager: Manager, repor
 async def test_a_status_that_was_mirrored_is_the_same(manager: Manager) -> None:
     ref = await manager.given_job()
     await applied(manager, ref)
-    said = Status(job=ref, workload="w0", spec_version=1, phase=JobPhase.RUNNING, job_status={"active": 1})
-    await manager.receive(said)
+    report = Status(job=ref, workload="w0", spec_version=1, phase=JobPhase.RUNNING, job_status={"active": 1})
+    await manager.receive(report)
     await manager.receive(inventory(an_item(ref, status=status_hash({"active": 1}, JobPhase.RUNNING, None))))
     assert manager.published == []
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["nothing since", "applied since"])
-async def test_a_request_that_is_not_known_is_asked_for_once_an_inventory(manager: Manager, heard: bool) -> None:
+@pytest.mark.parametrize("reported", [False, True], ids=["nothing since", "applied since"])
+async def test_a_request_that_is_not_known_is_asked_for_once_an_inventory(manager: Manager, reported: bool) -> None:
     ref = await manager.given_job()
     await applied(manager, ref)
     requests = {ref.uid: RequestKey("worker-uid", 2)}
     await manager.receive(Inventory(round=1, page=0, last=False, items=[an_item(ref)], unanswered=requests))
-    if heard:
+    if reported:
         await applied(manager, ref)
     await manager.receive(Inventory(round=1, page=1, last=True, items=[]))
     assert manager.published == [Resync(reason="RequestUnknown", jobs=[ref])]
@@ -191,17 +191,17 @@ async def test_another_clusters_inventory_is_no_matter(manager: Manager) -> None
 # --- strays ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stranger_is_deleted_with_a_tombstone_above_its_version(manager: Manager) -> None:
-    [stranger] = foreign_pods(1)
-    await manager.receive(inventory(an_item(stranger, 5)))
-    assert manager.looked == [stranger]
-    await clear(manager, stranger)
-    assert manager.published == [Delete(job=stranger, spec_version=6, reason="UnknownJob")]
-    await clear(manager, stranger)
+async def test_a_stray_is_deleted_with_a_tombstone_above_its_version(manager: Manager) -> None:
+    [stray] = strays(1)
+    await manager.receive(inventory(an_item(stray, 5)))
+    assert manager.requeued == [stray]
+    await delete_strays(manager, stray)
+    assert manager.published == [Delete(job=stray, spec_version=6, reason="UnknownJob")]
+    await delete_strays(manager, stray)
     assert len(manager.published) == 1
 
 
-async def test_a_job_that_the_cache_does_not_have_and_the_server_has_is_no_stranger(manager: Manager) -> None:
+async def test_a_job_that_the_cache_does_not_have_and_the_server_has_is_no_stray(manager: Manager) -> None:
     ref = await manager.given_job()
     for resource, name in ((JOBS, "train"), (WORKLOADS, "w1")):
         cache = manager.store.cache_of(resource)
@@ -210,21 +210,21 @@ async def test_a_job_that_the_cache_does_not_have_and_the_server_has_is_no_stran
         assert found is not None
         cache.replace([], found["metadata"]["resourceVersion"])
     await manager.receive(inventory(an_item(ref)))
-    await clear(manager, ref)
+    await delete_strays(manager, ref)
     assert manager.published == []
 
 
 async def test_a_job_that_runs_elsewhere_is_deleted_here(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(inventory(an_item(ref)), cluster="west")
-    await clear(manager, ref)
+    await delete_strays(manager, ref)
     assert manager.published == [Delete(job=ref, spec_version=2, reason="UnknownJob")]
 
 
-async def test_too_many_strangers_are_held_and_told(manager: Manager) -> None:
-    found = foreign_pods(3)
+async def test_too_many_strays_are_held_and_reported(manager: Manager) -> None:
+    found = strays(3)
     await manager.receive(inventory(*map(an_item, found)))
-    await clear(manager, *found)
+    await delete_strays(manager, *found)
     assert manager.published == []
     cluster = manager.store.clusters.get(None, "east")
     assert cluster is not None
@@ -234,10 +234,10 @@ async def test_too_many_strangers_are_held_and_told(manager: Manager) -> None:
     assert manager.registry.get_sample_value("slicebus_deletes_held", {"cluster": "east"}) == 3
 
 
-async def test_strangers_that_are_gone_are_no_longer_held(manager: Manager) -> None:
-    found = foreign_pods(3)
+async def test_strays_that_are_gone_are_no_longer_held(manager: Manager) -> None:
+    found = strays(3)
     await manager.receive(inventory(*map(an_item, found)))
-    await clear(manager, *found)
+    await delete_strays(manager, *found)
     await manager.receive(inventory(round=2))
     cluster = manager.store.clusters.get(None, "east")
     assert cluster is not None
@@ -246,10 +246,10 @@ async def test_strangers_that_are_gone_are_no_longer_held(manager: Manager) -> N
 
 
 async def test_a_release_lets_the_held_ones_go(manager: Manager) -> None:
-    found = foreign_pods(3)
+    found = strays(3)
     manager.guard.watch()
     await manager.receive(inventory(*map(an_item, found)))
-    await clear(manager, *found)
+    await delete_strays(manager, *found)
     cluster = manager.store.clusters.get(None, "east")
     assert cluster is not None
     await manager.guard._show(cluster)
@@ -258,6 +258,6 @@ async def test_a_release_lets_the_held_ones_go(manager: Manager) -> None:
         annotated = written["metadata"] | {"annotations": {"slicebus.dev/release-deletes": id}}
         newer = str(int(manager.store.clusters.get(None, "east")["metadata"]["resourceVersion"]) + 1)  # type: ignore[index]
         manager.store.clusters.put(written | {"metadata": annotated | {"resourceVersion": newer}})
-        await clear(manager, *found)
+        await delete_strays(manager, *found)
         assert len(manager.published) == count
     assert {msgspec.structs.asdict(message)["job"] for message in manager.published} == set(found)

@@ -75,7 +75,7 @@ class World:
         self.made = 0
         self.generation = 0
         self.asks = True
-        """Whether anything has happened since the last look that asks for another."""
+        """Whether anything has happened since the last reconcile that asks for another."""
 
     @property
     def view(self) -> JobView:
@@ -85,7 +85,7 @@ class World:
     def settle(self) -> None:
         for _ in range(10):
             commands = builtin.decide(self.view, NOW)
-            assert self.asks or not commands, f"nobody looks at the job, and there is something to do: {commands}"
+            assert self.asks or not commands, f"the job is not reconciled, and there is something to do: {commands}"
             self.asks = False
             self.run(commands)
             self.check()
@@ -164,7 +164,7 @@ class World:
     def act(self, event: tuple[str, int]) -> None:
         what, number = event
         match what:
-            case "wish":
+            case "request":
                 self.desired(number)
             case "edit" if self.job is not None and "deletionTimestamp" not in self.job["metadata"]:
                 generation = self.job["metadata"]["generation"] + 1
@@ -218,7 +218,7 @@ class World:
 
 EVENTS = st.tuples(
     st.sampled_from(
-        ["wish", "wish", "edit", "admit", "admit", "deliver", "deliver", "deliver twice", "restart", "lose"]
+        ["request", "request", "edit", "admit", "admit", "deliver", "deliver", "deliver twice", "restart", "lose"]
     ),
     st.integers(0, 4),
 )

@@ -82,7 +82,7 @@ NEWS: dict[str, Edit] = {
 }
 
 
-def looks_after(edit: Edit, *, store: Store) -> int:
+def requeues_after(edit: Edit, *, store: Store) -> int:
     job, workload = a_job(), a_workload(admitted=1)
     put(store, job)
     put(store, workload)
@@ -98,16 +98,16 @@ def looks_after(edit: Edit, *, store: Store) -> int:
 
 
 @pytest.mark.parametrize("edit", MIRRORED.values(), ids=MIRRORED.keys())
-def test_nobody_looks_at_a_job_for_what_is_mirrored_from_its_worker(edit: Edit) -> None:
-    assert looks_after(edit, store=Store()) == 0
+def test_a_mirrored_status_does_not_have_the_job_reconciled(edit: Edit) -> None:
+    assert requeues_after(edit, store=Store()) == 0
     beside_kueue = Store()
     beside_kueue.settings["admission"] = Admission.KUEUE
-    assert looks_after(edit, store=beside_kueue) == 2
+    assert requeues_after(edit, store=beside_kueue) == 2
 
 
 @pytest.mark.parametrize("edit", NEWS.values(), ids=NEWS.keys())
-def test_a_job_is_looked_at_for_everything_else(edit: Edit) -> None:
-    assert looks_after(edit, store=Store()) == 1
+def test_every_other_change_has_the_job_reconciled(edit: Edit) -> None:
+    assert requeues_after(edit, store=Store()) == 1
 
 
 CHANGES: dict[str, Edit] = {
@@ -117,7 +117,7 @@ CHANGES: dict[str, Edit] = {
         template={"spec": {"containers": [{"resources": TWO}]}}
     ),
     "a dispatch": lambda job, workload: workload["metadata"]["annotations"].update(
-        {kueue.DISPATCHED_ANNOTATION: Dispatch(3, "hash", behind={"west": 3}).to_annotation()}
+        {kueue.DISPATCHED_ANNOTATION: Dispatch(3, "hash", left_copies={"west": 3}).to_annotation()}
     ),
 }
 TWO = {"requests": {"cpu": "2"}}
@@ -133,22 +133,22 @@ def test_after_a_change_nothing_is_believed_of_what_was_before(edit: Edit) -> No
         each.clusters.put({"metadata": {"name": WEST, "uid": "uid-west", "resourceVersion": "1"}})
     for manifest in before:
         put(store, manifest)
-    assert said(store)["left"] == []
+    assert contents(store)["jobs left"] == []
     for manifest in after:
         put(store, manifest, resourceVersion="30")
         put(fresh, manifest, resourceVersion="30")
-    assert said(store) == said(fresh)
+    assert contents(store) == contents(fresh)
 
 
-def said(store: Store) -> dict[str, Any]:
+def contents(store: Store) -> dict[str, Any]:
     """Everything that a store says of the job."""
     view = store.view(REF)
     assert view.reading is not None
     return {
         "view": view,
-        "wish": view.desired,
+        "desired": view.desired,
         "requests": view.reading.requests,
-        "left": store.left_behind(WEST),
+        "jobs left": store.jobs_left_on(WEST),
     }
 
 

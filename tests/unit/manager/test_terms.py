@@ -1,4 +1,4 @@
-"""What agents are told to go by, and when."""
+"""What agents go by, and when it is sent."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_the_terms_are_the_flavors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "version", "told"),
+    ("message", "version", "is_sent"),
     [
         (HELLO, "1.1", True),
         (HELLO, "1.0", False),
@@ -49,10 +49,10 @@ def test_the_terms_are_the_flavors() -> None:
         (Heartbeat(terms=TERMS.version), "1.1", False),
     ],
 )
-def test_an_agent_is_told_until_it_goes_by_them(message: Hello | Heartbeat, version: str, told: bool) -> None:
-    expected: list[tuple[str, Terms]] = [(EAST, TERMS)] if told else []
-    said = answer(message, of_version(version), FLAVORS)
-    assert [(each.cluster, each.message) for each in said if isinstance(each, Publish)] == expected
+def test_terms_are_sent_until_the_agent_goes_by_them(message: Hello | Heartbeat, version: str, is_sent: bool) -> None:
+    expected: list[tuple[str, Terms]] = [(EAST, TERMS)] if is_sent else []
+    commands = answer(message, of_version(version), FLAVORS)
+    assert [(each.cluster, each.message) for each in commands if isinstance(each, Publish)] == expected
 
 
 FENCED = terms_of(FLAVORS, fence_s=75.0)
@@ -71,9 +71,9 @@ FENCED = terms_of(FLAVORS, fence_s=75.0)
 def test_with_a_fence_every_heartbeat_is_answered(
     message: Hello | Heartbeat, is_back: bool, heard: Heard | None
 ) -> None:
-    [told] = answer(message, of_version("1.1"), FLAVORS, fence_s=75.0, is_back=is_back)
-    assert isinstance(told, Publish)
-    assert told.message == (FENCED if heard is None else msgspec.structs.replace(FENCED, heard=heard))
+    [publish] = answer(message, of_version("1.1"), FLAVORS, fence_s=75.0, is_back=is_back)
+    assert isinstance(publish, Publish)
+    assert publish.message == (FENCED if heard is None else msgspec.structs.replace(FENCED, heard=heard))
 
 
 def test_another_fence_is_other_terms() -> None:

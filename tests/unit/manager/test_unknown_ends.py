@@ -1,4 +1,4 @@
-"""A job whose copy is gone and may have ended before: it stays, gives its quota back, and runs again only when told."""
+"""A job whose copy is gone and may have ended: it stays, gives its quota back, and runs again when activated."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ GONE = Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.GONE, seen=
 EAST = Cluster(name="east", accepted=True, cordoned=False, connected=True)
 PLACES = Places(clusters=frozenset({"east"}), fleet=Fleet([EAST], {}, {}), strategy=Strategy.SPREAD)
 EVICTED = condition("Evicted", True, "Deactivated", "The workload is deactivated")
-TOLD = [
+SHOWN = [
     ("train", "slicebus.dev/EndKnown=False VanishedOnWorker"),
     ("w1", "slicebus.dev/EndKnown=False VanishedOnWorker"),
 ]
@@ -45,11 +45,15 @@ def suspended(*, applied: int) -> Manifest:
 MAY_HAVE_ENDED: dict[str, tuple[JobView, Any, bool]] = {
     "it ran, and went unseen": (a_view(a_job(), runs()), False, True),
     "it ran, and was seen to go": (a_view(a_job(), runs()), True, False),
-    "it ran, and its agent does not say": (a_view(a_job(), runs()), UNSET, True),
+    "it ran, and its agent does not report more": (a_view(a_job(), runs()), UNSET, True),
     "it has yet to be reported": (a_view(a_job(), a_workload(admitted=1, dispatched=1)), False, True),
     "its worker has yet to suspend it": (a_view(a_job(), suspended(applied=3)), False, True),
     "its worker has suspended it": (a_view(a_job(), suspended(applied=4)), False, False),
-    "its worker has suspended it, and its agent does not say": (a_view(a_job(), suspended(applied=4)), UNSET, False),
+    "its worker has suspended it, nothing more is known": (
+        a_view(a_job(), suspended(applied=4)),
+        UNSET,
+        False,
+    ),
     "a Kueue has yet to admit it": (a_view(a_job(), a_workload(dispatched=1, applied=1)), False, False),
     "a slice of it had quota before": (
         a_view(a_job(), runs(conditions=(condition("Finished"),)), a_workload("w2", 2, replaces="w1")),
@@ -86,7 +90,7 @@ class World:
         else:
             self.carry_out(intake.applied(self.view, message, envelope))
 
-    def look(self) -> list[tuple[Any, ...]]:
+    def reconcile(self) -> list[tuple[Any, ...]]:
         view = self.view
         commands = beside_kueue.decide(view, PLACES, NOW) if self.beside_kueue else builtin.decide(view, NOW)
         self.carry_out(commands)
@@ -104,11 +108,11 @@ class World:
 
     def settle(self) -> None:
         for _ in range(20):
-            if not self.look():
+            if not self.reconcile():
                 return
         raise AssertionError("it does not come to rest")
 
-    def said(self, type: str, manifest: Manifest | None = None) -> str | None:
+    def status_of(self, type: str, manifest: Manifest | None = None) -> str | None:
         conditions = (manifest or self.workloads["w1"])["status"].get("conditions", ())
         return next((entry["status"] for entry in conditions if entry["type"] == type), None)
 
@@ -117,13 +121,13 @@ def short_of_delete(command: Any) -> bool:
     return shorts([command])[0][0] == "delete to east"
 
 
-def test_it_is_told_and_kept_from_running_before_anything_else() -> None:
+def test_it_is_shown_and_kept_from_running_before_anything_else() -> None:
     world = World(runs())
     world.take(GONE)
-    assert world.look() == [*TOLD, ("warn Job", "VanishedOnWorker")]
-    assert world.look() == [("w1", "inactive")]
-    assert world.look() == [("delete to east", 4)]
-    assert world.look() == []
+    assert world.reconcile() == [*SHOWN, ("warn Job", "VanishedOnWorker")]
+    assert world.reconcile() == [("w1", "inactive")]
+    assert world.reconcile() == [("delete to east", 4)]
+    assert world.reconcile() == []
 
 
 def test_a_slice_that_waits_to_replace_it_is_kept_from_running_too() -> None:
@@ -132,7 +136,7 @@ def test_a_slice_that_waits_to_replace_it_is_kept_from_running_too() -> None:
     world.settle()
     assert [workload["spec"]["active"] for workload in world.workloads.values()] == [False, False]
     evict(world)
-    assert world.look() == [("w2", "Finished=True OutOfSync")]
+    assert world.reconcile() == [("w2", "Finished=True OutOfSync")]
 
 
 def evict(world: World) -> None:
@@ -162,10 +166,10 @@ def test_it_gives_its_quota_back_when_the_worker_holds_nothing() -> None:
     world.settle()
     assert not world.workloads["w1"]["status"].get("admission")
     assert world.job["spec"]["suspend"] is True
-    assert world.said("slicebus.dev/EndKnown", world.job) == world.said("slicebus.dev/EndKnown") == "False"
+    assert world.status_of("slicebus.dev/EndKnown", world.job) == world.status_of("slicebus.dev/EndKnown") == "False"
     assert "active" not in world.job["status"]
     world.take(GONE)
-    assert world.look() == []
+    assert world.reconcile() == []
 
 
 @pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])
@@ -204,17 +208,17 @@ def test_it_runs_anew_when_its_workload_is_activated_and_admitted(beside_kueue: 
     if beside_kueue:
         workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
         world.job["spec"]["suspend"] = False
-    assert world.look() == [("w1", "slicebus.dev/EndKnown=True StartedAnew")]
-    assert ("workload-spec to east", 5) in world.look() + world.look()
+    assert world.reconcile() == [("w1", "slicebus.dev/EndKnown=True StartedAnew")]
+    assert ("workload-spec to east", 5) in world.reconcile() + world.reconcile()
 
 
-def test_its_end_counts_when_it_is_told_after_all() -> None:
+def test_its_end_counts_when_it_is_reported_after_all() -> None:
     world = World(runs())
     world.take(GONE)
     world.settle()
     over = {"conditions": [condition("Complete")]}
     world.take(Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.SUCCEEDED, job_status=over))
-    assert world.look()[0] == ("w1", "Finished=True Succeeded")
+    assert world.reconcile()[0] == ("w1", "Finished=True Succeeded")
 
 
 def test_a_raycluster_that_is_suspended_shows_it_once() -> None:
@@ -223,8 +227,8 @@ def test_a_raycluster_that_is_suspended_shows_it_once() -> None:
     world = World(runs())
     world.take(GONE)
     view = a_view(job, *world.workloads.values())
-    [patch] = unknown_ends.at_rest(view, job, now=NOW)
+    [patch] = unknown_ends.show_suspended(view, job, now=NOW)
     assert isinstance(patch, Patch)
     shown = merge_patch(job, patch.body)
-    assert (shown["status"]["state"], world.said("slicebus.dev/EndKnown", shown)) == ("suspended", "False")
-    assert unknown_ends.at_rest(a_view(shown, *world.workloads.values()), shown, now="later") == []
+    assert (shown["status"]["state"], world.status_of("slicebus.dev/EndKnown", shown)) == ("suspended", "False")
+    assert unknown_ends.show_suspended(a_view(shown, *world.workloads.values()), shown, now="later") == []

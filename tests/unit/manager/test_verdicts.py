@@ -36,8 +36,8 @@ def test_quota_and_admission_come_in_one_write() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), ADMIT, now=NOW)
     assert shorts(commands) == [
         ("w2", "QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "admission", "clusterName"),
-        ("tell Workload", "Admitted"),
-        ("tell Job", "Admitted"),
+        ("event Workload", "Admitted"),
+        ("event Job", "Admitted"),
     ]
     [patch, *_] = commands
     assert isinstance(patch, Patch)
@@ -46,23 +46,23 @@ def test_quota_and_admission_come_in_one_write() -> None:
     assert (read.granted, read.cluster, read.admission) == ({"main": 5}, "east", ADMISSION)
 
 
-def test_who_gets_a_part_is_told_how_much() -> None:
+def test_a_partial_admission_names_the_counts() -> None:
     part = msgspec.structs.replace(ADMIT, admission=msgspec.structs.replace(ADMISSION, pod_sets=(A_PART,)))
-    [_, told, _] = verdicts.commands(GROWING, slice_of(GROWING, "w2"), part, now=NOW)
-    assert isinstance(told, Emit)
-    assert told.note == "Admitted by ClusterQueue cq, runs on cluster east, main=3 of main=5"
+    [_, event, _] = verdicts.commands(GROWING, slice_of(GROWING, "w2"), part, now=NOW)
+    assert isinstance(event, Emit)
+    assert event.note == "Admitted by ClusterQueue cq, runs on cluster east, main=3 of main=5"
 
 
-def test_a_job_that_is_gone_is_told_nothing() -> None:
+def test_a_job_that_is_gone_gets_no_event() -> None:
     view = a_view(None, a_workload())
     decision = Admit(key=SliceKey("team/w1"), admission=ADMISSION, cluster="east")
     assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], decision, now=NOW))] == [
         "w1",
-        "tell Workload",
+        "event Workload",
     ]
 
 
-def test_what_waits_is_shown_once_and_the_worker_hears_why() -> None:
+def test_a_waiting_slice_shows_why_once_and_its_worker_gets_a_notice() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
     assert shorts(commands) == [
         ("pending to east",),
@@ -76,7 +76,7 @@ def test_what_waits_is_shown_once_and_the_worker_hears_why() -> None:
     assert verdicts.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
 
 
-def test_another_reason_is_told_with_the_time_since_when_it_waits() -> None:
+def test_another_reason_keeps_the_time_since_when_it_waits() -> None:
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", "before"),))
     view = a_view(asking(1, 5), OLD, waiting)
     [notice, *_] = verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
@@ -128,8 +128,8 @@ def test_who_is_evicted_keeps_its_quota_at_first() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
     assert shorts(commands) == [
         ("w1", "Evicted=True ClusterQueueStopped", "slicebus.dev/Dispatched=False Suspending"),
-        ("tell Workload", "EvictedDueToClusterQueueStopped"),
-        ("tell Job", "EvictedDueToClusterQueueStopped"),
+        ("event Workload", "EvictedDueToClusterQueueStopped"),
+        ("event Job", "EvictedDueToClusterQueueStopped"),
     ]
     [patch, *_] = commands
     assert isinstance(patch, Patch)
@@ -139,10 +139,10 @@ def test_who_is_evicted_keeps_its_quota_at_first() -> None:
     assert verdicts.commands(again, again.slices[0], EVICT, now=LATER) == []
 
 
-def test_a_preemption_says_also_what_it_makes_use_of() -> None:
+def test_a_preemption_shows_its_kueue_reason_too() -> None:
     evict = Evict(key=EVICT.key, reason=EvictionReason.PREEMPTED, message="for w9", preemption="InCohortReclamation")
-    [(_, *said), *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
-    assert said[:2] == ["Evicted=True Preempted", "Preempted=True InCohortReclamation"]
+    [(_, *findings), *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
+    assert findings[:2] == ["Evicted=True Preempted", "Preempted=True InCohortReclamation"]
 
 
 NOBODY = {
@@ -153,5 +153,5 @@ NOBODY = {
 
 
 @pytest.mark.parametrize("view", NOBODY.values(), ids=NOBODY.keys())
-def test_there_is_nobody_to_tell(view: Any) -> None:
+def test_a_notice_needs_a_worker_that_asked(view: Any) -> None:
     assert pending_notice(view, view.slices[0], reason="Pending", message="no", since=NOW) == []

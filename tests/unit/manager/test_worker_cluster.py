@@ -66,24 +66,24 @@ def test_who_may_speak_for_which_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("connected", "told"), [(None, True), (False, True), (True, False)], ids=["new", "lost", "connected"]
+    ("connected", "is_reported"), [(None, True), (False, True), (True, False)], ids=["new", "lost", "connected"]
 )
-@pytest.mark.parametrize("say", ["hello", "heartbeat"])
-def test_the_first_word_connects_it(say: str, connected: bool | None, told: bool) -> None:
+@pytest.mark.parametrize("kind", ["hello", "heartbeat"])
+def test_the_first_message_connects_it(kind: str, connected: bool | None, is_reported: bool) -> None:
     cluster, envelope = a_cluster(connected), an_envelope(epoch=9)
     commands = (
         worker_cluster.hello(cluster, HELLO, envelope, now=NOW)
-        if say == "hello"
+        if kind == "hello"
         else worker_cluster.heartbeat(cluster, BEAT, envelope, now=NOW)
     )
-    assert [what for what, *_ in shorts(commands)] == ["east", *(["tell WorkerCluster"] if told else [])]
+    assert [what for what, *_ in shorts(commands)] == ["east", *(["event WorkerCluster"] if is_reported else [])]
     after = carried_out(cluster, commands)
     assert WorkerCluster.from_manifest(after).connected
     assert after["status"]["epoch"] == 9
     assert after["status"]["lastHeartbeatTime"] == NOW
 
 
-def test_what_the_agent_says_is_written_down() -> None:
+def test_what_the_agent_reports_is_written() -> None:
     cluster, envelope = a_cluster(), an_envelope()
     cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, envelope, now=NOW))
     cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, envelope, now=LATER))
@@ -114,7 +114,7 @@ BEATS = {
 
 
 @pytest.mark.parametrize(("first", "second"), BEATS.values(), ids=BEATS.keys())
-def test_what_is_no_longer_said_is_no_longer_written(first: Heartbeat, second: Heartbeat) -> None:
+def test_what_is_no_longer_reported_is_no_longer_written(first: Heartbeat, second: Heartbeat) -> None:
     cluster = a_cluster()
     for beat in (first, second):
         cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))
@@ -135,7 +135,7 @@ def test_a_cluster_that_never_spoke_is_not_lost() -> None:
     assert worker_cluster.lost(a_cluster(), silent_s=1e6, now=NOW) == []
 
 
-def test_losing_it_keeps_what_it_said() -> None:
+def test_losing_it_keeps_what_it_reported() -> None:
     cluster = a_cluster(True, status={"epoch": 7, "jobs": 3})
     after = carried_out(cluster, worker_cluster.lost(cluster, silent_s=31, now=NOW))
     assert (after["status"]["epoch"], after["status"]["jobs"]) == (7, 3)
@@ -166,7 +166,7 @@ def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, li
     assert WorkerCluster.from_manifest(cluster).place.limit((FlavorName("default"), "cpu")) == limit
 
 
-def test_what_an_agent_says_of_ours_is_forgotten_when_an_older_one_speaks() -> None:
+def test_what_an_agent_reports_of_our_use_is_forgotten_when_an_older_one_speaks() -> None:
     cluster = a_cluster()
     for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
         cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))

@@ -49,16 +49,16 @@ class Admitter:
         self._writers = writers
         self._strategy = strategy
         self._fair_sharing = fair_sharing
-        self._due = DirtyTrees(store)
+        self._dirty = DirtyTrees(store)
 
     async def run(self) -> None:
         """Decide until cancelled."""
         while True:
-            await self._due.some.wait()
-            trees = self._due.take()
+            await self._dirty.pending.wait()
+            trees = self._dirty.take()
             if not await self._cycle(trees):
                 await asyncio.sleep(_RETRY_S)
-                self._due.add(trees)
+                self._dirty.add(trees)
 
     async def _cycle(self, trees: list[str] | None) -> bool:
         """One pass over some trees of quota; False when something has to be looked at again without a change.
@@ -117,11 +117,11 @@ class Admitter:
         """Whether the quota or the cluster is not what it was when the cycle was decided."""
         match decision:
             case Admit(admission=admission, cluster=cluster):
-                return self._due.is_edited(admission.cluster_queue, cluster)
+                return self._dirty.is_edited(admission.cluster_queue, cluster)
             case Evict(key=key):
                 slice = self._store.slices.get(key)
                 held = slice.admission if slice else None
-                return held is not None and self._due.is_edited(held.cluster_queue, None)
+                return held is not None and self._dirty.is_edited(held.cluster_queue, None)
             case Wait():
                 return False
 

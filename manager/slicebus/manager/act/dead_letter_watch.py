@@ -44,7 +44,7 @@ class DeadLetterWatch:
         self._interval_s = min(_INTERVAL_S, alert_s / 2)
         self._known: list[DeadLetter] | None = None
         self._browsed_at = 0.0
-        self._told: dict[str, datetime] = {}
+        self._warned_at: dict[str, datetime] = {}
         self._count = Gauge("slicebus_dead_letters", "Messages in the dead-letter queue.", registry=registry)
         self._oldest = Gauge(
             "slicebus_dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 without one.", registry=registry
@@ -66,7 +66,7 @@ class DeadLetterWatch:
             try:
                 await self._watch(began)
             except (TransientError, NotFoundError) as error:
-                _log.info("dead_letters.unseen", error=str(error))
+                _log.info("dead_letters.unread", error=str(error))
             await asyncio.sleep(max(self._interval_s, _SHARE * (loop.time() - began)))
 
     async def _watch(self, at: float) -> None:
@@ -77,23 +77,23 @@ class DeadLetterWatch:
             if changed or at - self._browsed_at >= self._alert.total_seconds():
                 await self._browse()
                 self._browsed_at = at
-        await self._tell(self._known or [])
+        await self._warn(self._known or [])
 
     async def _browse(self) -> None:
-        async with browse(self._bus, DEAD) as found:
-            letters = [DeadLetter.from_message(delivery.message) async for delivery in found]
+        async with browse(self._bus, DEAD) as deliveries:
+            letters = [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
         for letter in newly_dead(letters, self._known, manager=self._bus.user):
             self._dead.labels(*labels(letter, self._clusters())).inc()
         self._known = letters
 
-    async def _tell(self, letters: list[DeadLetter]) -> None:
+    async def _warn(self, letters: list[DeadLetter]) -> None:
         now = self._now()
         self._oldest.set(age_s(letters, now))
-        for event in alerts(letters, self._store.clusters.all(), self._told, now=now, alert=self._alert):
+        for event in alerts(letters, self._store.clusters.all(), self._warned_at, now=now, alert=self._alert):
             name = event.regarding["metadata"]["name"]
-            _log.warning("dead_letters.old", cluster=name, detail=event.note)
+            _log.warning("dead_letters.aged", cluster=name, detail=event.note)
             await self._executor.run([event])
-            self._told[name] = now
+            self._warned_at[name] = now
 
     def _clusters(self) -> set[str]:
         return {cluster["metadata"]["name"] for cluster in self._store.clusters.all()}

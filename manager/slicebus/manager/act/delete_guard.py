@@ -64,7 +64,7 @@ class DeleteGuard:
         """Notice every job that is to be deleted when it is, before anything is done about the first one."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
-        self._store.on_job_change(self._note, when=filter_of(self._store))
+        self._store.on_job_change(self._count, when=filter_of(self._store))
         self._store.namespaces.subscribe(self._namespace_changed)
         self._store.clusters.subscribe(self._cluster_changed)
         self._changed.set()
@@ -78,11 +78,11 @@ class DeleteGuard:
         if cluster is None or ending is Ending.NONE:
             return False
         if ending is Ending.ASKED or self._store.namespaces.get(None, ref.namespace) is None:
-            await self._find_namespace(ref.namespace)
+            await self._read_namespace(ref.namespace)
             ending = self._ending(ref)
         if ending.is_inferred:
             return not self._may_go(cluster, ref)
-        self._breaker(cluster).forget(ref)
+        self._breaker(cluster).remove(ref)
         return False
 
     def hold_missing(self, kind: str) -> None:
@@ -93,33 +93,33 @@ class DeleteGuard:
             if cluster is None or not self._ending(ref).is_inferred:
                 continue
             breaker = self._breaker(cluster)
-            breaker.want(ref)
+            breaker.add(ref)
             breaker.held = bool(breaker.waiting)
             self._requeue(ref)
         self._changed.set()
 
-    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, of: int) -> None:
+    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, listed: int) -> None:
         """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
         breaker = self._breaker(cluster)
-        self._listed[cluster] = of
+        self._listed[cluster] = listed
         before, self._strays[cluster] = self._strays.get(cluster, {}), strays
         for ref in before.keys() - strays.keys():
-            breaker.forget(ref)
+            breaker.remove(ref)
         for ref in strays:
-            breaker.want(ref)
+            breaker.add(ref)
         for ref in strays:
             self._requeue(ref)
         self._changed.set()
 
     def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
         """Where a job is to be deleted that should not be there, as far as that may go now."""
-        found = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
-        return [(cluster, version) for cluster, version in found if self._may_go(cluster, ref)]
+        holders = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
+        return [(cluster, version) for cluster, version in holders if self._may_go(cluster, ref)]
 
     def settle(self, cluster: ClusterName, ref: JobRef) -> None:
         """A stray has been dealt with."""
         self._strays.get(cluster, {}).pop(ref, None)
-        self._breaker(cluster).forget(ref)
+        self._breaker(cluster).remove(ref)
         self._changed.set()
 
     async def run(self) -> None:
@@ -174,7 +174,7 @@ class DeleteGuard:
         is_ending = endings.is_ending(self._store.view(ref))
         return self._decide(catalog.ending, job=ref) if is_ending else Ending.NONE
 
-    async def _find_namespace(self, name: str) -> None:
+    async def _read_namespace(self, name: str) -> None:
         known = self._store.namespaces.get(None, name)
         try:
             self._store.namespaces.put(await self._client.get(NAMESPACES, name))
@@ -187,7 +187,7 @@ class DeleteGuard:
         self._store.note_deleted(job)
         ref = job_ref(job)
         if ref.uid in self._store.deleted:
-            self._note(ref)
+            self._count(ref)
             self._requeue(ref)
 
     def _namespace_changed(self, change: Change) -> None:
@@ -196,18 +196,18 @@ class DeleteGuard:
         if namespace is not None and (change.new is None or "deletionTimestamp" in namespace["metadata"]):
             name = namespace["metadata"]["name"]
             for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.namespace == name]:
-                self._note(ref)
+                self._count(ref)
 
-    def _note(self, ref: JobRef) -> None:
+    def _count(self, ref: JobRef) -> None:
         view = self._store.view(ref)
         if view.cluster is None or ref.kind in self._store.unserved:
             return
         breaker = self._breaker(view.cluster)
         if self._ending(ref).is_inferred:
-            breaker.want(ref)
+            breaker.add(ref)
             changed = breaker.held
         else:
-            changed = breaker.forget(ref)
+            changed = breaker.remove(ref)
         if changed:
             self._changed.set()
 

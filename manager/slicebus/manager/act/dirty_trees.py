@@ -16,7 +16,7 @@ class DirtyTrees:
     """Follows a store's caches from now on; everything that is there is due at first."""
 
     def __init__(self, store: Store) -> None:
-        self.some = asyncio.Event()
+        self.pending = asyncio.Event()
         """Set while something is due."""
         self._quotas = store.quotas
         self._trees: set[str] = set()
@@ -38,15 +38,15 @@ class DirtyTrees:
 
     def take(self) -> list[str] | None:
         """The trees that are due, and from now on are not; None for all."""
-        trees, before, found = dict(self._quotas.trees), self._before, self._trees
+        trees, before, dirty = dict(self._quotas.trees), self._before, self._trees
         moved = {node for node in before.keys() | trees.keys() if before.get(node) != trees.get(node)}
         for node in moved | self._nodes:
-            found |= {tree for tree in (before.get(node), trees.get(node)) if tree}
+            dirty |= {tree for tree in (before.get(node), trees.get(node)) if tree}
         everything, self._before = self._all, trees
         self._trees, self._nodes, self._all = set(), set(), False
         self._edited, self._clusters = set(), set()
-        self.some.clear()
-        return None if everything else sorted(found)
+        self.pending.clear()
+        return None if everything else sorted(dirty)
 
     def is_edited(self, queue: str, cluster: str | None) -> bool:
         """Whether somebody has changed what a decision depends on since the trees were last taken: a quota, a limit, a
@@ -64,7 +64,7 @@ class DirtyTrees:
             self._all = True
         else:
             self._trees |= set(trees)
-        self.some.set()
+        self.pending.set()
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         for slice in (old, new):

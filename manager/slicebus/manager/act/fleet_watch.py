@@ -45,37 +45,37 @@ class FleetWatch:
         self._decide = decide
         self._store = decide.state
         self._executor = executor
-        self._heard_at = inbox.heard_at
+        self._last_message_at = inbox.last_message_at
         self._resyncer = resyncer
         self._requeue = requeue
         self._started_at = 0.0
         self._since = 0.0
         """When everybody began to have the whole time to speak."""
-        self._marks: WorkQueue[ClusterName] = WorkQueue("fleet")
-        inbox.on_heard(self._heard)
+        self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
+        inbox.on_message(self._on_message)
 
     async def run(self) -> None:
         """Watch until cancelled."""
         self._since = self._started_at = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._marks.run(self._mark, workers=1), name="fleet-marks")
+            group.create_task(self._silence.run(self._report_lost, workers=1), name="fleet-silence")
             while True:
                 await asyncio.sleep(self._settings.cluster_lost_s / _TICKS)
                 names = [ClusterName(cluster.name) for cluster in self._store.quotas.worker_clusters]
                 for name in names:
-                    self._marks.add(name)
+                    self._silence.add(name)
                 if self._settings.cluster_lost_requeue_s is not None:
-                    await self._judge(names, self._settings.cluster_lost_requeue_s)
-                await self._welcome()
+                    await self._assess_silent(names, self._settings.cluster_lost_requeue_s)
+                await self._report_returned()
                 await self._move()
 
-    async def _mark(self, name: ClusterName) -> None:
+    async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
         if silent_s > self._settings.cluster_lost_s:
             await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
             self._resyncer.forget(name)
 
-    async def _judge(self, names: list[ClusterName], requeue_s: float) -> None:
+    async def _assess_silent(self, names: list[ClusterName], requeue_s: float) -> None:
         """Give up those that have been silent for too long."""
         silent = {name: self._silent_s(name, self._started_at) for name in names}
         lost = [name for name in names if silent[name] > self._settings.cluster_lost_s]
@@ -83,8 +83,10 @@ class FleetWatch:
         if outage:
             self._since = asyncio.get_running_loop().time()
         for name in names:
-            heard_s = silent[name] if outage else self._silent_s(name, self._since)
-            finding = self._decide(catalog.stand, cluster=name, silent_s=heard_s, requeue_s=requeue_s, outage=outage)
+            silence_s = silent[name] if outage else self._silent_s(name, self._since)
+            finding = self._decide(
+                catalog.assess_silent, cluster=name, silent_s=silence_s, requeue_s=requeue_s, outage=outage
+            )
             if finding is None:
                 continue
             if finding.status and name not in self._store.given_up:
@@ -94,18 +96,18 @@ class FleetWatch:
                 # What was evicted before waits for its answer no longer.
                 for ref in self._store.jobs_on(name):
                     self._requeue(ref)
-            await self._tell(name, finding)
+            await self._show(name, finding)
 
-    async def _welcome(self) -> None:
+    async def _report_returned(self) -> None:
         """Say of those that are back that they are, also where another manager had given them up."""
         for cluster in self._store.quotas.worker_clusters:
             name = ClusterName(cluster.name)
-            is_heard = self._silent_s(name, self._started_at) <= self._settings.cluster_lost_s
-            is_said = not cluster.given_up or name in self._store.given_up
-            if is_said or name not in self._heard_at or not is_heard:
+            speaks = self._silent_s(name, self._started_at) <= self._settings.cluster_lost_s
+            is_shown = not cluster.given_up or name in self._store.given_up
+            if is_shown or name not in self._last_message_at or not speaks:
                 continue
             if self._decide(catalog.is_back, cluster=name):
-                await self._tell(name, relocation.returned())
+                await self._show(name, relocation.returned())
 
     async def _move(self) -> None:
         evictions = self._decide(catalog.move, at_once=self._settings.drain_at_once)
@@ -122,17 +124,17 @@ class FleetWatch:
             else:
                 _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
 
-    def _heard(self, name: ClusterName) -> None:
+    def _on_message(self, name: ClusterName) -> None:
         """A cluster speaks: is it back?"""
         if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
             del self._store.given_up[name]
             _log.info("cluster.returned", cluster=name)
 
-    async def _tell(self, name: ClusterName, finding: Finding) -> None:
+    async def _show(self, name: ClusterName, finding: Finding) -> None:
         try:
-            await self._executor.run(self._decide(catalog.tell, cluster=name, finding=finding, now=now_text()))
+            await self._executor.run(self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()))
         except (ConflictError, TransientError) as error:
-            _log.info("standing.unwritten", cluster=name, error=str(error))
+            _log.info("cluster.unwritten", cluster=name, error=str(error))
 
     def _silent_s(self, name: ClusterName, since: float) -> float:
-        return asyncio.get_running_loop().time() - max(self._heard_at.get(name, since), since)
+        return asyncio.get_running_loop().time() - max(self._last_message_at.get(name, since), since)

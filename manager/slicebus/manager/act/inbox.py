@@ -53,7 +53,7 @@ class Inbox:
         self._bus = bus
         self._on_dead = on_dead
         self._fence_s = fence_s
-        self._heard: list[Callable[[ClusterName], None]] = []
+        self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -62,8 +62,8 @@ class Inbox:
         self._resizes = ResizeMetrics(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
-            jobs.subscribe(self._forget)
-        self.heard_at: dict[ClusterName, float] = {}
+            jobs.subscribe(self._forget_deleted)
+        self.last_message_at: dict[ClusterName, float] = {}
         """When each cluster last spoke, in the loop's time."""
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
@@ -75,21 +75,21 @@ class Inbox:
             registry=registry,
         )
 
-        self._of_others = Counter(
+        self._foreign = Counter(
             "slicebus_manager_of_other_clusters",
             "Messages refused because another cluster has the name.",
             ["cluster", "type"],
             registry=registry,
         )
 
-    def on_heard(self, callback: Callable[[ClusterName], None]) -> None:
+    def on_message(self, callback: Callable[[ClusterName], None]) -> None:
         """Call back when a cluster has spoken, before it is answered."""
-        self._heard.append(callback)
+        self._listeners.append(callback)
 
     async def run(self, lane: Lane, *, prefetch: int) -> None:
         """Handle one lane until cancelled."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_line, on_dead=self._on_dead, superseded=_is_superseded)
+            await dispatch(subscription, self._handle, key=_order_key, on_dead=self._on_dead, superseded=_is_superseded)
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
@@ -98,44 +98,44 @@ class Inbox:
             commands = self._decide(catalog.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
         except ProtocolError as error:
             if error.reason in intake.UNAUTHORIZED:
-                await self._turn_away(incoming, error)
+                await self._refuse(incoming, error)
                 return
-            self._hear(envelope)
+            self._note_message(envelope)
             raise
-        self._hear(envelope)
+        self._note_message(envelope)
         self._resizes.note(envelope, message)
         if isinstance(message, Status):
-            self._note(envelope, message)
+            self._note_status(envelope, message)
         answer = self._resyncer.answer(envelope, message)
         await self._executor.run([*commands, *answer], caused_by=envelope)
         if isinstance(message, Hello):
-            self._deliver_again(envelope.cluster)
+            self._publish_again(envelope.cluster)
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
 
-    def _hear(self, envelope: Envelope) -> None:
+    def _note_message(self, envelope: Envelope) -> None:
         self._received.labels(envelope.cluster, envelope.type).inc()
-        self.heard_at[envelope.cluster] = asyncio.get_running_loop().time()
-        for callback in self._heard:
+        self.last_message_at[envelope.cluster] = asyncio.get_running_loop().time()
+        for callback in self._listeners:
             callback(envelope.cluster)
 
-    async def _turn_away(self, incoming: Incoming, error: ProtocolError) -> None:
+    async def _refuse(self, incoming: Incoming, error: ProtocolError) -> None:
         """A message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
         envelope = incoming.envelope
-        told = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}
+        fields = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
-            _log.info("heartbeat.ignored", **told)
+            _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
             await self._executor.run(self._decide(catalog.refuse_cluster, incoming=incoming, now=now_text()))
-            self._of_others.labels(envelope.cluster, envelope.type).inc()
-            _log.warning("message.of_another_cluster", **told)
+            self._foreign.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.rejected", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:
             self._fenced.labels(envelope.cluster, envelope.type).inc()
-            _log.warning("message.fenced", **told)
+            _log.warning("message.fenced", **fields)
         else:
             raise error
 
-    def _note(self, envelope: Envelope, message: Status) -> None:
+    def _note_status(self, envelope: Envelope, message: Status) -> None:
         key, at = (envelope.speaker, message.job), (envelope.epoch, envelope.sequence)
         if self._store.view(message.job).job is None:
             self._store.newest.pop(key, None)
@@ -145,23 +145,23 @@ class Inbox:
             if self._store.beside_kueue and at >= newest:
                 self._store.reported[message.job] = message
 
-    def _forget(self, change: Change) -> None:
+    def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for table in (self._store.reported, self._store.told):
+            for table in (self._store.reported, self._store.notices):
                 table.pop(job_ref(change.old), None)
 
-    def _deliver_again(self, cluster: ClusterName) -> None:
+    def _publish_again(self, cluster: ClusterName) -> None:
         """An agent that has just started may not have what was published to the one before it."""
         for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
                 self._requeue(ref)
-        for ref in self._store.left_behind(cluster):
+        for ref in self._store.jobs_left_on(cluster):
             self._store.recalled.pop((cluster, ref), None)
             self._requeue(ref)
 
 
-def _line(delivery: Delivery) -> str:
+def _order_key(delivery: Delivery) -> str:
     """Messages of one object of one cluster stay in order."""
     cluster = delivery.message.routing_key.partition(".")[0]
     return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"

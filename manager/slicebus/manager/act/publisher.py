@@ -32,9 +32,9 @@ class Publisher:
             message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
         )
         if isinstance(message, Pending):
-            self._store.told[message.job] = notice_key(message.workload, message.message)
+            self._store.notices[message.job] = notice_key(message.workload, message.message)
         # Noted before: the answer may be here before the confirm, and may ask for it again.
-        is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).behind
+        is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).left_copies
         if isinstance(message, Delete) and is_recall:
             self._store.recalled[cluster, message.job] = message.spec_version
         elif isinstance(message, WorkloadSpec | Delete):

@@ -32,4 +32,4 @@ class Reconciler:
                 failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
                 await self._executor.run([failed])
             raise
-        await self._resyncer.clear(ref)
+        await self._resyncer.delete_strays(ref)

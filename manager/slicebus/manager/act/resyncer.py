@@ -17,7 +17,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, is_elsewhere, said
+from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, is_elsewhere, stamp_of
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
@@ -68,7 +68,7 @@ class Resyncer:
         self._requeue = requeue
         self._assemblies: dict[str, Assembly] = {}
         """By speaker."""
-        self._heard: dict[str, dict[JobRef, Stamp]] = {}
+        self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
         """What each speaker has said of a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
         """The speaker and the epoch that an inventory has come or will come from."""
@@ -85,14 +85,14 @@ class Resyncer:
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
         """Note what a cluster says, and ask for its inventory where none has come and none is on its way."""
-        cluster, speaks = envelope.cluster, (envelope.speaker, envelope.epoch)
+        cluster, speaker = envelope.cluster, (envelope.speaker, envelope.epoch)
         match message:
             case Hello() | Inventory():
-                self._expected[cluster] = speaks
+                self._expected[cluster] = speaker
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                self._heard.setdefault(envelope.speaker, {})[job] = said(envelope)
-            case Heartbeat() if self._expected.get(cluster) != speaks:
-                self._expected[cluster] = speaks
+                self._reported_at.setdefault(envelope.speaker, {})[job] = stamp_of(envelope)
+            case Heartbeat() if self._expected.get(cluster) != speaker:
+                self._expected[cluster] = speaker
                 return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
         return []
 
@@ -105,11 +105,11 @@ class Resyncer:
         await self._compare(listed)
         assembly.finish()
 
-    async def clear(self, ref: JobRef) -> None:
+    async def delete_strays(self, ref: JobRef) -> None:
         """Delete a job where it should not be, as far as the guard lets it go."""
         for cluster, version in self._guard.strays(ref):
             if await self._is_known(ref, cluster):
-                _log.info("stray.known", cluster=cluster, job=ref.key)
+                _log.info("stray.kept", cluster=cluster, job=ref.key)
             else:
                 _log.info("stray.deleted", cluster=cluster, job=ref.key)
                 # Above what the worker holds, so that nothing older brings it back.
@@ -119,7 +119,7 @@ class Resyncer:
 
     async def _compare(self, listed: Listed) -> None:
         cluster, items = listed.cluster, dict(listed.items)
-        found: Tally[str] = Tally()
+        differences: Tally[str] = Tally()
         statuses: list[JobRef] = []
         requests: list[JobRef] = []
         for number, ref in enumerate(dict.fromkeys(self._store.refs())):
@@ -131,12 +131,12 @@ class Resyncer:
             item = items.pop(ref, None)
             if self._lacks_request(listed, ref):
                 requests.append(ref)
-            if self._is_heard_since(listed, ref):
+            if self._has_reported_since(listed, ref):
                 if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
                     statuses.append(ref)
                 continue
             verdict = self._decide(catalog.compare, job=ref, item=item)
-            found[verdict] += 1
+            differences[verdict] += 1
             match verdict:
                 case Difference.AGAIN:
                     self._store.published.pop(ref, None)
@@ -150,36 +150,36 @@ class Resyncer:
             if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):
                 statuses.append(ref)
         strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
-        found["stray"], found["request"] = len(strays), len(requests)
-        self._guard.set_strays(cluster, strays, of=len(listed.items))
+        differences["stray"], differences["request"] = len(strays), len(requests)
+        self._guard.set_strays(cluster, strays, listed=len(listed.items))
         await self._ask(cluster, "StatusDiffers", statuses)
         await self._ask(cluster, "RequestUnknown", requests)
-        self._report(listed, found)
+        self._report(listed, differences)
 
     async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
         for start in range(0, len(jobs), _ASKED_AT_ONCE):
-            asked = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
-            await self._executor.run([Publish(cluster=cluster, message=asked)])
+            request = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
+            await self._executor.run([Publish(cluster=cluster, message=request)])
 
     async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **of_item: int) -> None:
         try:
             await self._executor.run(self._decide(decision, job=job, **of_item))
         except ConflictError as error:
             # It has just changed, so the inventory may no longer be right; the next one tells.
-            _log.info("difference.conflict", job=job.key, error=str(error))
+            _log.info("difference.conflicted", job=job.key, error=str(error))
 
-    def _is_heard_since(self, listed: Listed, ref: JobRef) -> bool:
-        heard = self._heard.get(listed.speaker, {}).get(ref)
-        return heard is not None and heard > listed.since
+    def _has_reported_since(self, listed: Listed, ref: JobRef) -> bool:
+        reported_at = self._reported_at.get(listed.speaker, {}).get(ref)
+        return reported_at is not None and reported_at > listed.since
 
     def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
         return item is not None and self._decide(catalog.status_differs, job=ref, item=item)
 
     def _lacks_request(self, listed: Listed, ref: JobRef) -> bool:
-        request, speaker, said = listed.unanswered.get(ref.uid), listed.speaker, listed.since
+        request, speaker, published_at = listed.unanswered.get(ref.uid), listed.speaker, listed.since
         if request is None:
             return False
-        return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, said=said)
+        return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, published_at=published_at)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
         return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
@@ -187,9 +187,9 @@ class Resyncer:
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         """Not what came meanwhile, not what has told of itself since, nor what is recalled anyway."""
         view = self._store.view(ref)
-        if listed.cluster in view.behind:
+        if listed.cluster in view.left_copies:
             return False
-        return view.cluster != listed.cluster and not self._is_heard_since(listed, ref)
+        return view.cluster != listed.cluster and not self._has_reported_since(listed, ref)
 
     async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
         """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked. Raises
@@ -200,17 +200,17 @@ class Resyncer:
         if is_elsewhere(view, cluster):
             return False
         try:
-            found = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
+            job = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
         except NotFoundError:
             await self._informers.confirm(JOB_RESOURCES[ref.kind])
             return False
-        return bool(found["metadata"]["uid"] == ref.uid)
+        return bool(job["metadata"]["uid"] == ref.uid)
 
-    def _report(self, listed: Listed, found: Tally[str]) -> None:
-        cluster, heard = listed.cluster, self._heard.get(listed.speaker, {})
-        self._heard[listed.speaker] = {ref: at for ref, at in heard.items() if at > listed.since}
-        same = found.pop(Difference.NONE, 0)
-        for name, count in found.items():
+    def _report(self, listed: Listed, differences: Tally[str]) -> None:
+        cluster, reported_at = listed.cluster, self._reported_at.get(listed.speaker, {})
+        self._reported_at[listed.speaker] = {ref: at for ref, at in reported_at.items() if at > listed.since}
+        same = differences.pop(Difference.NONE, 0)
+        for name, count in differences.items():
             self._differences.labels(cluster, name).inc(count)
-        differing = {name: count for name, count in found.items() if count}
+        differing = {name: count for name, count in differences.items() if count}
         _log.info("inventory.compared", cluster=cluster, same=same, **differing)

@@ -38,7 +38,7 @@ NOT_MANAGED = (
     f"A job that runs on a worker cluster needs spec.managedBy: {kueue.MANAGED_BY_MULTIKUEUE} "
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
 )
-_LOOK_FOR_ROOM_S = 10.0
+_PLACE_AGAIN_S = 10.0
 _TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
@@ -84,10 +84,10 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _end(view, reason="JobFinished")
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
-    if dispatch.has_unknown_end(view) and (said := unknown_ends.stop(view, now=now)):
-        return said
-    if (gone := endings.follow_vanished(view)) is not None:
-        return gone
+    if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
+        return stopping
+    if (deletion := endings.follow_vanished(view)) is not None:
+        return deletion
     holder = view.holder
     if holder is None:
         return _stop(view, job, now=now) or unknown_ends.close(view)
@@ -113,15 +113,15 @@ def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
     if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
         return slice
     assert slice.admission is not None
-    until_then = {} if kueue_status.is_suspended(job) else _before(view, slice)
-    counts = {name: min(count, until_then.get(name, 0)) for name, count in slice.granted.items()}
+    granted_before = {} if kueue_status.is_suspended(job) else _granted_before(view, slice)
+    counts = {name: min(count, granted_before.get(name, 0)) for name, count in slice.granted.items()}
     pod_sets = tuple(
         msgspec.structs.replace(assignment, count=counts[assignment.name]) for assignment in slice.admission.pod_sets
     )
     return msgspec.structs.replace(slice, admission=msgspec.structs.replace(slice.admission, pod_sets=pod_sets))
 
 
-def _before(view: JobView, slice: Slice) -> Counts:
+def _granted_before(view: JobView, slice: Slice) -> Counts:
     """What the chain was granted before this slice."""
     older = view.slices[: view.slices.index(slice)]
     last = next((old for old in reversed(older) if old.admission and old.condition(Condition.ADMITTED)), None)
@@ -140,34 +140,34 @@ def _run(
         return []
     if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.desired)):
         message = "; ".join(problem.message for problem in problems)
-        told = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
-        return [*_reject(view, message, now), told]
+        event = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
+        return [*_reject(view, message, now), event]
     if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
         message = f"Worker cluster {view.place} is no longer in the fleet"
-        return _say(view, holder, entry, CheckState.RETRY, message, now)
+        return _set_check(view, holder, entry, CheckState.RETRY, message, now)
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, left=False)
-    commands += dispatch.hold(view, allowed(view, job, holder)) or _answer(view, holder, entry, now)
-    return [*commands, *_tell_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
+    commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
+    commands += dispatch.hold(view, allowed(view, job, holder)) or _answer_ready(view, holder, entry, now)
+    return [*commands, *_notify_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
 
 
-def _say(
+def _set_check(
     view: JobView, slice: Slice, entry: Manifest | None, state: CheckState, message: str, now: str
 ) -> list[Command]:
     return kueue_checks.answer(view.workload(slice), entry, state, message, now=now) if entry else []
 
 
 def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
-    found = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
+    problems = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
     try:
         _selector(job)
     except ValueError as error:
         message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
-        found.append(Problem("InvalidClusterSelector", message))
-    return found
+        problems.append(Problem("InvalidClusterSelector", message))
+    return problems
 
 
 def _selector(job: Manifest) -> Manifest:
@@ -185,16 +185,16 @@ def _place(
     chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
     if chosen is None:
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
-        told = _say(view, holder, entry, CheckState.PENDING, message, now)
-        return [*told, Requeue(job=view.ref, delay_s=_LOOK_FOR_ROOM_S)]
-    return [_keep(view, holder, chosen)]
+        event = _set_check(view, holder, entry, CheckState.PENDING, message, now)
+        return [*event, Requeue(job=view.ref, delay_s=_PLACE_AGAIN_S)]
+    return [_set_cluster(view, holder, chosen)]
 
 
 def _is_kept(view: JobView, slice: Slice) -> bool:
     return has_finalizer(view.workload(slice), kueue.DISPATCHED_FINALIZER)
 
 
-def _keep(view: JobView, slice: Slice, cluster: str) -> Command:
+def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
     """The slice is kept until the worker holds nothing of it."""
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
@@ -203,7 +203,7 @@ def _keep(view: JobView, slice: Slice, cluster: str) -> Command:
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
-def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
+def _answer_ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
     """Ready when the worker has applied the slice; a slice that was Ready stays it."""
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
@@ -211,10 +211,10 @@ def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> l
     lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
     if outbox.recorded_on is workload and outbox.is_applied and not lets_go:
         message = f"Worker cluster {view.cluster} holds it"
-        return _say(view, holder, entry, CheckState.READY, message, now)
+        return _set_check(view, holder, entry, CheckState.READY, message, now)
     refusal = holder.conditions.get(DISPATCHED_CONDITION, {})
     message = refusal.get("message", "") or f"Waits for worker cluster {view.cluster} to apply it"
-    return _say(view, holder, entry, CheckState.PENDING, message, now)
+    return _set_check(view, holder, entry, CheckState.PENDING, message, now)
 
 
 def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
@@ -238,19 +238,23 @@ def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str |
 
 
 def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
-    if view.told == notice_key(holder.name, message):
+    if view.last_notice == notice_key(holder.name, message):
         return []
     since = view.workload(holder)["metadata"]["creationTimestamp"]
     return pending_notice(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
 
 
-def _tell_pending(view: JobView, holder: Slice) -> list[Command]:
+def _notify_pending(view: JobView, holder: Slice) -> list[Command]:
     """Why the replacement waits, said to the worker that asked, once."""
     pending = next(
         (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
     )
     waiting = pending.conditions.get(Condition.QUOTA_RESERVED, {}) if pending else {}
-    if pending is None or waiting.get("status") != "False" or view.told == notice_key(pending.name, waiting["message"]):
+    if (
+        pending is None
+        or waiting.get("status") != "False"
+        or view.last_notice == notice_key(pending.name, waiting["message"])
+    ):
         return []
     return pending_notice(
         view, pending, reason=waiting["reason"], message=waiting["message"], since=waiting["lastTransitionTime"]
@@ -261,12 +265,12 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The worker lets go; then the counts go back to those of the job's user; then the job is not active."""
     slice = view.evicted
     if slice is not None and not view.is_without_pods and not _is_kept(view, slice):
-        return [_keep(view, slice, view.place or view.cluster or NOWHERE)]
-    if view.given_up and (left := dispatch.leave(view)):
-        return left
+        return [_set_cluster(view, slice, view.place or view.cluster or NOWHERE)]
+    if view.given_up and (abandoned := dispatch.abandon(view)):
+        return abandoned
     lets_go = dispatch.suspend(view, slice) if slice else dispatch.withdraw(view, reason="WorkloadDeleted")
     if not view.is_without_pods:
-        return [*kueue_status.mirror(view, now=now, left=True), *lets_go]
+        return [*kueue_status.mirror(view, now=now, may_have_pods=True), *lets_go]
     if reset := _reset_counts(view, job):
         return reset
     placed = [slice for slice in view.slices if slice.cluster and not slice.finished and not slice.deleting]
@@ -274,9 +278,9 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         body = annotation_patch(kueue.CLUSTER_ANNOTATION, NOWHERE)
         return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body) for slice in placed]
     released = _release(view, [slice for slice in view.slices if slice.finished or slice.deleting])
-    if released and (remembered := dispatch.remember(view)):
+    if released and (remembered := dispatch.copy_to_job(view)):
         return [*remembered, *released]
-    return [*kueue_status.mirror(view, now=now, left=False), *lets_go, *released]
+    return [*kueue_status.mirror(view, now=now, may_have_pods=False), *lets_go, *released]
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
@@ -293,7 +297,7 @@ def _end(view: JobView, *, reason: str) -> list[Command]:
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     released = _release(view, view.slices)
-    return dispatch.remember(view) + released if released else []
+    return dispatch.copy_to_job(view) + released if released else []
 
 
 def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
@@ -308,5 +312,5 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
         for workload in workloads
         if has_finalizer(workload, kueue.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.recorded_on is not workload)
-        and not (view.behind and (record := Dispatch.from_manifest(workload)) and record.behind)
+        and not (view.left_copies and (record := Dispatch.from_manifest(workload)) and record.left_copies)
     ]

@@ -67,9 +67,9 @@ def _decide(view: JobView, now: str) -> list[Command]:
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return _end(view, reason="WorkloadDeleted", ended=deleting)
-    if (gone := endings.follow_vanished(view)) is not None:
-        return gone
-    if not view.slices and (problems := [*kind.problems(view.job), *_own_problems(view.job, view)]):
+    if (deletion := endings.follow_vanished(view)) is not None:
+        return deletion
+    if not view.slices and (problems := [*kind.problems(view.job), *_reference_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
 
@@ -84,19 +84,19 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return changed
     if taken_over := pod_templates.take_over(view, job):
         return taken_over
-    desired = _kept(view.desired, view)
-    edited = _other_pods(view)
+    desired = _with_kept_quota(view.desired, view)
+    edited = _edited_pods(view)
     planned = [*edited, *plan(view.slices, desired.counts)]
     commands: list[Command] = []
     for command in planned:
-        commands += _carry_out(view, job, command, desired=desired, now=now)
+        commands += _commands_for(view, job, command, desired=desired, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
         # A worker takes only sizes over, but what has yet to be made there would be made with the other pods.
-        commands += dispatch.hold(view, view.holder) if not edited or dispatch.is_there(view) else []
+        commands += dispatch.hold(view, view.holder) if not edited or dispatch.has_copy(view) else []
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
@@ -107,8 +107,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     """A job whose end is unknown gives its quota back as an evicted one does."""
-    if said := unknown_ends.stop(view, now=now):
-        return said
+    if stopping := unknown_ends.stop(view, now=now):
+        return stopping
     ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
     if view.evicted is not None and ended:
         return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
@@ -116,19 +116,19 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     return (
         following
         or dispatch.withdraw(view, reason=unknown_ends.VANISHED)
-        or unknown_ends.at_rest(view, job, now=now)
+        or unknown_ends.show_suspended(view, job, now=now)
         or unknown_ends.close(view)
     )
 
 
-def _other_pods(view: JobView) -> list[ChainCommand]:
+def _edited_pods(view: JobView) -> list[ChainCommand]:
     """Other pods are no resize, and are told of beside whatever else there is to do."""
     held = view.holder
     message = pod_templates.refused(held, view) if held else ""
     return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
-def _kept(desired: DesiredSize, view: JobView) -> DesiredSize:
+def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
     """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less.
 
     What it has asked for before keeps no more: of a request that no order has answered the worker knows that it is all
@@ -143,7 +143,9 @@ def _kept(desired: DesiredSize, view: JobView) -> DesiredSize:
     return msgspec.structs.replace(desired, counts={name: max(n, held[name]) for name, n in desired.counts.items()})
 
 
-def _carry_out(view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, now: str) -> list[Command]:
+def _commands_for(
+    view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, now: str
+) -> list[Command]:
     match command:
         case CreateSlice():
             return _create(view, job, command, desired=desired)
@@ -193,7 +195,7 @@ def _priority(job: Manifest, view: JobView) -> Manifest:
         return {}
 
 
-def _own_problems(job: Manifest, view: JobView) -> list[Problem]:
+def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
     """What the job says of its priority and its clusters that cannot be."""
     problems = []
     if not _priority(job, view):
@@ -272,10 +274,10 @@ def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequen
     """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
-    if view.behind:
+    if view.left_copies:
         return []
     released = [*orphaned] or _release(ended, view)
-    return dispatch.remember(view) + released if released else []
+    return dispatch.copy_to_job(view) + released if released else []
 
 
 def _orphaned(view: JobView) -> list[Command]:
@@ -298,10 +300,10 @@ def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
 
 def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
     message = "; ".join(problem.message for problem in problems)
-    return _tell(job, Finding(ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
+    return _report(job, Finding(ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
 
 
-def _tell(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
+def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
     """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
     status = job_status_with(job, finding, now=now)
     if all(job.get("status", {}).get(name) == value for name, value in status.items()):

@@ -65,10 +65,10 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     if job.kind in store.unserved:
         return []
     view = store.view(job, deletes_held=deletes_held)
-    if told := [*endings.adopt(view), *endings.tell(view, ending(store, job=job), now=now)]:
-        return told
-    if told := unmanaged.tell(view, beside_kueue=store.beside_kueue, now=now):
-        return told
+    if commands := [*endings.record_owner(view), *endings.show_held(view, ending(store, job=job), now=now)]:
+        return commands
+    if commands := unmanaged.report(view, beside_kueue=store.beside_kueue, now=now):
+        return commands
     if store.beside_kueue:
         return beside_kueue.decide(view, _places(store), now)
     return builtin.decide(view, now)
@@ -119,9 +119,9 @@ def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
     return inventory.status_differs(store.view(job), item)
 
 
-def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, said: Stamp) -> bool:
+def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, published_at: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that the manager does not know."""
-    return inventory.lacks_request(store.view(job), request, of=speaker, said=said)
+    return inventory.lacks_request(store.view(job), request, speaker=speaker, published_at=published_at)
 
 
 def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
@@ -136,28 +136,30 @@ def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
 
 def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
     """What to do with a cluster that has been silent for too long."""
-    found = store.clusters.get(None, cluster)
-    return worker_cluster.lost(found, silent_s=silent_s, now=now) if found is not None else []
+    manifest = store.clusters.get(None, cluster)
+    return worker_cluster.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
 
 
-def stand(store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
+def assess_silent(
+    store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool
+) -> Finding | None:
     """Whether a cluster that is silent is given up from now on, or why not; None before its time."""
-    found = store.clusters.get(None, cluster)
-    if found is None:
+    manifest = store.clusters.get(None, cluster)
+    if manifest is None:
         return None
-    reading = WorkerCluster.from_manifest(found)
-    return relocation.standing(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
+    reading = WorkerCluster.from_manifest(manifest)
+    return relocation.assess(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
 
 
-def tell(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
+def show_standing(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
     """How a cluster stands, written on it."""
-    found = store.clusters.get(None, cluster)
-    return relocation.show(found, finding, now=now) if found is not None else []
+    manifest = store.clusters.get(None, cluster)
+    return relocation.show(manifest, finding, now=now) if manifest is not None else []
 
 
 def is_back(store: Store, *, cluster: ClusterName) -> bool:
     """Whether a cluster that was given up, and speaks, has nothing left of what went elsewhere or is about to."""
-    return not store.left_behind(cluster) and not store.is_being_left(cluster)
+    return not store.jobs_left_on(cluster) and not store.has_leaving_jobs(cluster)
 
 
 def move(store: Store, *, at_once: int) -> list[Evict]:
@@ -179,7 +181,7 @@ def cycle(
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
-    return [decision for decision in decided if _is_news(store, decision)]
+    return [decision for decision in decided if _is_unshown(store, decision)]
 
 
 def verdict(store: Store, *, decision: Decision, now: str, version: str | None = None) -> list[Command]:
@@ -248,8 +250,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     take_as_applied,
     renew,
     lose,
-    stand,
-    tell,
+    assess_silent,
+    show_standing,
     is_back,
     move,
     cycle,
@@ -278,8 +280,8 @@ def _receive_of_cluster(
     if cluster is None:
         return []
     assert isinstance(message, Hello | Heartbeat)
-    is_leaving = envelope.cluster in store.given_up and store.is_being_left(envelope.cluster)
-    is_back = not is_leaving and not store.left_behind(envelope.cluster)
+    is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
+    is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
     answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
     if isinstance(message, Hello):
         return [*worker_cluster.hello(cluster, message, envelope, now=now), *answer]
@@ -303,7 +305,7 @@ def _known(ref: JobRef) -> JobRef:
     return ref
 
 
-def _is_news(store: Store, decision: Decision) -> bool:
+def _is_unshown(store: Store, decision: Decision) -> bool:
     """A slice that waits for the reason that it shows already needs nothing."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None

@@ -29,18 +29,18 @@ def needs_reconcile(change: Change) -> bool:
     """Whether a look may come to more after a change than before it."""
     if change.old is None or change.new is None:
         return not change.is_own
-    unasked = _unasked(change.new)
-    return _decided_by(change.old, unasked) != _decided_by(change.new, unasked)
+    ignored = _ignored(change.new)
+    return _relevant(change.old, ignored) != _relevant(change.new, ignored)
 
 
-def _unasked(manifest: Manifest) -> frozenset[str]:
+def _ignored(manifest: Manifest) -> frozenset[str]:
     """The metadata and annotations that ask for nothing as they are now, whatever they were before."""
     let_go = () if has_finalizer(manifest) else ("finalizers",)
-    answered = (kueue.APPLIED_ANNOTATION,) if _holds_as_told(manifest) else ()
+    answered = (kueue.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
     return frozenset(("resourceVersion", *let_go, *answered))
 
 
-def _holds_as_told(manifest: Manifest) -> bool:
+def _holds_as_dispatched(manifest: Manifest) -> bool:
     """Whether the worker has reported that it holds a slice, and nothing has waited for that.
 
     What comes after a suspend and a delete does. So does what is dispatched of a job whose pods were edited before its
@@ -49,16 +49,16 @@ def _holds_as_told(manifest: Manifest) -> bool:
     outbox = Outbox.from_manifest(manifest)
     if outbox is None or not outbox.is_applied or outbox.record.suspended or outbox.record.hash == kueue.ABSENT:
         return False
-    said = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
-    return said.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
+    statuses = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
+    return statuses.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
 
 
-def _decided_by(manifest: Manifest, unasked: frozenset[str]) -> tuple[object, ...]:
+def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]:
     """Everything else, and of a job's status only its conditions and whether it has ended."""
     metadata, status, kind = manifest["metadata"], manifest.get("status", {}), KINDS.get(manifest["kind"])
     return (
-        without(metadata, unasked | {"annotations"}),
-        without(metadata.get("annotations", {}), unasked),
+        without(metadata, ignored | {"annotations"}),
+        without(metadata.get("annotations", {}), ignored),
         manifest.get("spec"),
         [condition for condition in conditions_of(manifest) if condition["type"] != Condition.PODS_READY],
         kind.outcome(manifest) if kind else without(status, ("conditions",)),

@@ -17,7 +17,7 @@ OTHER = "other"
 def alerts(
     letters: Iterable[DeadLetter],
     clusters: Iterable[Manifest],
-    told: Mapping[str, datetime],
+    warned_at: Mapping[str, datetime],
     *,
     now: datetime,
     alert: timedelta,
@@ -29,12 +29,12 @@ def alerts(
     by_cluster: dict[str, list[DeadLetter]] = {}
     for letter in letters:
         by_cluster.setdefault(letter.cluster, []).append(letter)
-    due = (cluster for cluster in clusters if _is_due(told.get(cluster["metadata"]["name"]), now, alert))
-    found = ((cluster, by_cluster.get(cluster["metadata"]["name"], [])) for cluster in due)
+    due = (cluster for cluster in clusters if _is_due(warned_at.get(cluster["metadata"]["name"]), now, alert))
+    grouped = ((cluster, by_cluster.get(cluster["metadata"]["name"], [])) for cluster in due)
     return [
-        Emit(regarding=cluster, reason=EVENT, note=_note(cluster["metadata"]["name"], of_it, now), warning=True)
-        for cluster, of_it in found
-        if age_s(of_it, now) > alert.total_seconds()
+        Emit(regarding=cluster, reason=EVENT, note=_note(cluster["metadata"]["name"], theirs, now), warning=True)
+        for cluster, theirs in grouped
+        if age_s(theirs, now) > alert.total_seconds()
     ]
 
 
@@ -68,8 +68,8 @@ def labels(letter: DeadLetter, clusters: Collection[str]) -> tuple[str, str, str
     )
 
 
-def _is_due(told: datetime | None, now: datetime, alert: timedelta) -> bool:
-    return told is None or now - told >= alert
+def _is_due(warned_at: datetime | None, now: datetime, alert: timedelta) -> bool:
+    return warned_at is None or now - warned_at >= alert
 
 
 def _note(cluster: str, letters: Sequence[DeadLetter], now: datetime) -> str:

@@ -40,7 +40,7 @@ class DeleteBreaker:
     def __init__(self, limits: Limits, *, held: bool = False) -> None:
         self.held = held
         self._limits = limits
-        self._wanted: dict[JobRef, None] = {}
+        self._waiting: dict[JobRef, None] = {}
         self._released: set[JobRef] = set()
         self._gone: dict[JobRef, float] = {}
         """Those that were let go without a release, and when."""
@@ -48,47 +48,47 @@ class DeleteBreaker:
     @property
     def waiting(self) -> Collection[JobRef]:
         """The jobs that shall be deleted and are not released."""
-        return self._wanted.keys()
+        return self._waiting.keys()
 
-    def want(self, job: JobRef) -> None:
+    def add(self, job: JobRef) -> None:
         """The job shall be deleted. Idempotent."""
         if job not in self._released and job not in self._gone:
-            self._wanted[job] = None
+            self._waiting[job] = None
 
-    def forget(self, job: JobRef) -> bool:
+    def remove(self, job: JobRef) -> bool:
         """The job shall not be deleted, or its delete is on its way for good. Says whether it was waiting."""
-        waited = job in self._wanted
-        self._wanted.pop(job, None)
+        waited = job in self._waiting
+        self._waiting.pop(job, None)
         self._released.discard(job)
         return waited
 
     def lift(self) -> None:
         """End a hold that has nothing left to hold: what was wanted is not wanted any more."""
-        self.held = self.held and bool(self._wanted)
+        self.held = self.held and bool(self._waiting)
 
     def may_go(self, job: JobRef, *, jobs: int, now: float) -> bool:
         """Whether the delete of a job may go, on a cluster of so many jobs. From then on it may, for the window."""
         self._gone = {gone: at for gone, at in self._gone.items() if now - at < self._limits.window_s}
         if job in self._released or job in self._gone:
             return True
-        self._wanted[job] = None
-        if len(self._wanted) + len(self._gone) > self._limits.most(jobs):
+        self._waiting[job] = None
+        if len(self._waiting) + len(self._gone) > self._limits.most(jobs):
             self.held = True
         if self.held:
             return False
-        del self._wanted[job]
+        del self._waiting[job]
         self._gone[job] = now
         return True
 
     def hold(self, since: str) -> Hold:
         """What is held now. The id says which jobs and since when: the same jobs held again are another hold."""
-        return Hold(content_hash([since, sorted(job.uid for job in self._wanted)]), frozenset(self._wanted))
+        return Hold(content_hash([since, sorted(job.uid for job in self._waiting)]), frozenset(self._waiting))
 
     def release(self, hold: Hold) -> list[JobRef]:
         """Let go exactly what a hold has, as far as it is still wanted; gives those jobs."""
-        released = [job for job in self._wanted if job in hold.jobs]
+        released = [job for job in self._waiting if job in hold.jobs]
         self._released.update(released)
         for job in released:
-            del self._wanted[job]
-        self.held = bool(self._wanted)
+            del self._waiting[job]
+        self.held = bool(self._waiting)
         return released

@@ -47,8 +47,8 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     """
     if view.place is None or view.job is None:
         return []
-    if _has_to_go(view, slice):
-        return leave(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
+    if _must_withdraw(view, slice):
+        return abandon(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
     requested = view.desired.requested
     record, writes = _next(
         view,
@@ -130,7 +130,7 @@ def forget_unknown_end(view: JobView) -> list[Command]:
     return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
 
 
-def leave(view: JobView) -> list[Command]:
+def abandon(view: JobView) -> list[Command]:
     """Commands after which a cluster that is given up counts as holding nothing, while it may have a copy left.
 
     Its agent lets no pod start by then. The copy is removed before it may again: see `recall`.
@@ -139,8 +139,10 @@ def leave(view: JobView) -> list[Command]:
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
     version = outbox.record.version + 1
-    behind = outbox.record.behind | {view.cluster: version}
-    record = Dispatch(version=version, hash=kueue.ABSENT, cluster=view.cluster, left=view.cluster, behind=behind)
+    left_copies = outbox.record.left_copies | {view.cluster: version}
+    record = Dispatch(
+        version=version, hash=kueue.ABSENT, cluster=view.cluster, previous_cluster=view.cluster, left_copies=left_copies
+    )
     body = {
         "metadata": {
             "annotations": {
@@ -157,12 +159,12 @@ def recall(view: JobView) -> list[Command]:
     """The deletes for clusters that were given up with a copy, once for each hello of their agents."""
     return [
         Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))
-        for cluster, version in view.behind.items()
+        for cluster, version in view.left_copies.items()
         if view.recalled.get(cluster, 0) < version
     ]
 
 
-def is_there(view: JobView) -> bool:
+def has_copy(view: JobView) -> bool:
     """Whether the worker has reported a copy of the job, or is told to give one up and has yet to report that."""
     if view.is_withdrawing:
         return not view.is_withdrawn
@@ -197,7 +199,7 @@ def renew(view: JobView, *, above: int) -> list[Command]:
     return _rewrite(view, recorded_on, lost)
 
 
-def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
+def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
     """Commands that write down whether the worker's copy is gone, as it has reported; empty when that is known.
 
     What is to come of it is decided from there, by this process or the next.
@@ -208,7 +210,7 @@ def vanish(view: JobView, *, vanished: bool = True) -> list[Command]:
     return _rewrite(view, recorded_on, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
 
 
-def remember(view: JobView) -> list[Command]:
+def copy_to_job(view: JobView) -> list[Command]:
     """The newest dispatch, written onto the job before its last Workload goes.
 
     The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
@@ -246,7 +248,7 @@ def _rewrite(view: JobView, recorded_on: Manifest | None, record: Dispatch) -> l
     return [Patch(resource=resource, target=recorded_on, body=body)]
 
 
-def _has_to_go(view: JobView, slice: Slice) -> bool:
+def _must_withdraw(view: JobView, slice: Slice) -> bool:
     """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
     outbox = view.outbox
     if outbox is None or view.is_withdrawn:
@@ -271,16 +273,21 @@ def _next(
     if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
         return outbox.record, []
     last = outbox.record if outbox else _NOTHING
-    left = last.cluster if last.cluster != wanted.cluster else last.left
-    behind = {
+    previous_cluster = last.cluster if last.cluster != wanted.cluster else last.previous_cluster
+    left_copies = {
         cluster: version
-        for cluster, version in last.behind.items()
+        for cluster, version in last.left_copies.items()
         if cluster != wanted.cluster or wanted.hash == kueue.ABSENT
     }
     since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
     unknown_end = wanted.unknown_end or (last.unknown_end if wanted.hash == kueue.ABSENT else msgspec.UNSET)
     record = msgspec.structs.replace(
-        wanted, version=last.version + 1, left=left, since=since, behind=behind, unknown_end=unknown_end
+        wanted,
+        version=last.version + 1,
+        previous_cluster=previous_cluster,
+        since=since,
+        left_copies=left_copies,
+        unknown_end=unknown_end,
     )
     body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
     return record, [Patch(resource=WORKLOADS, target=workload, body=body)]

@@ -68,15 +68,15 @@ def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None) -> E
         return Ending.NONE
     if not _is_deleted(view):
         return Ending.VANISHED
-    if not _stands(namespace, view):
+    if not _persists(namespace, view):
         return Ending.NAMESPACE
     return Ending.ASKED if view.job is not None or was_seen else Ending.MISSING
 
 
-def tell(view: JobView, ending: Ending, *, now: str) -> list[Command]:
+def show_held(view: JobView, ending: Ending, *, now: str) -> list[Command]:
     """Whether the delete of a job is held, as its Workloads shall say it; nothing when they do."""
     if not view.deletes_held or not ending.is_inferred:
-        return [_without_condition(workload) for workload in view.workloads.values() if _is_told(workload)]
+        return [_without_condition(workload) for workload in view.workloads.values() if _shows_held(workload)]
     message = (
         f"{_WHY[ending]}. Too many jobs of cluster {view.cluster} would be deleted at once, so none of them is: "
         f"look, then `slicebus fleet release {view.cluster}`"
@@ -107,7 +107,7 @@ def follow_vanished(view: JobView) -> list[Command] | None:
     return [gone, Remove(resource=JOB_RESOURCES[view.ref.kind], target=view.job)]
 
 
-def adopt(view: JobView) -> list[Command]:
+def record_owner(view: JobView) -> list[Command]:
     """Whose a Workload is that was orphaned, written on it: without its owner nobody would look at its job again.
 
     Those of this manager say so from the beginning. Those of a Kueue and of older versions do not.
@@ -140,22 +140,22 @@ def _has_vanished(view: JobView) -> bool:
     return KINDS[view.ref.kind].outcome(view.job).phase not in _TERMINAL
 
 
-def _stands(namespace: Manifest | None, view: JobView) -> bool:
+def _persists(namespace: Manifest | None, view: JobView) -> bool:
     """Whether the namespace is the one that the job was made in, and is to stay."""
     if namespace is None or "deletionTimestamp" in namespace["metadata"]:
         return False
-    made = _made(view)
-    return not made or bool(namespace["metadata"].get("creationTimestamp", "") <= made)
+    created = _existed_at(view)
+    return not created or bool(namespace["metadata"].get("creationTimestamp", "") <= created)
 
 
-def _made(view: JobView) -> str:
+def _existed_at(view: JobView) -> str:
     """When the job was there at the latest, RFC 3339. Its Workloads come after it."""
-    if view.job is not None and (made := view.job["metadata"].get("creationTimestamp")):
-        return str(made)
+    if view.job is not None and (created := view.job["metadata"].get("creationTimestamp")):
+        return str(created)
     return min((slice.created for slice in view.slices), default="")
 
 
-def _is_told(workload: Manifest) -> bool:
+def _shows_held(workload: Manifest) -> bool:
     return any(condition["type"] == HELD_CONDITION for condition in conditions_of(workload))
 
 

@@ -24,10 +24,10 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
     One write a look. The slice has its size before it waits, or it would be admitted as large as it was. What it had
     shrunk by before is nobody's to take back: its admission says so first, or it would be charged for more again.
     """
-    if view.given_up and (left := dispatch.leave(view)):
-        return [*_set_suspended(view, True), *left]
-    if told := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
-        return told
+    if view.given_up and (abandoned := dispatch.abandon(view)):
+        return [*_set_suspended(view, True), *abandoned]
+    if suspending := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
+        return suspending
     if not slice.evicting or not view.is_without_pods:
         return []
     if forgotten := _forget_request(view):
@@ -46,7 +46,7 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
     return _set_suspended(view, False) if Condition.EVICTED in slice.conditions else []
 
 
-def held_back(slice: Slice) -> Finding:
+def quota_held(slice: Slice) -> Finding:
     """Why the quota of a slice that is evicted is not free yet."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
     return Finding(DISPATCHED_CONDITION, False, kueue.SUSPENDING, message)

@@ -90,7 +90,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _AHEAD_SHOWN = 3
-_SAID: dict[tuple[str, str], str] = {
+_STEPS: dict[tuple[str, str], str] = {
     (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
     (Condition.QUOTA_RESERVED, "True"): "quota reserved",
     (Condition.EVICTED, "True"): "evicted: {reason}",
@@ -111,14 +111,14 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     labels, desired = view.job["metadata"].get("labels", {}), view.desired
     queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
     cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
-    found = store.quotas.cluster_queues.get(cluster_queue)
+    queue_spec = store.quotas.cluster_queues.get(cluster_queue)
     fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
     asked = f"asked for by its worker, generation {desired.requested.worker_generation}" if desired.requested else ""
     return Explanation(
         job=ref.key,
         local_queue=queue,
         cluster_queue=cluster_queue,
-        cohort=found.cohort if found else "",
+        cohort=queue_spec.cohort if queue_spec else "",
         fair_sharing=fair_sharing,
         cluster=view.cluster or "",
         wanted=desired.counts,
@@ -134,12 +134,12 @@ def explain(store: Store, ref: JobRef) -> Explanation:
 def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     """What keeps the job from its size, beside a lack of quota."""
     yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job))
-    yield from (said for said in _said(job, ACCEPTED_CONDITION, "False") if not said.startswith(NOT_MANAGED))
+    yield from (text for text in _conditions(job, ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED))
     for slice in view.slices:
         for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):
             if not slice.finished:
-                yield from _said(view.workload(slice), type, "False")
-        yield from _said(view.workload(slice), HELD_CONDITION, "True")
+                yield from _conditions(view.workload(slice), type, "False")
+        yield from _conditions(view.workload(slice), HELD_CONDITION, "True")
     outbox = view.outbox
     cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
     if view.cluster and cluster is None:
@@ -150,7 +150,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
 
 
-def _said(manifest: Manifest, type: str, status: str) -> Iterator[str]:
+def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:
     for condition in conditions_of(manifest):
         if condition["type"] == type and condition["status"] == status:
             yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
@@ -187,8 +187,8 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
 
 def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:
     going = {other.key for other in others if other.evicting and preempted_for(other) == slice.uid}
-    told = (decision for decision in decided if isinstance(decision, Evict))
-    return {*going, *(evict.key for evict in told if preemptor_uid(evict.message) == slice.uid)}
+    evictions = (decision for decision in decided if isinstance(decision, Evict))
+    return {*going, *(evict.key for evict in evictions if preemptor_uid(evict.message) == slice.uid)}
 
 
 def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
@@ -217,9 +217,9 @@ def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
 def _chapter(slice: Slice) -> Chapter:
     steps = [(slice.created, "created")]
     for type, condition in slice.conditions.items():
-        said = _SAID.get((type, condition["status"]))
-        if said:
-            steps.append((condition["lastTransitionTime"], said.format(reason=condition.get("reason", ""))))
+        text = _STEPS.get((type, condition["status"]))
+        if text:
+            steps.append((condition["lastTransitionTime"], text.format(reason=condition.get("reason", ""))))
     return Chapter(
         slice=slice.name,
         size=slice.counts,

@@ -19,7 +19,7 @@ _QUIET_S = 300.0
 """Who has said nothing for so long has another name by now, or is gone."""
 
 
-def told(envelope: Envelope) -> Manifest:
+def reported(envelope: Envelope) -> Manifest:
     """What a message of the agent that is listened to says of its cluster, for the status."""
     uid = envelope.cluster_uid
     return {"ownQueues": True, "clusterUID": uid} if uid else {"ownQueues": False}
@@ -47,13 +47,13 @@ def other(cluster: Manifest) -> ClusterUid | None:
     return uid
 
 
-def settled(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple[list[Finding], Manifest]:
+def settle_conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple[list[Finding], Manifest]:
     """What ends a conflict, and for the status: the other one has the name now, or has fallen silent."""
-    found = cluster.get("status", {}).get(_OTHER)
-    if not found:
+    conflicting = cluster.get("status", {}).get(_OTHER)
+    if not conflicting:
         return [], {}
-    silent = datetime.fromisoformat(now) - datetime.fromisoformat(found["lastSeenTime"])
-    if found["clusterUID"] != envelope.cluster_uid and silent.total_seconds() < _QUIET_S:
+    silent = datetime.fromisoformat(now) - datetime.fromisoformat(conflicting["lastSeenTime"])
+    if conflicting["clusterUID"] != envelope.cluster_uid and silent.total_seconds() < _QUIET_S:
         return [], {}
     return [Finding(NAME_CONFLICT, False, "OneCluster", "No other cluster speaks under the name")], {_OTHER: None}
 

@@ -76,9 +76,9 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
-    last, said = view.desired.requested, (envelope.epoch, envelope.sequence)
+    last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
-    if last and not last.is_older_than(key, of=envelope.speaker, said=said):
+    if last and not last.is_older_than(key, speaker=envelope.speaker, published_at=published_at):
         return []
     desired = SizeRequest(
         counts=request.wanted,
@@ -104,12 +104,12 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     every request that was published before this report.
     """
     outbox, cluster = view.outbox, envelope.cluster
-    if outbox is not None and cluster in outbox.record.behind and (cluster != view.cluster or report.deleted):
+    if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
         return _recalled(outbox, view.ref, report, cluster)
     if not _is_from_here(view, envelope):
         return []
-    at_rest = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
-    forgotten = _forget_request(view.job, envelope) if at_rest and view.job else []
+    confirms_suspended = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
+    forgotten = _forget_request(view.job, envelope) if confirms_suspended and view.job else []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
     return forgotten + [
         Patch(resource=WORKLOADS, target=workload, body=body)
@@ -138,12 +138,12 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
-    again = Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    requeue = Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S)
     if has_finding(workload, finding):
-        return [again]
+        return [requeue]
     body = findings_patch(workload, finding, now=now)
-    told = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
-    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *told, again]
+    events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, requeue]
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
@@ -177,9 +177,13 @@ def status(
     if report.phase is JobPhase.GONE:
         if view.is_withdrawing or view.vanished:
             return []
-        return dispatch.note_unknown_end(view) if unknown_ends.may_have_ended(view, report) else dispatch.vanish(view)
+        return (
+            dispatch.note_unknown_end(view)
+            if unknown_ends.may_have_ended(view, report)
+            else dispatch.note_vanished(view)
+        )
     # Both may write on one Workload: the first write makes the second conflict, and the message is handled again.
-    return [*dispatch.vanish(view, vanished=False), *take(view, report, now)]
+    return [*dispatch.note_vanished(view, vanished=False), *take(view, report, now)]
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:
@@ -223,10 +227,10 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
 
 def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName) -> list[Command]:
     """A cluster that was given up has removed the copy that it had left."""
-    if not report.deleted or report.spec_version < outbox.record.behind[cluster]:
+    if not report.deleted or report.spec_version < outbox.record.left_copies[cluster]:
         return []
-    behind = {name: version for name, version in outbox.record.behind.items() if name != cluster}
-    record = msgspec.structs.replace(outbox.record, behind=behind)
+    left_copies = {name: version for name, version in outbox.record.left_copies.items() if name != cluster}
+    record = msgspec.structs.replace(outbox.record, left_copies=left_copies)
     annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
     if cluster == record.cluster:
         annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.recorded_on)))
@@ -241,7 +245,7 @@ def _is_from_here(view: JobView, envelope: Envelope) -> bool:
     Raises ProtocolError for one that the job has nothing to do with: a cluster may only speak of its own jobs.
     """
     record = view.outbox.record if view.outbox is not None else None
-    has_left = record is not None and envelope.cluster in (record.left, *record.behind)
+    has_left = record is not None and envelope.cluster in (record.previous_cluster, *record.left_copies)
     if view.cluster is None or (has_left and envelope.cluster != view.cluster):
         return False
     if view.cluster != envelope.cluster:

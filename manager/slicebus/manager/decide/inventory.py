@@ -72,7 +72,7 @@ class Assembly:
         if round > self._round:
             self._round, self._pages, self._since, self._done = round, {}, {}, False
         self._pages[page.page] = page
-        self._since[page.page] = said(envelope)
+        self._since[page.page] = stamp_of(envelope)
         last = next((number for number, held in self._pages.items() if held.last), None)
         if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
             return None
@@ -91,7 +91,7 @@ class Assembly:
         self._pages, self._since, self._done = {}, {}, True
 
 
-def said(envelope: Envelope) -> Stamp:
+def stamp_of(envelope: Envelope) -> Stamp:
     """When a cluster said something."""
     return Stamp((envelope.epoch, envelope.sequence))
 
@@ -134,8 +134,8 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
 def _shows(item: InventoryItem, record: Dispatch) -> bool:
     """Whether an item says what a report of the newest version would. That of a suspended job says more: it has no
     pods left."""
-    is_there = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
-    return is_there and not record.suspended and record.hash not in (kueue.ABSENT, LOST)
+    has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
+    return has_copy and not record.suspended and record.hash not in (kueue.ABSENT, LOST)
 
 
 def status_differs(view: JobView, item: InventoryItem) -> bool:
@@ -151,14 +151,14 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
-def lacks_request(view: JobView, request: RequestKey, *, of: str, said: Stamp) -> bool:
+def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published_at: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that is not written down here: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
     if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
         return False
     last = view.desired.requested
-    return last is None or last.is_older_than(request, of=of, said=said)
+    return last is None or last.is_older_than(request, speaker=speaker, published_at=published_at)
 
 
 def _reported_hash(view: JobView, job: Manifest) -> str:

@@ -8,7 +8,7 @@ from slicebus.slices.kueue import Condition
 
 def job_states(store: Store) -> JobStates:
     """The jobs that the manager manages, and those of which something is left on a cluster."""
-    found = {}
+    by_job = {}
     for ref in sorted(set(store.refs())):
         view, outbox = store.view(ref), store.view(ref).outbox
         holder, absent = view.holder, outbox is not None and outbox.record.hash == kueue.ABSENT
@@ -19,7 +19,7 @@ def job_states(store: Store) -> JobStates:
         ]
         if outbox is not None and not outbox.is_applied:
             notes.append(f"version {outbox.record.version} is not reported yet")
-        found[ref.key] = JobState(
+        by_job[ref.key] = JobState(
             cluster=view.cluster or "",
             slice=holder.name if holder and not absent else "",
             version=outbox.record.version if outbox else 0,
@@ -27,4 +27,4 @@ def job_states(store: Store) -> JobStates:
             wanted=view.desired.counts if view.job else {},
             note="; ".join(notes),
         )
-    return found
+    return by_job

@@ -39,11 +39,11 @@ def entry_of(workload: Manifest, checks: frozenset[str]) -> Manifest | None:
 
 def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str, *, now: str) -> list[Command]:
     """The state of our check on a Workload, unless it is there already. A merge patch replaces the whole list."""
-    said = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}
-    if said.items() <= entry.items():
+    reported = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}
+    if reported.items() <= entry.items():
         return []
     since = entry["lastTransitionTime"] if entry["state"] == state else now
-    changed = entry | said | {"lastTransitionTime": since}
+    changed = entry | reported | {"lastTransitionTime": since}
     entries = [changed if old["name"] == entry["name"] else old for old in workload["status"]["admissionChecks"]]
     body = {"status": {"admissionChecks": entries}}
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]

@@ -22,8 +22,8 @@ def is_suspended(job: Manifest) -> bool:
     return bool(job["spec"].get("suspend"))
 
 
-def mirror(view: JobView, *, now: str, left: bool) -> list[Command]:
-    """The status that the job shall show. `left`: whether the worker may have pods of it, or be given some."""
+def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
+    """The status that the job shall show. `may_have_pods`: whether the worker may have pods of it, or be given some."""
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
     shown, reported = job.get("status", {}), reported_of(view)
@@ -32,7 +32,7 @@ def mirror(view: JobView, *, now: str, left: bool) -> list[Command]:
     if reported is not None and reported.phase in _TERMINAL:
         return _write(job, reported.job_status)
     if is_suspended(job):
-        return _write(job, kind.suspended_status(shown, active=left, now=now))
+        return _write(job, kind.suspended_status(shown, active=may_have_pods, now=now))
     return _write(job, kind.running_status(_newest(shown, reported)))
 
 
@@ -43,7 +43,7 @@ def take(view: JobView, report: Status, now: str) -> list[Command]:
     """
     if view.holder is None and report.phase not in _TERMINAL:
         return []
-    return mirror(msgspec.structs.replace(view, reported=report), now=now, left=False)
+    return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False)
 
 
 def reported_of(view: JobView) -> Status | None:
@@ -55,8 +55,8 @@ def reported_of(view: JobView) -> Status | None:
     if outbox is None or reported is None:
         return None
     lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
-    is_news = not lets_go or reported.phase in _TERMINAL
-    return reported if outbox.record.is_of_this_run(reported.spec_version) and is_news else None
+    is_relevant = not lets_go or reported.phase in _TERMINAL
+    return reported if outbox.record.is_of_this_run(reported.spec_version) and is_relevant else None
 
 
 def shows_running(job: Manifest) -> bool:

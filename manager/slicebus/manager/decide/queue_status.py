@@ -81,9 +81,9 @@ def statuses(
 def _cohort_shares(cohorts: Sequence[Manifest], forest: Forest) -> list[Command]:
     commands: list[Command] = []
     for manifest in cohorts:
-        found = _weighted_share(forest.cohorts.get(manifest["metadata"]["name"]))
-        if found != manifest.get("status", {}).get("fairSharing"):
-            body = {"status": {"fairSharing": found}}
+        weighted = _weighted_share(forest.cohorts.get(manifest["metadata"]["name"]))
+        if weighted != manifest.get("status", {}).get("fairSharing"):
+            body = {"status": {"fairSharing": weighted}}
             commands.append(Patch(resource=COHORTS, target=manifest, body=body, subresource="status"))
     return commands
 
@@ -103,12 +103,12 @@ def _shared(cluster_queue: Manifest, fair_sharing: FairSharing) -> list[Finding]
 
 def fair_sharing_of(cluster_queue: Manifest) -> FairSharing:
     """How the manager shares, as it has written it on a ClusterQueue."""
-    said = {
+    reasons = {
         condition["reason"]
         for condition in cluster_queue.get("status", {}).get("conditions") or ()
         if (condition["type"], condition["status"]) == (FAIR_SHARING, "True")
     }
-    return next((way for way in FairSharing if way in said), FairSharing.OFF)
+    return next((way for way in FairSharing if way in reasons), FairSharing.OFF)
 
 
 def _key(local: LocalQueue) -> str:
@@ -117,14 +117,14 @@ def _key(local: LocalQueue) -> str:
 
 def census(members: Iterable[tuple[str, Slice]]) -> Census:
     """How many of the slices, each with its queue, wait or hold quota."""
-    found = Census(Counter(), Counter(), Counter())
+    counted = Census(Counter(), Counter(), Counter())
     for queue, slice in members:
         if slice.finished:
             continue
-        found.pending[queue] += is_pending(slice)
-        found.reserving[queue] += slice.admission is not None
-        found.admitted[queue] += slice.admitted
-    return found
+        counted.pending[queue] += is_pending(slice)
+        counted.reserving[queue] += slice.admission is not None
+        counted.admitted[queue] += slice.admitted
+    return counted
 
 
 def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:

@@ -33,7 +33,7 @@ def is_outage(clusters: Iterable[WorkerCluster], silent: Collection[str]) -> boo
     return 2 * sum(name in silent for name in accepted) > len(accepted)
 
 
-def standing(cluster: WorkerCluster, *, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
+def assess(cluster: WorkerCluster, *, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
     """How a cluster stands: given up, or why not though it is silent, or back; None where there is nothing to say."""
     if silent_s < requeue_s:
         return None
@@ -68,17 +68,17 @@ def evictions(
     slices: Iterable[Slice], *, drained: Collection[str], given_up: Collection[str], at_once: int
 ) -> list[Evict]:
     """The chains that have to leave now. Of a drained cluster so many are under way at once, by name."""
-    standing_slices = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
-    left = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in standing_slices) for cluster in drained}
-    found: list[Evict] = []
-    for slice in sorted(standing_slices, key=lambda slice: slice.key):
+    placed = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
+    free = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in placed) for cluster in drained}
+    decided: list[Evict] = []
+    for slice in sorted(placed, key=lambda slice: slice.key):
         if slice.evicted or slice.cluster is None:
             continue
         if slice.cluster in given_up:
             message = f"The cluster {slice.cluster} is lost"
-            found.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_LOST, message=message))
-        elif left.get(slice.cluster, 0) > 0:
-            left[slice.cluster] -= 1
+            decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_LOST, message=message))
+        elif free.get(slice.cluster, 0) > 0:
+            free[slice.cluster] -= 1
             message = f"The cluster {slice.cluster} is drained"
-            found.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_DRAINED, message=message))
-    return found
+            decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_DRAINED, message=message))
+    return decided

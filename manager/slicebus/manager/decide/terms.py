@@ -16,7 +16,7 @@ _KNOWN_SINCE = (1, 1)
 
 def terms_of(flavors: Iterable[Manifest], *, fence_s: float | None = None) -> Terms:
     """The terms for ResourceFlavors: the same version for the same ones, in any order."""
-    told = [
+    ordered = [
         Flavor(
             name=flavor["metadata"]["name"],
             node_labels=flavor.get("spec", {}).get("nodeLabels", {}),
@@ -25,8 +25,8 @@ def terms_of(flavors: Iterable[Manifest], *, fence_s: float | None = None) -> Te
         )
         for flavor in sorted(flavors, key=lambda flavor: str(flavor["metadata"]["name"]))
     ]
-    version = content_hash([told, fence_s])
-    return Terms(version=version, flavors=told, fence_s=UNSET if fence_s is None else fence_s)
+    version = content_hash([ordered, fence_s])
+    return Terms(version=version, flavors=ordered, fence_s=UNSET if fence_s is None else fence_s)
 
 
 def answer(

@@ -34,7 +34,7 @@ def may_have_ended(view: JobView, report: Status) -> bool:
 
 def stop(view: JobView, *, now: str) -> list[Command]:
     """The next step to tell of an unknown end, and to keep the job from running again; empty when both is done."""
-    slice = _standing(view)
+    slice = _slice_of_copy(view)
     if slice is None or view.job is None:
         return []
     finding, workload = _finding(view, slice), view.workload(slice)
@@ -59,18 +59,18 @@ def stop(view: JobView, *, now: str) -> list[Command]:
     ]
 
 
-def at_rest(view: JobView, job: Manifest, *, now: str) -> list[Command]:
+def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The command that lets the suspended job show that no pod of it is left, beside why; none when it does.
 
     No report of the worker comes any more that would say so.
     """
-    slice = _standing(view)
+    slice = _slice_of_copy(view)
     if slice is None or not job["spec"].get("suspend"):
         return []
-    resting = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
-    shown = job | {"status": {"conditions": conditions_of(job)} | resting}
-    told = job_status_with(shown, _finding(view, slice), now=now)
-    return write_status(job, resting | told)
+    suspended = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
+    shown = job | {"status": {"conditions": conditions_of(job)} | suspended}
+    finding_status = job_status_with(shown, _finding(view, slice), now=now)
+    return write_status(job, suspended | finding_status)
 
 
 def close(view: JobView) -> list[Command]:
@@ -93,7 +93,7 @@ def restarted(view: JobView, *, now: str) -> list[Command]:
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
 
 
-def _standing(view: JobView) -> Slice | None:
+def _slice_of_copy(view: JobView) -> Slice | None:
     """The slice that the copy ran for, or that waits for quota again."""
     return view.holder or view.evicted or next(iter(view.unfinished), None)
 

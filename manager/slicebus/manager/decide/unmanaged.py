@@ -9,7 +9,7 @@ from slicebus.manager.state.requirements import (
     NOT_MANAGED,
     is_managed,
     is_nearly_managed,
-    is_told_unmanaged,
+    is_reported_unmanaged,
     missing,
     says_unmanaged,
 )
@@ -21,7 +21,7 @@ from slicebus.slices.conditions import Finding, conditions_of, has_finding, with
 _WITHOUT_CONDITIONS = ("RayJob",)
 
 
-def tell(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
+def report(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
     """Why a job is left alone, on the job and in one Event; nothing where it is nobody's business, or said.
 
     Beside a Kueue the job's Workload has our AdmissionCheck, or it is in a queue that has nothing to do with us.
@@ -31,7 +31,7 @@ def tell(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
         return []
     is_ours = _has_check(view) if beside_kueue else is_nearly_managed(job)
     if is_managed(job) or not is_ours:
-        return _take_back(job)
+        return _clear(job)
     message = f"slicebus leaves it alone: {'; '.join(missing(job))}"
     if not (write := _write(job, message, now=now)):
         return []
@@ -49,8 +49,8 @@ def _write(job: Manifest, message: str, *, now: str) -> Command | None:
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
 
 
-def _take_back(job: Manifest) -> list[Command]:
-    if not is_told_unmanaged(job):
+def _clear(job: Manifest) -> list[Command]:
+    if not is_reported_unmanaged(job):
         return []
     if annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None:
         return [_annotate(job, None)]

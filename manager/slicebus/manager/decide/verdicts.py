@@ -5,7 +5,7 @@ The cycle itself is `slicebus.slices.admission`; here its verdicts become writes
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.evictions import held_back
+from slicebus.manager.decide.evictions import quota_held
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.notices import pending_notice
 from slicebus.manager.state.views import JobView
@@ -69,19 +69,19 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     status = {
         "admission": decision.admission.to_manifest(),
         "clusterName": decision.cluster,
-        "conditions": with_findings(workload, reserved, admitted, *_come_back(slice), now=now),
+        "conditions": with_findings(workload, reserved, admitted, *_end_eviction(slice), now=now),
     }
     note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
     if decision.admission.counts != slice.counts:
         note += f", {counts_text(decision.admission.counts)} of {counts_text(slice.counts)}"
-    told = (workload, view.job) if view.job else (workload,)
+    targets = (workload, view.job) if view.job else (workload,)
     return [
         Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),
-        *(Emit(regarding=target, reason="Admitted", note=note) for target in told),
+        *(Emit(regarding=target, reason="Admitted", note=note) for target in targets),
     ]
 
 
-def _come_back(slice: Slice) -> list[Finding]:
+def _end_eviction(slice: Slice) -> list[Finding]:
     """What the eviction has left, where the slice was evicted before: Kueue's way to say that it is over."""
     return [
         Finding(type, False, "QuotaReserved", f"Previously: {slice.conditions[type].get('message', '')}")
@@ -114,11 +114,11 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
         since=since,
         would_admit=decision.would_admit,
     )
-    told = (workload, view.job) if view.job else (workload,)
+    targets = (workload, view.job) if view.job else (workload,)
     return [
         *(notice if slice.replaces else ()),
         Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
-        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in told),
+        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in targets),
     ]
 
 
@@ -130,11 +130,11 @@ def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Co
     findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
     if decision.preemption:
         findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
-    body = findings_patch(workload, *findings, held_back(slice), now=now)
-    told = (workload, view.job) if view.job else (workload,)
+    body = findings_patch(workload, *findings, quota_held(slice), now=now)
+    targets = (workload, view.job) if view.job else (workload,)
     return [
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in told),
+        *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in targets),
     ]
 
 

@@ -23,13 +23,13 @@ DELETES_HELD = "DeletesHeld"
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
     """The agent's versions and its epoch, which fences every lower one from here on."""
-    told = {
+    reported = {
         "epoch": envelope.epoch,
         "agentVersion": message.agent_version,
         "kubernetesVersion": message.kubernetes_version,
         "schemaVersion": message.schema_version,
     }
-    return _report(cluster, told, envelope, now=now)
+    return _report(cluster, reported, envelope, now=now)
 
 
 def heartbeat(
@@ -46,7 +46,7 @@ def heartbeat(
     `fence_s` is what it is about to be told. Where it keeps a fence already the longer one is written down, because it
     may go by either. `granted` is what our jobs have there. Raises ProtocolError for what is not a quantity.
     """
-    told = {
+    reported = {
         "epoch": envelope.epoch,
         "capacity": message.capacity,
         "used": message.used,
@@ -56,8 +56,8 @@ def heartbeat(
         "outOfSync": message.out_of_sync,
         "fenceSeconds": _fence_of(message, fence_s),
     }
-    told["room"] = _room(cluster, told, granted)
-    return _report(cluster, told, envelope, now=now)
+    reported["room"] = _room(cluster, reported, granted)
+    return _report(cluster, reported, envelope, now=now)
 
 
 def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
@@ -100,29 +100,29 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
 
 
-def _room(cluster: Manifest, told: Manifest, granted: Mapping[FlavorResource, int]) -> str:
+def _room(cluster: Manifest, reported: Manifest, granted: Mapping[FlavorResource, int]) -> str:
     """What a job may still have there, by what its agent has just said."""
-    status = {name: value for name, value in told.items() if value is not None}
+    status = {name: value for name, value in reported.items() if value is not None}
     try:
         return describe_room(WorkerCluster.from_manifest(cluster | {"status": status}).place, granted)
     except ValueError as error:
         raise ProtocolError(DeadReason.REFUSED, str(error)) from error
 
 
-def _fence_of(message: Heartbeat, told_s: float | None) -> float | None:
-    return max(message.fence_s, told_s or 0) if isinstance(message.fence_s, float) and message.fence_s else None
+def _fence_of(message: Heartbeat, sent_s: float | None) -> float | None:
+    return max(message.fence_s, sent_s or 0) if isinstance(message.fence_s, float) and message.fence_s else None
 
 
-def _report(cluster: Manifest, told: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
+def _report(cluster: Manifest, reported: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
     connected = Finding(CONNECTED, True, "Connected", "The agent speaks")
-    told = told | identity.told(envelope)
-    findings, over = identity.settled(cluster, envelope, now=now)
-    known = {name: value for name, value in cluster.get("status", {}).items() if name in told}
+    reported = reported | identity.reported(envelope)
+    findings, cleared = identity.settle_conflict(cluster, envelope, now=now)
+    known = {name: value for name, value in cluster.get("status", {}).items() if name in reported}
     # The difference, because a merge patch of what was told would keep a resource that is no longer there.
-    status = merge_difference(known, told) | {
+    status = merge_difference(known, reported) | {
         "lastHeartbeatTime": now,
         "conditions": with_findings(cluster, connected, *findings, now=now),
-        **over,
+        **cleared,
     }
     commands: list[Command] = [
         Patch(resource=WORKERCLUSTERS, target=cluster, body={"status": status}, subresource="status")

@@ -97,14 +97,14 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it came from the sender of a message."""
         return self.speaker == envelope.speaker
 
-    def is_older_than(self, request: RequestKey, *, of: str, said: tuple[int, int]) -> bool:
+    def is_older_than(self, request: RequestKey, *, speaker: str, published_at: tuple[int, int]) -> bool:
         """Whether a speaker's request is newer than this one; of one worker object its generation says so.
 
-        `said` is the epoch and sequence of a message that told of it.
+        `published_at` is the epoch and sequence of a message that told of it.
         """
         if self.worker_uid == request.worker_uid:
             return self.worker_generation < request.worker_generation
-        return self.speaker != of or (self.epoch, self.sequence) < said
+        return self.speaker != speaker or (self.epoch, self.sequence) < published_at
 
     @staticmethod
     def from_job(job: Manifest) -> "SizeRequest | None":
@@ -153,11 +153,11 @@ class Dispatch(msgspec.Struct, frozen=True):
     """A hash of the flavors that the worker's copy was made for: its templates have their node labels."""
     suspended: bool = False
     """Whether the worker shall hold the job without pods."""
-    left: str = ""
+    previous_cluster: str = msgspec.field(default="", name="left")
     """The cluster that had been told before it was another. What comes from there is late."""
     since: int | msgspec.UnsetType = msgspec.UNSET
     """The first version after one that let the worker run nothing: what it said of an older one is of another run."""
-    behind: dict[str, int] = {}
+    left_copies: dict[str, int] = msgspec.field(default_factory=dict, name="behind")
     """The clusters that were given up and may still have a copy, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker's copy is gone, and may have ended before that. Until the job has given its quota back."""

@@ -43,7 +43,7 @@ class Quotas:
         self._trees: dict[str, str] | None = None
         self._followers: list[SliceFollower] = []
         self._workloads = Readings(
-            workloads, Slice.from_manifest, read_again=_slice_again, on_change=self._slice_changed
+            workloads, Slice.from_manifest, read_again=_reread_slice, on_change=self._slice_changed
         )
         self._cluster_queues = Readings(cluster_queues, ClusterQueue.from_manifest, on_change=self._forest_changed)
         self._cohorts = Readings(cohorts, Cohort.from_manifest, on_change=self._forest_changed)
@@ -110,7 +110,7 @@ class Quotas:
                 continue
             if slice.replaces is None:
                 load[admit.cluster] = load.get(admit.cluster, 0) + 1
-            granted[admit.cluster] = add(granted.get(admit.cluster, {}), self._more(slice, admit))
+            granted[admit.cluster] = add(granted.get(admit.cluster, {}), self._added_usage(slice, admit))
         return Snapshot(
             cluster_queues=queues,
             cohorts=self.cohorts,
@@ -127,11 +127,11 @@ class Quotas:
             fair_sharing=fair_sharing,
         )
 
-    def _more(self, slice: Slice, admit: Admit) -> Usage:
+    def _added_usage(self, slice: Slice, admit: Admit) -> Usage:
         """What an admission adds to what its chain has."""
         queue, chain = admit.admission.cluster_queue, self.ledger.chain(slice.chain_id)
-        have = usage_by_chain(chain).get((queue, slice.chain_id), {})
-        return {key: max(0, need - have.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
+        charged = usage_by_chain(chain).get((queue, slice.chain_id), {})
+        return {key: max(0, need - charged.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
 
     def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
         if only is None:
@@ -166,7 +166,7 @@ class Quotas:
         self._trees = None
 
 
-def _slice_again(new: Manifest, old: Manifest, slice: Slice) -> Slice:
+def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
     """Most changes are of the conditions: what has a quantity for each resource is what takes time to read."""
 
     def is_same(part: str, name: str) -> bool:

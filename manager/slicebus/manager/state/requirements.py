@@ -42,10 +42,10 @@ def is_nearly_managed(job: Manifest) -> bool:
 
 def is_of_concern(job: Manifest) -> bool:
     """Whether there may be something to do for a job, or to say to it."""
-    return is_managed(job) or is_nearly_managed(job) or is_told_unmanaged(job)
+    return is_managed(job) or is_nearly_managed(job) or is_reported_unmanaged(job)
 
 
-def is_told_unmanaged(job: Manifest) -> bool:
+def is_reported_unmanaged(job: Manifest) -> bool:
     """Whether the job says that slicebus leaves it alone."""
     return annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
 

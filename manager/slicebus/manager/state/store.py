@@ -73,7 +73,7 @@ class Store:
         """Admissions that may have been written or not."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
         """The last status of each job, where a Kueue admits."""
-        self.told: Table[JobRef, str] = Table(JobRef, str)
+        self.notices: Table[JobRef, str] = Table(JobRef, str)
         """The last notice of each job, where a Kueue admits (`notices.notice_key`)."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
@@ -96,7 +96,7 @@ class Store:
         )
         self._senders = Readings(self.clusters, Sender.from_manifest)
         self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
-        self._left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
+        self._copies_left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
         """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
         self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
@@ -148,7 +148,7 @@ class Store:
             "uncertain": self.uncertain,
             "settings": self.settings,
             "reported": self.reported,
-            "told": self.told,
+            "notices": self.notices,
             "given_up": self.given_up,
             "recalled": self.recalled,
             "deleted": self.deleted,
@@ -166,16 +166,18 @@ class Store:
 
     def view(self, ref: JobRef, *, deletes_held: bool = False) -> JobView:
         """Everything that belongs to one job. `deletes_held` is what the breaker of its cluster says."""
-        found = self._jobs[ref.kind].values.get((ref.namespace, ref.name))
-        reading = found if found is not None and found.manifest["metadata"]["uid"] == ref.uid else None
+        cached = self._jobs[ref.kind].values.get((ref.namespace, ref.name))
+        reading = cached if cached is not None and cached.manifest["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
         chain = self.quotas.ledger.chain(id)
         workloads = self.workloads.keyed_by(_BY_CHAIN, id)
         outboxes = [self._outboxes.values.get(key) for key in workloads]
         outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
         cluster = cluster_of(chain, outbox)
-        left = outbox.record.behind.items() if outbox else ()
-        behind = {ClusterName(name): version for name, version in left if self.clusters.get(None, name) is not None}
+        copies = outbox.record.left_copies.items() if outbox else ()
+        left_copies = {
+            ClusterName(name): version for name, version in copies if self.clusters.get(None, name) is not None
+        }
         return JobView(
             ref=ref,
             reading=reading,
@@ -188,12 +190,12 @@ class Store:
             in_fleet=cluster is not None and self.clusters.get(None, cluster) is not None,
             deletes_held=deletes_held,
             given_up=cluster in self.given_up,
-            behind=behind,
-            recalled={name: self.recalled.get((name, ref), 0) for name in behind},
+            left_copies=left_copies,
+            recalled={name: self.recalled.get((name, ref), 0) for name in left_copies},
             published=self.published.get(ref, 0),
             checks=self._checks,
             reported=self.reported.get(ref),
-            told=self.told.get(ref, ""),
+            last_notice=self.notices.get(ref, ""),
         )
 
     def note_deleted(self, job: Manifest) -> None:
@@ -219,18 +221,18 @@ class Store:
 
     def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
         if old is not None:
-            for cluster in old.record.behind:
-                del self._left[cluster][old.recorded_on["metadata"]["uid"]]
+            for cluster in old.record.left_copies:
+                del self._copies_left[cluster][old.recorded_on["metadata"]["uid"]]
         if new is not None:
-            for cluster in new.record.behind:
-                self._left[cluster][new.recorded_on["metadata"]["uid"]] = new.recorded_on
+            for cluster in new.record.left_copies:
+                self._copies_left[cluster][new.recorded_on["metadata"]["uid"]] = new.recorded_on
 
-    def left_behind(self, cluster: ClusterName) -> list[JobRef]:
+    def jobs_left_on(self, cluster: ClusterName) -> list[JobRef]:
         """The jobs that went elsewhere without the cluster's answer, and may still have a copy there."""
-        owners = dict.fromkeys(map(owner_ref, self._left.get(cluster, {}).values()))
-        return [ref for ref in owners if ref is not None and cluster in self.view(ref).behind]
+        owners = dict.fromkeys(map(owner_ref, self._copies_left.get(cluster, {}).values()))
+        return [ref for ref in owners if ref is not None and cluster in self.view(ref).left_copies]
 
-    def is_being_left(self, cluster: ClusterName) -> bool:
+    def has_leaving_jobs(self, cluster: ClusterName) -> bool:
         """Whether jobs of the cluster are about to go elsewhere."""
         return any(
             view.cluster == cluster and (view.evicted or view.place != cluster) and not view.is_withdrawn
@@ -311,7 +313,7 @@ def owner_ref(workload: Manifest) -> JobRef | None:
 
 
 def _former_owner(workload: Manifest) -> JobRef | None:
-    """Of what was orphaned and says whose it was (`endings.adopt`). An agent's copies have no such label."""
+    """Of what was orphaned and says whose it was (`endings.record_owner`). An agent's copies have no such label."""
     metadata, kind_and_name = workload["metadata"], annotation(workload, kueue.JOB_ANNOTATION) or ""
     uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
     if not uid or kind not in JOB_RESOURCES:

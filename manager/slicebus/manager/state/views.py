@@ -81,7 +81,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
     given_up: bool = False
     """Whether `cluster` is given up: the job leaves it without its answer."""
-    behind: dict[ClusterName, int] = {}
+    left_copies: dict[ClusterName, int] = {}
     """As in the newest dispatch, those that are still in the fleet."""
     recalled: dict[ClusterName, int] = {}
     """What this process has told these, since their agents last said hello."""
@@ -91,7 +91,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The names of our AdmissionChecks, where a Kueue admits."""
     reported: Status | None = None
     """What the worker last said of the job, where a Kueue admits."""
-    told: str = ""
+    last_notice: str = ""
     """The last notice of why a request waits, where a Kueue admits (`notices.notice_key`)."""
 
     @property
@@ -118,8 +118,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def holder(self) -> Slice | None:
         """The newest admitted slice: the one that the worker's pods may run on. None while it is evicted."""
-        standing = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
-        return standing if standing is not None and standing.admitted else None
+        newest = next((slice for slice in reversed(self.slices) if slice.admitted or slice.evicting), None)
+        return newest if newest is not None and newest.admitted else None
 
     @cached_property
     def evicted(self) -> Slice | None:

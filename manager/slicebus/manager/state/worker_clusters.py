@@ -80,7 +80,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             capacity=None if spec.get("capacity") == _UNLIMITED else _reported(status),
             others=_others(status),
             unlimited=frozenset(
-                FlavorName(flavor) for flavor, said in spec.get("flavorCapacity", {}).items() if said == _UNLIMITED
+                FlavorName(flavor)
+                for flavor, reported in spec.get("flavorCapacity", {}).items()
+                if reported == _UNLIMITED
             ),
         )
 
@@ -119,15 +121,17 @@ def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
     """The capacity by flavor; None where the agent does not say what of the use is ours: it is an older one."""
     if "ours" not in status:
         return None
-    return {FlavorName(flavor): amounts(said) for flavor, said in status.get("capacity", {}).items()}
+    return {FlavorName(flavor): amounts(reported) for flavor, reported in status.get("capacity", {}).items()}
 
 
 def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
     """What is used and not accounted for by what our jobs were granted."""
-    used, ours = ({f: amounts(said) for f, said in status.get(name, {}).items()} for name in ("used", "ours"))
+    used, ours = ({f: amounts(reported) for f, reported in status.get(name, {}).items()} for name in ("used", "ours"))
     return {
-        FlavorName(flavor): {name: max(0, value - ours.get(flavor, {}).get(name, 0)) for name, value in said.items()}
-        for flavor, said in used.items()
+        FlavorName(flavor): {
+            name: max(0, value - ours.get(flavor, {}).get(name, 0)) for name, value in reported.items()
+        }
+        for flavor, reported in used.items()
     }
 
 
