@@ -1,4 +1,4 @@
-"""What a fleet's journal tells of a job: how its resizes went, what waits, and what is dead."""
+"""The traces of a job in a fleet's journal: its resizes, what waits, and what was dead-lettered."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.cli.journal_source import STREAM, Span
 from slicebus.cli.trace import find
-from slicebus.journal.traces import STEP, Outcome, Story
+from slicebus.journal.traces import STEP, Outcome, Trace
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
@@ -17,14 +17,14 @@ from support.scenario import set_quota
 from support.waiting import eventually
 
 
-async def told(url: str, job: str) -> dict[str, Story]:
-    """Its stories by their titles, from the journal as it is when everything is recorded."""
+async def traces_of(url: str, job: str) -> dict[str, Trace]:
+    """The traces of a job by title, from the journal once everything is recorded."""
     await asyncio.sleep(0.3)
     found = await find(job, STREAM, Span(), amqp_url=url)
-    return {story.title: story for story in found.stories()}
+    return {trace.title: trace for trace in found.traces()}
 
 
-async def test_a_jobs_way_from_the_journal_of_a_broker(world: World, urls: dict[str, str]) -> None:
+async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls: dict[str, str]) -> None:
     await set_quota(world, 4)
     job = Job(world, "Job", "traced")
     await job.submit()
@@ -32,25 +32,25 @@ async def test_a_jobs_way_from_the_journal_of_a_broker(world: World, urls: dict[
     await job.scale(3)
     await job.expect_pods(running=3)
 
-    async def grown() -> Story | None:
-        story = (await told(urls["manager"], "traced")).get("resize main 1 -> 3")
-        return story if story and story.outcome is Outcome.DONE else None
+    async def grown() -> Trace | None:
+        trace = (await traces_of(urls["manager"], "traced")).get("resize main 1 -> 3")
+        return trace if trace and trace.outcome is Outcome.DONE else None
 
-    story = await eventually(grown, "the resize is told to its end")
-    assert story is not None
-    words = [hop.type if hop.type != STEP else hop.text.split()[0] for hop in story.hops]
-    expected = ["scale-request", "makes", "admits", "workload-spec", "puts", "ungates", "status"]
+    trace = await eventually(grown, "the trace shows the end of the resize")
+    assert trace is not None
+    words = [hop.type if hop.type != STEP else hop.text.split()[0] for hop in trace.hops]
+    expected = ["scale-request", "creates", "admits", "workload-spec", "moves", "ungates", "status"]
     assert [word for word in words if word in expected] == expected
-    assert not story.clocks_apart
+    assert not trace.clocks_apart
 
     await job.scale(9)
     await job.expect_event("Pending", on=await job.worker())
-    waiting = (await told(urls["manager"], "traced"))["resize main 3 -> 9"]
+    waiting = (await traces_of(urls["manager"], "traced"))["resize main 3 -> 9"]
     assert waiting.outcome is Outcome.WAITS
     assert "insufficient quota" in waiting.note
 
 
-async def test_a_dead_letter_about_the_job_is_told(world: World, urls: dict[str, str]) -> None:
+async def test_the_trace_shows_a_dead_letter_of_the_job(world: World, urls: dict[str, str]) -> None:
     await set_quota(world, 4)
     job = Job(world, "Job", "deadly")
     await job.submit()
@@ -66,5 +66,5 @@ async def test_a_dead_letter_about_the_job_is_told(world: World, urls: dict[str,
         await bus.publish(DEAD, copy)
     finally:
         await bus.aclose()
-    story = (await told(urls["manager"], "deadly"))["resize main 1 -> 9"]
-    assert (story.outcome, story.note) == (Outcome.DEAD, "scale-request is dead: refused: no")
+    trace = (await traces_of(urls["manager"], "deadly"))["resize main 1 -> 9"]
+    assert (trace.outcome, trace.note) == (Outcome.DEAD, "scale-request is dead: refused: no")

@@ -28,7 +28,7 @@ from slicebus.journal.recording import decode_batch
 from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.journal.steps import Steps
 from slicebus.journal.summary import summary
-from slicebus.journal.traces import sizes, stories
+from slicebus.journal.traces import sizes, traces
 from slicebus.manager.state.annotations import Dispatch, SizeRequest, applied_version
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
@@ -173,7 +173,7 @@ def test_whatever_is_recorded_can_be_told(wire: WireMessage, offset: int) -> Non
     assert isinstance(summary(entry), str)
     assert line(entry).plain
     matching(cluster="a", job="b", until=datetime.now(UTC))(entry)
-    assert all(story.hops for story in stories([entry]))
+    assert all(trace.hops for trace in traces([entry]))
     assert isinstance(sizes([entry]), dict)
     since = Since()
     since.see(entry)

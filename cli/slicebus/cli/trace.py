@@ -17,8 +17,8 @@ from slicebus.cli.dead_letter_actions import survey
 from slicebus.cli.journal_source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.journal.entry import Entry, matching
-from slicebus.journal.steps import Step, Steps, Taken
-from slicebus.journal.traces import Story, sizes, stories
+from slicebus.journal.steps import Consumed, Step, Steps
+from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 
@@ -26,7 +26,7 @@ class Found(msgspec.Struct):
     """What a recording has of the jobs that are asked for."""
 
     messages: list[Entry] = []
-    told: list[Step | Taken] = []
+    events: list[Step | Consumed] = []
     others: set[str] = set()
     """Jobs that are not asked for."""
     dead: dict[str, str] = {}
@@ -36,11 +36,11 @@ class Found(msgspec.Struct):
     def jobs(self) -> list[str]:
         """Those that are asked for, by `Kind/namespace/name`."""
         subjects = {entry.subject for entry in self.messages}
-        return sorted(subjects | {each.job for each in self.told if isinstance(each, Step)})
+        return sorted(subjects | {each.job for each in self.events if isinstance(each, Step)})
 
-    def stories(self) -> list[Story]:
+    def traces(self) -> list[Trace]:
         """What became of them."""
-        return stories(self.messages, self.told, dead=self.dead)
+        return traces(self.messages, self.events, dead=self.dead)
 
 
 def trace(
@@ -66,14 +66,14 @@ async def _trace(
     found = await find(job, source, span, amqp_url=amqp_url)
     if not found.jobs:
         _unknown(job, found.others)
-    told = [story for story in found.stories() if cluster in (None, story.cluster)]
+    chosen = [each for each in found.traces() if cluster in (None, each.cluster)]
     if html is not None:
-        _write(html, job, source, told, found.messages)
+        _write(html, job, source, chosen, found.messages)
         return
-    from slicebus.cli.trace_page import tell
+    from slicebus.cli.trace_page import print_traces
 
-    tell(told)
-    if not told:
+    print_traces(chosen)
+    if not chosen:
         typer.echo(f"nothing of it on {cluster}", err=True)
 
 
@@ -89,7 +89,7 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
                 if span.since is not None and each.at < span.since:
                     continue
                 if is_asked_for(each.job, job):
-                    found.told.append(each)
+                    found.events.append(each)
                 elif isinstance(each, Step):
                     found.others.add(each.job)
             if entry.subject and wanted(entry):
@@ -125,13 +125,15 @@ def _unknown(job: str, others: set[str]) -> None:
     raise typer.Exit(1)
 
 
-def _write(path: Path, job: str, source: str, told: Sequence[Story], messages: Sequence[Entry]) -> None:
+def _write(path: Path, job: str, source: str, traces: Sequence[Trace], messages: Sequence[Entry]) -> None:
     from slicebus.journal.page import page
 
     where = "the journal of a broker" if source == STREAM else Path(source).name
     note = f"Recorded by slicebus, read from {where} at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
     try:
-        path.write_text(page(title=f"Trace of {job}", note=note, stories=told, sizes=sizes(messages)), encoding="utf-8")
+        path.write_text(
+            page(title=f"Trace of {job}", note=note, traces=traces, sizes=sizes(messages)), encoding="utf-8"
+        )
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror or error}") from error
-    sys.stderr.write(f"{path}: {len(told)} changes\n")
+    sys.stderr.write(f"{path}: {len(traces)} changes\n")

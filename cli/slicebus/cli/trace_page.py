@@ -10,7 +10,7 @@ from rich.text import Text
 
 from slicebus.cli.dead_letter_pages import printable
 from slicebus.journal.page import milliseconds
-from slicebus.journal.traces import STEP, Hop, Outcome, Story
+from slicebus.journal.traces import STEP, Hop, Outcome, Trace
 from slicebus.proto.messages import Direction
 
 _STYLES = {
@@ -27,48 +27,48 @@ _UNBOUNDED = 4096
 """Columns of an output that is no terminal: a line stays a line for grep."""
 
 
-def tell(told: Iterable[Story]) -> None:
+def print_traces(traces: Iterable[Trace]) -> None:
     """Print stories as wide as the terminal; into a file or a pipe as wide as it takes."""
     if sys.stdout.isatty():
         console = Console(highlight=False)
-        for story in told:
-            console.print(shown(story))
+        for trace in traces:
+            console.print(rendered(trace))
         return
-    for story in told:
+    for trace in traces:
         plain = io.StringIO()
-        Console(file=plain, highlight=False, width=_UNBOUNDED).print(shown(story))
+        Console(file=plain, highlight=False, width=_UNBOUNDED).print(rendered(trace))
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in plain.getvalue().splitlines())
 
 
-def shown(story: Story) -> RenderableType:
+def rendered(trace: Trace) -> RenderableType:
     """A story: what it is, how it came out, and each hop with its time since the start."""
     head = Text.assemble(
-        (printable(story.title), "bold"),
-        f"  {printable(story.job)}",
-        (f" on {printable(story.cluster)}" if story.cluster else "", "dim"),
-        (f"  {story.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
-        (story.outcome, _STYLES[story.outcome]),
-        f" after {milliseconds(story.took)}" if story.outcome is Outcome.DONE else "",
+        (printable(trace.title), "bold"),
+        f"  {printable(trace.job)}",
+        (f" on {printable(trace.cluster)}" if trace.cluster else "", "dim"),
+        (f"  {trace.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
+        (trace.outcome, _STYLES[trace.outcome]),
+        f" after {milliseconds(trace.took)}" if trace.outcome is Outcome.DONE else "",
     )
-    return Group(head, *_notes(story), _hops(story), "")
+    return Group(head, *_notes(trace), _hops(trace), "")
 
 
-def _notes(story: Story) -> Iterator[Text]:
-    if story.note:
-        yield Text(f"  {printable(story.note)}", style=_STYLES[story.outcome])
-    if story.clocks_apart:
-        text = f"  the clocks of its machines differ by at least {milliseconds(story.clocks_apart)}"
+def _notes(trace: Trace) -> Iterator[Text]:
+    if trace.note:
+        yield Text(f"  {printable(trace.note)}", style=_STYLES[trace.outcome])
+    if trace.clocks_apart:
+        text = f"  the clocks of its machines differ by at least {milliseconds(trace.clocks_apart)}"
         yield Text(text, style="yellow")
 
 
-def _hops(story: Story) -> Table:
+def _hops(trace: Trace) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(justify="right", style="dim", no_wrap=True, min_width=10)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for hop in story.hops:
+    for hop in trace.hops:
         mark, colour = _ARROWS[hop.direction] if hop.direction else _STEP if hop.type == STEP else _UNREADABLE
         table.add_row(
             f"+{milliseconds(hop.since_start)}",

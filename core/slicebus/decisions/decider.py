@@ -12,12 +12,21 @@ from importlib.metadata import version
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from slicebus.ambient.clock import now
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.decisions.table import FORGOTTEN, Table
-from slicebus.journal.object_diffs import Told
+from slicebus.journal.object_diffs import DiffWriter
+from slicebus.journal.recorded_commands import (
+    Created,
+    Emitted,
+    Patched,
+    Published,
+    RecordedCommand,
+    Removed,
+    Requeued,
+)
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
     Began,
@@ -88,7 +97,7 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            cache.subscribe(partial(self._changed, Told(resource_name(resource))))
+            cache.subscribe(partial(self._changed, DiffWriter(resource_name(resource))))
         for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
         self._begun = True
@@ -118,12 +127,12 @@ class Decider(Generic[S]):
         self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), outcome=Raw(encode_outcome(outcome))))
         return outcome
 
-    def _changed(self, told: Told, change: Change) -> None:
+    def _changed(self, diffs: DiffWriter, change: Change) -> None:
         old, new = change.old, change.new
         if new is not None:
-            self._record(lambda: told.put(new))
+            self._record(lambda: diffs.put(new))
         elif old is not None:
-            self._record(lambda: told.gone(old))
+            self._record(lambda: diffs.gone(old))
 
     def _noted(self, table: str, key: object, value: object) -> None:
         if value is FORGOTTEN:
@@ -198,22 +207,21 @@ def problem_of(error: ProtocolError) -> str:
     return f"{error.reason}: {error.detail}"
 
 
-def _command(command: Command) -> dict[str, Any]:
+def _command(command: Command) -> RecordedCommand:
     match command:
         case Create(resource=resource, manifest=manifest):
-            return {"do": "create", "of": resource_name(resource), "manifest": manifest}
+            return Created(of=resource_name(resource), manifest=manifest)
         case Patch(resource=resource, target=target, body=body, subresource=subresource):
-            of = resource_name(resource)
-            return {"do": "patch", "of": of, "target": _name(target), "subresource": subresource, "body": body}
+            return Patched(of=resource_name(resource), target=_name(target), subresource=subresource, body=body)
         case Remove(resource=resource, target=target):
-            return {"do": "remove", "of": resource_name(resource), "target": _name(target)}
+            return Removed(of=resource_name(resource), target=_name(target))
         case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
-            return {"do": "emit", "regarding": _name(regarding), "reason": reason, "note": note, "warning": warning}
+            return Emitted(regarding=_name(regarding), reason=reason, note=note, warning=warning)
         case Publish(cluster=cluster, message=message, correlation=correlation):
-            told = {"do": "publish", "to": cluster, "type": message.type, "message": message}
-            return told | ({"correlation": correlation} if correlation else {})
+            content = Raw(encode(message))
+            return Published(to=cluster, type=message.type, message=content, correlation=correlation or UNSET)
         case Requeue(job=job, delay_s=delay_s):
-            return {"do": "requeue", "job": job, "delay_s": delay_s}
+            return Requeued(job=job, delay_s=delay_s)
 
 
 def _name(target: Manifest) -> str:

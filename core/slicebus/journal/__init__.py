@@ -1,1 +1,1 @@
-"""The recorded messages: reading them from the stream, choosing among them, exporting them, and the story they tell."""
+"""The journal of messages and decisions: to record, read, filter and export it, and the traces of jobs in it."""

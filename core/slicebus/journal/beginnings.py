@@ -1,4 +1,4 @@
-"""From where on the decisions of a part of the journal can be made again."""
+"""Finds where replay has to begin, for the decisions of a part of the journal."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -8,13 +8,13 @@ from slicebus.journal.recording import Began, Snapshot, Source, decode_batch
 from slicebus.proto.errors import InvalidError
 
 BEFORE = timedelta(minutes=65)
-"""A leader's state is recorded at least every hour: so far back there is one."""
+"""So far back there is a snapshot of each leader: one is recorded at least every hour."""
 
 
 class Beginnings:
-    """Passes on what was published since a time, and before that, of each leader, what its decisions need.
+    """Passes on every entry from a time on, preceded by each leader's newest snapshot and what followed it.
 
-    Read from `BEFORE` that time on, so that the state is found that they begin from.
+    Read the journal from `BEFORE` that time on, so that the snapshots are found.
     """
 
     def __init__(self, since: datetime) -> None:
@@ -23,7 +23,7 @@ class Beginnings:
         self._begun = False
 
     def feed(self, entry: Entry) -> Iterator[Entry]:
-        """Take an entry; gives those that are wanted, in their order."""
+        """Take the next entry. Returns the entries to pass on, in order."""
         if not self._begun and (entry.published is None or entry.published >= self._since):
             self._begun = True
             held = [before for entries in self._held.values() for before in entries]

@@ -1,14 +1,14 @@
-"""Puts recorded messages and steps together into chains: everything that one change of one job set off, and after what.
+"""Groups recorded messages and steps into chains: everything that one change of one job set off, in causal order.
 
-Messages name their chain. A step belongs to the chain of the message that it was decided for, else to that of the wish
-it writes down, else to the first that names the slice it brings, else to what its role knew of last at that time.
+A message names its chain. A step belongs to the chain of the message that was being handled; else of the size request
+that it records; else to the first chain that names its slice; else to the newest chain that its role knew of.
 """
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.steps import Step, Taken
+from slicebus.journal.steps import Consumed, Step
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -24,11 +24,11 @@ from slicebus.proto.messages import (
 )
 
 MANAGER = ""
-"""In the place of an agent's cluster: a cluster may be named as it likes."""
+"""Stands where an agent has its cluster. No cluster has an empty name."""
 
 
 class Chain:
-    """What belongs together, of one job."""
+    """One change of one job."""
 
     def __init__(self, job: str, correlation_id: str = "") -> None:
         self.job = job
@@ -36,21 +36,21 @@ class Chain:
         self.entries: list[Entry] = []
         self.steps: list[Step] = []
         self.settled: Entry | None = None
-        """The status that shows its end."""
+        """The status that shows the outcome."""
 
     @property
     def messages(self) -> list[Message]:
-        """Those that can be read, as they were published."""
+        """The readable messages, in the order of the journal."""
         return [entry.received.message for entry in self.entries if entry.received]
 
     @property
     def shown(self) -> list[Entry]:
-        """Its messages, and the status that shows its end, in the journal's order."""
+        """Its messages and the status that shows the outcome, in the order of the journal."""
         entries = [*self.entries, self.settled] if self.settled else self.entries
         return sorted(entries, key=lambda entry: entry.offset)
 
     def slices(self) -> Iterator[str]:
-        """The slices that it is about."""
+        """The names of its slices."""
         for message in self.messages:
             match message:
                 case WorkloadSpec(workload=workload):
@@ -59,7 +59,7 @@ class Chain:
                     yield name
 
     def requests(self) -> Iterator[tuple[str, int]]:
-        """The wishes that it is about."""
+        """The idempotency keys of its size requests: worker UID and generation."""
         for message in self.messages:
             if isinstance(message, ScaleRequest):
                 yield message.worker_uid, message.worker_generation
@@ -68,30 +68,30 @@ class Chain:
 class Chains:
     """The chains of a recording."""
 
-    def __init__(self, entries: Iterable[Entry], told: Iterable[Step | Taken]) -> None:
-        self._taken: dict[str, dict[str, datetime]] = {}
-        """When each role took which message, by its own clock."""
+    def __init__(self, entries: Iterable[Entry], events: Iterable[Step | Consumed]) -> None:
+        self._consumed: dict[str, dict[str, datetime]] = {}
+        """When each role consumed each message, by the role's own clock."""
         self.statuses: dict[str, list[Entry]] = {}
-        """Those of each job; what they show is looked for afterwards."""
+        """The status messages of each job."""
         self._by_id: dict[tuple[str, str], Chain] = {}
         self._loose: dict[tuple[str, str], Chain] = {}
-        """Chains of slices that no message names."""
+        """The chains of slices that no message names, by job and slice."""
         self._gather(entries)
         steps = []
-        for each in told:
+        for each in events:
             if isinstance(each, Step):
                 steps.append(each)
             else:
-                self._taken.setdefault(_by(each), {}).setdefault(each.message_id, each.at)
+                self._consumed.setdefault(_clock_of(each), {}).setdefault(each.message_id, each.at)
         self._steps = steps
 
     @property
     def all(self) -> list[Chain]:
-        """Every chain, in the order of their beginnings."""
+        """Every chain that begins with a message, in order; then those of slices that no message names."""
         return [*self._by_id.values(), *self._loose.values()]
 
     def place_steps(self) -> None:
-        """Give every step its chain. Those that are about no change that is known are left out."""
+        """Add every step to its chain. A step that belongs to no known chain is left out."""
         by_job: dict[str, list[Chain]] = {}
         for chain in self._by_id.values():
             by_job.setdefault(chain.job, []).append(chain)
@@ -100,27 +100,32 @@ class Chains:
                 found.steps.append(step)
 
     def ordered(self, chain: Chain) -> list[Entry | Step]:
-        """All of a chain, causes first: each role's by its own clock, and nothing before a message that the role had
-        taken. What neither orders goes by time."""
+        """The entries and steps of a chain, causes first.
+
+        Each role's are in the order of its own clock, and come after every message that the role had consumed by then.
+        What neither orders goes by time.
+        """
         lines: dict[str, list[Entry | Step]] = {}
         everything: list[Entry | Step] = [*chain.shown, *chain.steps]
-        for each in sorted(everything, key=_at):
-            lines.setdefault(_by(each), []).append(each)
+        for each in sorted(everything, key=_time_of):
+            lines.setdefault(_clock_of(each), []).append(each)
         found: list[Entry | Step] = []
         while heads := [line[0] for line in lines.values() if line]:
             waited_for = [e for line in lines.values() for e in line if isinstance(e, Entry)]
             ready = [head for head in heads if not any(self._follows(head, e) for e in waited_for)]
-            first = min(ready or heads, key=_at)
+            first = min(ready or heads, key=_time_of)
             found.append(first)
-            lines[_by(first)].pop(0)
+            lines[_clock_of(first)].pop(0)
         return found
 
     def _gather(self, entries: Iterable[Entry]) -> None:
-        """Messages by job and correlation. What was said again, as nobody had answered it, is no chain of its own, a
-        message that came back under its id is no other one, and a delete is answered by whoever finds that the job is
-        gone."""
+        """Group the messages by job and correlation.
+
+        A message that repeats an unanswered one begins no chain. A message that was redelivered under its id counts
+        once. Any report that the job is deleted answers the delete.
+        """
         first: dict[tuple[object, ...], str] = {}
-        again: dict[tuple[str, str], str] = {}
+        repeated: dict[tuple[str, str], str] = {}
         deletes: dict[JobRef, str] = {}
         seen: set[str] = set()
         for entry in entries:
@@ -132,14 +137,14 @@ class Chains:
             if isinstance(message, Status):
                 self.statuses.setdefault(entry.subject, []).append(entry)
                 continue
-            id = again.get((entry.subject, entry.correlation_id), entry.correlation_id)
+            id = repeated.get((entry.subject, entry.correlation_id), entry.correlation_id)
             match message:
                 case Delete(job=job):
                     deletes[job] = id
                 case Applied(job=job, deleted=True):
                     id = deletes.get(job, id)
-            if (said := _said(entry, message)) is not None:
-                id = again[entry.subject, entry.correlation_id] = first.setdefault(said, id)
+            if (key := _repeat_key(entry, message)) is not None:
+                id = repeated[entry.subject, entry.correlation_id] = first.setdefault(key, id)
             chain = self._by_id.setdefault((entry.subject, id), Chain(entry.subject, id))
             chain.entries.append(entry)
 
@@ -161,39 +166,41 @@ class Chains:
         )
 
     def _last_known(self, step: Step, chains: list[Chain]) -> Chain | None:
-        """The newest that the role knew of; where that had ended, what it did belongs to the next."""
-        known = [number for number, chain in enumerate(chains) if any(self._knew(step, e) for e in chain.shown)]
+        """The newest chain that the role knew of; the one after it, where that had ended."""
+        known = [number for number, chain in enumerate(chains) if any(self._knew_of(step, e) for e in chain.shown)]
         if not known:
             return chains[0] if chains else None
         number = known[-1]
         chain = chains[number]
-        ended = chain.settled is not None and self._knew(step, chain.settled)
+        ended = chain.settled is not None and self._knew_of(step, chain.settled)
         return chains[number + 1] if ended and number + 1 < len(chains) else chain
 
     def _follows(self, later: Entry | Step, message: Entry) -> bool:
-        """Whether something comes after another role's message for sure."""
-        if _by(later) == _by(message):
+        """Whether an entry or a step certainly comes after another role's message."""
+        if _clock_of(later) == _clock_of(message):
             return False
         if isinstance(later, Step):
-            return self._knew(later, message)
-        taken = self._taken.get(_by(later))
-        if taken is None:
+            return self._knew_of(later, message)
+        consumed = self._consumed.get(_clock_of(later))
+        if consumed is None:
             return message.offset < later.offset
-        at = taken.get(message.record.message.message_id or "")
-        return at is not None and at <= _at(later)
+        at = consumed.get(message.record.message.message_id or "")
+        return at is not None and at <= _time_of(later)
 
-    def _knew(self, step: Step, message: Entry) -> bool:
-        """Whether a role had published or taken a message by then. Where its taking is not recorded, when it was
-        published counts."""
+    def _knew_of(self, step: Step, message: Entry) -> bool:
+        """Whether a role had published or consumed a message by the time of a step.
+
+        Where no consuming is recorded of the role, the time of publishing counts.
+        """
         at = message.published
-        if _by(step) != _by(message):
-            taken = self._taken.get(_by(step), {})
-            at = taken.get(message.record.message.message_id or "", None if taken else at)
+        if _clock_of(step) != _clock_of(message):
+            consumed = self._consumed.get(_clock_of(step), {})
+            at = consumed.get(message.record.message.message_id or "", None if consumed else at)
         return at is not None and at <= step.at
 
 
-def _said(entry: Entry, message: Message | None) -> tuple[object, ...] | None:
-    """What a message says that begins a chain, which may be said again; None for others."""
+def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | None:
+    """The same for a message that begins a chain and for every repeat of it; None for other messages."""
     if entry.correlation_id != entry.record.message.message_id:
         return None
     match message:
@@ -204,14 +211,14 @@ def _said(entry: Entry, message: Message | None) -> tuple[object, ...] | None:
     return None
 
 
-def _by(each: Entry | Step | Taken) -> str:
-    """Whose clock it is: `MANAGER`, or the agent's cluster."""
+def _clock_of(each: Entry | Step | Consumed) -> str:
+    """The role whose clock gave the time: `MANAGER`, or the agent's cluster."""
     if isinstance(each, Entry):
         return MANAGER if each.direction is Direction.DOWN else each.cluster
     return each.source.cluster or MANAGER
 
 
-def _at(each: Entry | Step) -> datetime:
+def _time_of(each: Entry | Step) -> datetime:
     at = each.at if isinstance(each, Step) else each.published
     assert at is not None
     return at

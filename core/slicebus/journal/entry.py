@@ -1,4 +1,4 @@
-"""A record of the stream, decoded as far as it can be, and as far as somebody asks."""
+"""A record of the stream, decoded when somebody asks and as far as it can be."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,9 +17,9 @@ _PREFIX = "cloudEvents_"
 
 
 class Entry(msgspec.Struct, frozen=True, dict=True):
-    """One recorded message. A message that nobody could read is an entry too: `problem` says why.
+    """One record: a message, or a batch of recorded decisions, which `recording.decode_batch` reads.
 
-    So are recorded decisions, which are read by `recording.decode_batch`: they are no message, and no problem.
+    An unreadable message is an entry too: `problem` says why it cannot be read.
     """
 
     offset: int
@@ -33,12 +33,12 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def received(self) -> Received | None:
-        """The message; None for what nobody can read, and for recorded decisions."""
+        """The message; None where it cannot be read, and for recorded decisions."""
         return self._read[0]
 
     @property
     def problem(self) -> str:
-        """Why nobody can read it; empty where it can be read, and for recorded decisions."""
+        """Why the message cannot be read; empty where it can, and for recorded decisions."""
         return self._read[1]
 
     @cached_property
@@ -77,16 +77,16 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def published(self) -> datetime | None:
-        """When its publisher says it was published; without a zone that is UTC."""
+        """The time that its publisher gives; UTC where that names no zone."""
         try:
-            said = datetime.fromisoformat(self.record.message.headers.get(f"{_PREFIX}time", ""))
+            published = datetime.fromisoformat(self.record.message.headers.get(f"{_PREFIX}time", ""))
         except ValueError:
             return self.recorded
-        return said if said.tzinfo else said.replace(tzinfo=UTC)
+        return published if published.tzinfo else published.replace(tzinfo=UTC)
 
     @property
     def direction(self) -> Direction | None:
-        """Which way it went; None for a message that cannot be read."""
+        """Its direction; None for an entry that cannot be read."""
         return self.received.message.direction if self.received else None
 
 
@@ -102,9 +102,9 @@ def matching(
     until: datetime | None = None,
     decisions: bool = False,
 ) -> Filter:
-    """Whether an entry is asked for. `job` is `Kind/namespace/name`, `namespace/name` or `name`.
+    """A filter of entries. `job` is `Kind/namespace/name`, `namespace/name` or `name`.
 
-    Recorded decisions are about many jobs: only the time counts, and whether they are asked for at all.
+    A batch of decisions is about many jobs, so only `decisions` and `until` select it.
     """
 
     def matches(entry: Entry) -> bool:

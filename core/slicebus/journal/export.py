@@ -1,6 +1,6 @@
 """The journal as a file: JSON Lines, one record a line, lossless except for secrets.
 
-With secrets taken out, what cannot be looked into is left out too: a body that is no JSON.
+An export without secrets also leaves out every body that is no JSON: nobody can search that for secrets.
 """
 
 import base64
@@ -40,7 +40,7 @@ def to_line(record: Record, *, redact: bool = True) -> bytes:
 
 
 class _Line(msgspec.Struct):
-    """A line, whose body nobody has looked into yet."""
+    """A line with its body still undecoded."""
 
     format: Literal["slicebus.journal/1"]
     offset: int
@@ -61,7 +61,7 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 def from_line(line: bytes) -> Record:
-    """The record of a line. Raises InvalidError for a line that is none."""
+    """The record of a line. Raises InvalidError for anything else."""
     try:
         read = _lines.decode(line)
         body = _body_of(read)
@@ -80,10 +80,10 @@ def _body_of(line: _Line) -> bytes:
 
 
 def _body(message: WireMessage, *, redact: bool) -> dict[str, Any]:
-    """The body as JSON where that tells it all, else as base64.
+    """The body as JSON where that is lossless, else as base64.
 
-    With secrets taken out it is written anew, so that other spaces may come back. What nobody can look into for
-    secrets, as it is no JSON, only text, or nested too deep, is left out as a whole.
+    Redacting encodes the JSON anew, so white space may differ. A body that cannot be searched for secrets is left out
+    whole: one that is no JSON, a single text, or nested too deep.
     """
     verbatim = {"body_base64": base64.b64encode(message.body).decode()}
     try:
@@ -101,7 +101,7 @@ def _body(message: WireMessage, *, redact: bool) -> dict[str, Any]:
 
 
 def _with_readable_messages(batch: Any) -> Any:
-    """A batch of decisions without the bodies that are no JSON of the messages that a role took."""
+    """A batch of decisions, with every received message left out whose body is no JSON."""
     if not (isinstance(batch, dict) and isinstance(batch.get("records"), list)):
         return batch
     return batch | {"records": [_with_readable_body(record) for record in batch["records"]]}

@@ -1,7 +1,7 @@
-"""Tells objects in a recording by what has changed of them, and makes them whole again.
+"""Writes objects into a recording as differences from the version before, and puts them together again.
 
-What was told of an object is remembered as hashes: comparing it with the version before would read all of that again,
-which has long left the processor's caches.
+The writer remembers the version before as hashes. Comparing with the version itself would read all of it again, and it
+has long left the processor's caches.
 """
 
 import orjson
@@ -12,8 +12,8 @@ from slicebus.kube.cache import Key, Manifest, key_of
 from slicebus.proto.errors import InvalidError
 
 
-class Told:
-    """What a recording tells of the objects of one resource."""
+class DiffWriter:
+    """Writes the objects of one resource as differences."""
 
     def __init__(self, of: str) -> None:
         self._of = of
@@ -21,7 +21,7 @@ class Told:
         """By namespace and name: the UID, and the hash of each part, such as `spec`."""
 
     def put(self, manifest: Manifest) -> Put:
-        """An object as it is now. Raises what is in `UNWRITABLE`; the object is told in full when it comes again."""
+        """The difference from the last version. Raises any of `UNWRITABLE`: the next one is then written in full."""
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         known, before = self._hashes.pop(key, (uid, {}))
         parts = {name: orjson.dumps(value) for name, value in manifest.items()}
@@ -31,7 +31,7 @@ class Told:
         return Put(of=self._of, object={name: Raw(parts[name]) for name in parts if name not in same}, same=same)
 
     def gone(self, manifest: Manifest) -> Gone:
-        """An object that is no longer there."""
+        """The record of a deleted object."""
         namespace, name = key = key_of(manifest)
         self._hashes.pop(key, None)
         return Gone(of=self._of, namespace=namespace, name=name)

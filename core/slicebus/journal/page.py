@@ -1,4 +1,4 @@
-"""A recording as one HTML file that needs nothing else: each job's size over time, and each story hop by hop."""
+"""A recording as one self-contained HTML file: each job's size over time, and each trace hop by hop."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -8,11 +8,11 @@ from itertools import accumulate
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from slicebus.journal.traces import STEP, Hop, Size, Story
+from slicebus.journal.traces import STEP, Hop, Size, Trace
 from slicebus.proto.messages import Direction
 
 WIDTH, HEIGHT = 1000.0, 90.0
-"""Of a chart, in its own units: the browser scales it."""
+"""Size of a chart in its own units: the browser scales it."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -30,11 +30,11 @@ class Chart(msgspec.Struct, frozen=True):
     most: int
     lines: tuple[Line, ...]
     marks: tuple[tuple[float, str], ...]
-    """Where its stories begin, and their titles."""
+    """Where its traces begin, and their titles."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One hop of a story: where its time lies in the story, in percent."""
+    """One hop: its place and length in the trace, in percent."""
 
     hop: Hop
     left: float
@@ -42,24 +42,24 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One story with its bars."""
+    """One trace with its bars."""
 
-    story: Story
+    trace: Trace
     bars: tuple[Bar, ...]
 
 
-def page(*, title: str, note: str, stories: Sequence[Story], sizes: dict[str, list[Size]]) -> str:
-    """The page. `note` says where the recording is from."""
+def page(*, title: str, note: str, traces: Sequence[Trace], sizes: dict[str, list[Size]]) -> str:
+    """The HTML page. `note` says where the recording comes from."""
     moments = [size.at for points in sizes.values() for size in points]
     began, ended = (min(moments), max(moments)) if moments else (None, None)
-    charts = [] if began is None or ended is None else _charts(stories, sizes, began, ended)
+    charts = [] if began is None or ended is None else _charts(traces, sizes, began, ended)
     return _template().render(
         title=title,
         note=note,
         began=began,
         took=ended - began if began and ended else timedelta(),
         charts=charts,
-        rows=[_row(story) for story in stories],
+        rows=[_row(trace) for trace in traces],
         width=WIDTH,
         height=HEIGHT,
         milliseconds=milliseconds,
@@ -77,7 +77,7 @@ def milliseconds(span: timedelta) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def _charts(stories: Sequence[Story], sizes: dict[str, list[Size]], began: datetime, ended: datetime) -> list[Chart]:
+def _charts(traces: Sequence[Trace], sizes: dict[str, list[Size]], began: datetime, ended: datetime) -> list[Chart]:
     span = max((ended - began).total_seconds(), 0.001)
 
     def x(at: datetime) -> float:
@@ -92,7 +92,7 @@ def _charts(stories: Sequence[Story], sizes: dict[str, list[Size]], began: datet
             "ready": lambda size: size.ready,
         }
         lines = tuple(Line(name, _steps(points, value, x, most)) for name, value in values.items())
-        marks = tuple((x(story.began), story.title) for story in stories if story.job == job)
+        marks = tuple((x(trace.began), trace.title) for trace in traces if trace.job == job)
         charts.append(Chart(job=job, most=most, lines=lines, marks=marks))
     return charts
 
@@ -116,16 +116,16 @@ def _steps(
     return " ".join(found)
 
 
-def _row(story: Story) -> Row:
-    whole = max(story.took.total_seconds(), 1e-6)
+def _row(trace: Trace) -> Row:
+    whole = max(trace.took.total_seconds(), 1e-6)
     # Where clocks differ, a hop may seem to lie before the one that it came after.
-    starts = list(accumulate((hop.since_start.total_seconds() / whole * 100 for hop in story.hops), max))
+    starts = list(accumulate((hop.since_start.total_seconds() / whole * 100 for hop in trace.hops), max))
     ends = [*starts[1:], 100.0]
     bars = (
         Bar(hop=hop, left=round(start, 2), width=round(end - start, 2))
-        for hop, start, end in zip(story.hops, starts, ends, strict=True)
+        for hop, start, end in zip(trace.hops, starts, ends, strict=True)
     )
-    return Row(story=story, bars=tuple(bars))
+    return Row(trace=trace, bars=tuple(bars))
 
 
 def _arrow(hop: Hop) -> str:

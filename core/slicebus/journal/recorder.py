@@ -1,15 +1,15 @@
-"""Records what a role decides by and what it decides, beside the work and never in its way.
+"""Records a role's inputs and decisions, without ever delaying or failing the role.
 
-Resource handling: records are encoded where they arise and wait in a bounded buffer. One task publishes them, a batch
-at a time, after `_PERIOD_S` or when a batch is full. When the recording ends, the rest has `_LAST_WORDS_S`.
+Resource handling: records are encoded at once and wait in a bounded buffer. One task publishes them in batches, every
+`_PERIOD_S` or when a batch is full. When the recording ends, the rest has `_FINAL_S` to be published.
 
-Error handling: a batch that cannot be published is tried again with a growing pause, under the same number. When the
-buffer is full meanwhile, all of it is dropped and counted, and nothing is kept until a publish succeeds: what follows a
-gap is of no use before the next snapshot. Then a `Gap` and a snapshot are recorded.
+Error handling: a batch that cannot be published is retried with backoff, under the same number. If the buffer fills
+meanwhile, all of it is dropped and counted, and so is every record until a publish succeeds: records after a gap are
+useless before the next snapshot. Then a `Gap` and a snapshot are recorded.
 
-A snapshot is also taken at the start, when the changes since the last one are several times as large, and now and then,
-of a small state more often: so a recording can be used from somewhere in its middle on, as the stream's retention cuts
-off its beginning. Snapshots are so at most a fifth of what is recorded, or `_SNAPSHOT_BYTES_S`.
+The stream's retention cuts off the beginning of a recording, so it has to be usable from the middle on. A snapshot is
+therefore taken at the start, whenever the changes since the last one are several times its size, and after some time,
+sooner where the state is small. Snapshots are at most a fifth of what is recorded, or `_SNAPSHOT_BYTES_S`.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _BATCH_BYTES = 64 * 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """About as much as a busy manager records in a minute: a broker that restarts leaves no gap."""
 _BACKOFF = Backoff(first_s=0.5, most_s=30.0)
-_LAST_WORDS_S = 2.0
+_FINAL_S = 2.0
 _SNAPSHOT_LEAST_BYTES = 16 * 1024 * 1024
 _SNAPSHOT_RATIO = 4
 _SNAPSHOT_FIRST_S = 600.0
@@ -56,7 +56,7 @@ Content = Callable[[], Iterator[Put | Noted]]
 
 
 class Recorder:
-    """One source's records on their way into the stream."""
+    """Publishes the records of one source to the stream."""
 
     def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry) -> None:
         self._bus = bus
@@ -79,21 +79,21 @@ class Recorder:
         self._lost = Counter("slicebus_recording_dropped", "Records that could not be kept.", registry=registry)
 
     def begin(self, first: Record, content: Content) -> None:
-        """Record the beginning and the whole state, and from now on what `add` is given."""
+        """Record the beginning and the whole state; `add` records from now on."""
         self._content = content
         self.add(lambda: first)
         self._begin_snapshot()
 
     def add(self, make: Callable[[], Record]) -> None:
-        """Record what is made. Never blocks, and nothing that happens to it comes back here: what cannot be written
-        down must not end the work, and an object may be nested as deep as its owner likes."""
+        """Record what `make` returns. Never blocks and never raises: an object that cannot be encoded, such as one
+        that is nested too deep, must not end the role's work."""
         try:
             encoded = encode_record(make())
         except UNWRITABLE as error:
             _log.warning("recording.unwritable", source=str(self._source), error=str(error))
             return
         if self._dropped:
-            # Made all the same: the changes that come after the gap are told by what was there before them.
+            # Encoded all the same: `make` remembers the object, and later differences refer to it.
             self._drop(1)
             return
         self._since_snapshot += len(encoded)
@@ -105,7 +105,7 @@ class Recorder:
 
     @asynccontextmanager
     async def recording(self) -> AsyncIterator[None]:
-        """Publish records until the context is left, and then what is left."""
+        """Publish records until the context is left, and then the rest."""
         task = asyncio.create_task(self._run(), name="record")
         try:
             yield
@@ -113,7 +113,7 @@ class Recorder:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             with suppress(TimeoutError, SlicebusError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(_FINAL_S):
                     while self._waiting or self._unconfirmed:
                         await self._publish()
 
@@ -124,7 +124,7 @@ class Recorder:
                 async with asyncio.timeout(_PERIOD_S):
                     await self._full.wait()
             self._continue_snapshot()
-            await self._insist()
+            await self._publish_batch()
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 self.add(partial(Gap, dropped=dropped))
@@ -132,8 +132,8 @@ class Recorder:
             elif self._snapshot is None and self._snapshot_is_due():
                 self._begin_snapshot()
 
-    async def _insist(self) -> None:
-        """Publish the next batch, however long it takes."""
+    async def _publish_batch(self) -> None:
+        """Publish the next batch, retrying until it succeeds."""
         for failures in itertools.count(1):
             try:
                 await self._publish()
@@ -160,7 +160,7 @@ class Recorder:
             self._full.set()
 
     def _take(self) -> list[bytes]:
-        """The records that wait, up to the size of a batch."""
+        """The waiting records, up to the size of a batch."""
         size = count = 0
         for record in self._waiting:
             size += len(record)
@@ -186,14 +186,14 @@ class Recorder:
         return asyncio.get_running_loop().time() > self._snapshot_at + pause_s
 
     def _begin_snapshot(self) -> None:
-        """Its first part is recorded at once: that is the moment in the recording that it shows."""
+        """Record the first part at once: a snapshot shows the state at that moment."""
         self._snapshot = _parts(self._content())
         self._snapshot_bytes = self._since_snapshot = 0
         self._snapshot_at = asyncio.get_running_loop().time()
         self._record_part(self._snapshot)
 
     def _continue_snapshot(self) -> None:
-        """Record as many parts as a batch has room for: other records go between them."""
+        """Record as many parts as fit into a batch; other records go between them."""
         while self._snapshot is not None and self._bytes < _BATCH_BYTES:
             self._record_part(self._snapshot)
 

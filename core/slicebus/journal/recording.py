@@ -1,11 +1,11 @@
-"""What a leading role records of its decisions, and how that lies in the stream.
+"""The records of a leader's inputs and decisions, and their form in the stream.
 
-A recording is everything that a role decides by, and everything that it decides, in the order in which it happened:
-changes of its caches and of its tables, messages, and decisions. Records are put together into batches; a batch is one
-message. Feeding the records to the same functions gives the same decisions (`slicebus.decisions.replay`).
+A recording has every input of a role and every decision, in order: changes of caches and tables, messages, decisions.
+One message of the stream is a batch of records. Feeding the records to the same functions gives the same decisions
+(`slicebus.decisions.replay`).
 
-Each batch has a number, from 0 on within one epoch of one role. A number that is missing is a gap, and so is a `Gap`
-record; what comes after it can be used from the next snapshot on.
+Batches are numbered from 0 on within one epoch of one role. A missing number is a gap, and so is a `Gap` record; what
+follows a gap is usable from the next snapshot on.
 """
 
 from datetime import UTC, datetime
@@ -25,22 +25,22 @@ Manifest = dict[str, Any]
 _NOTHING = Raw(b"[]")
 
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
-"""What writing down may raise: for an object that is nested too deep, or is no JSON after all."""
+"""What encoding a record may raise, for an object that is nested too deep or is no JSON."""
 
 
 class Source(msgspec.Struct, frozen=True, order=True):
-    """Who recorded: one leader, from the time when it took the lease to the time when it lost it."""
+    """Who recorded: one leader during one epoch, from taking the lease to losing it."""
 
     role: RoleName
     cluster: str
     """The agent's; empty for the manager."""
     epoch: int
     cluster_uid: str = ""
-    """Of the agent's: agents of two clusters of one name may have the same epoch."""
+    """The UID of the agent's cluster: two clusters with one name may have agents in the same epoch."""
 
     @property
     def routing_key(self) -> str:
-        """Where its batches go."""
+        """The routing key of its batches."""
         return decisions_key(self.cluster or MANAGER_KEY)
 
     def __str__(self) -> str:
@@ -52,25 +52,25 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", tag=str
 
 
 class Began(_Record, frozen=True, kw_only=True):
-    """The leader has begun: caches and tables are empty."""
+    """A leader began, with empty caches and tables."""
 
     version: str
     """Of slicebus."""
 
 
 class Put(_Record, frozen=True, kw_only=True):
-    """An object came or changed in a cache."""
+    """An object was added to a cache, or changed in it."""
 
     of: str
     """The resource: `pods`, `jobs.batch`."""
     object: Manifest
     """Without the parts in `same`."""
     same: tuple[str, ...] = ()
-    """Parts of the object, such as `spec`, that are as they were in the version before."""
+    """The parts, such as `spec`, that have not changed since the version before."""
 
 
 class Gone(_Record, frozen=True, kw_only=True):
-    """An object went out of a cache."""
+    """An object was removed from a cache."""
 
     of: str
     namespace: str = ""
@@ -93,7 +93,7 @@ class Forgot(_Record, frozen=True, kw_only=True):
 
 
 class Received(_Record, frozen=True, kw_only=True):
-    """The role has taken a message from its queue; decisions refer to it by its number."""
+    """The role consumed a message; decisions refer to it by its number."""
 
     number: int
     at: float
@@ -108,7 +108,7 @@ class Received(_Record, frozen=True, kw_only=True):
     text: str = ""
     """The body, where it is text."""
     body: bytes = b""
-    """The body, where it is no text."""
+    """The body, where it is not text."""
     problem: str = ""
     """Why it could not be read."""
 
@@ -167,18 +167,18 @@ class Decided(_Record, frozen=True, kw_only=True):
     given: Raw
     """Its arguments beside the state, by name."""
     outcome: Raw = _NOTHING
-    """What it returned: most decide on commands."""
+    """What it returned: mostly commands, in the form of `recorded_commands`."""
     failed: Failure | None = None
 
 
 class Gap(_Record, frozen=True, kw_only=True):
-    """Records could not be kept; a snapshot follows."""
+    """Records were dropped; a snapshot follows."""
 
     dropped: int
 
 
 class Snapshot(_Record, frozen=True, kw_only=True):
-    """A part of the whole state, as it was when the first part was recorded. Other records may be between the parts."""
+    """A part of the whole state at the time of the first part. Other records may lie between the parts."""
 
     part: int
     last: bool = False
@@ -189,7 +189,7 @@ Record = Began | Put | Gone | Noted | Forgot | Received | Decided | Gap | Snapsh
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one source that follow each other."""
+    """Consecutive records of one source."""
 
     format: Literal["slicebus.decisions/1"]
     source: Source
@@ -213,7 +213,7 @@ def encode_snapshot_part(part: int, content: list[bytes], *, last: bool) -> byte
 
 
 def encode_batch(source: Source, number: int, records: list[bytes], *, user: str, at: datetime) -> WireMessage:
-    """The message of a batch that is published at that time."""
+    """The message of a batch, with its time of publishing."""
     head = _encoder.encode({"format": FORMAT, "source": source, "number": number})
     body = b"".join((head[:-1], b',"records":[', b",".join(records), b"]}"))
     headers = {f"{PREFIX}time": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}

@@ -1,8 +1,7 @@
 """Takes secrets out of recorded messages.
 
-What is taken out: values of environment variables and annotations whose names say that they are secret, credentials in
-URLs, and the data of Secrets; also in a manifest that is the text of an annotation. References to Secrets stay, as
-they are names.
+It takes out the values of environment variables and annotations with secret-sounding names, credentials in URLs, and
+the data of Secrets; also inside a manifest that is the text of an annotation. The names of Secrets stay.
 """
 
 import re
@@ -18,7 +17,7 @@ _SECRET_DATA = ("data", "stringData")
 
 
 def redacted(value: Any) -> Any:
-    """The value without secrets; the argument is not changed."""
+    """A copy of the value without secrets."""
     if isinstance(value, dict):
         return _redacted_object(value)
     if isinstance(value, list):
@@ -29,7 +28,7 @@ def redacted(value: Any) -> Any:
 
 
 def _redacted_text(text: str) -> str:
-    """A manifest as text, as kubectl's last-applied-configuration, is looked into; of other text the URLs."""
+    """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is redacted as a value."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             inner = orjson.loads(text)
@@ -50,5 +49,5 @@ def _redacted_object(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """A text under a name that says so; `secretName` is a reference."""
+    """Whether a text has a secret-sounding name; `secretName` is a reference."""
     return isinstance(value, str) and bool(_SECRET_NAME.search(name)) and not name.endswith("Name")

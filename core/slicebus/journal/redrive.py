@@ -1,9 +1,8 @@
 """Which recorded messages may be published again, and why others may not. Pure.
 
-A message that says how things stood at a moment would be believed as if that were now; one that was overtaken would do
-nothing at best, and once its tombstone has expired a spec would bring back a job that has ended. So only the newest
-word on each job goes out again: the receiver has it, and takes it as a message that came twice, or it does not, and
-that is what a redrive is for.
+A receiver would take an old report of a state for the state now. An order that a newer one overtook would do nothing at
+best; after its tombstone has expired it would even start a job again that has ended. So only the newest message about
+each job goes out again. A receiver that has it takes it for a duplicate; one that lost it needs it.
 """
 
 from datetime import datetime
@@ -18,14 +17,14 @@ from slicebus.proto.messages import Direction, JobRef, Message, ScaleRequest, jo
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A message that is not published again."""
+    """A message that is not published again, and why."""
 
     why: str
     of_a_moment: bool = False
 
 
 class Since:
-    """What the journal of the live broker has since the first message that may be published again."""
+    """The newest messages about each job, by the journal of the live broker."""
 
     def __init__(self) -> None:
         self._first: datetime | None = None
@@ -35,7 +34,7 @@ class Since:
         self._requests: dict[JobRef, tuple[datetime, int, str, int]] = {}
 
     def see(self, entry: Entry) -> None:
-        """Take an entry of it."""
+        """Take the next entry of that journal."""
         published, received = entry.published, entry.received
         if published is not None and self._first is None:
             self._first = published
@@ -54,7 +53,7 @@ class Since:
             self._versions[job] = max(found, self._versions.get(job, found))
 
     def why_not(self, entry: Entry, message: Message) -> str:
-        """Why a message is not the newest word any more; empty where it is."""
+        """Why a message is not the newest about its job; empty where it is."""
         assert entry.received is not None
         envelope = entry.received.envelope
         if not self._covers(entry):
@@ -79,7 +78,7 @@ class Since:
 
 
 def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
-    """What publishes a recorded message again, as the manager's user; or why it is left."""
+    """How to publish a recorded message again, as the manager's user; or why not."""
     if entry.received is None:
         return Left(entry.problem or "it is no message")
     message = entry.received.message

@@ -1,10 +1,9 @@
-"""What the recorded decisions tell of jobs, between the messages: a slice was made, admitted, or waits; pods may start.
+"""The steps of a job that recorded decisions show, between its messages: a slice was made or admitted, pods may start.
 
-A step is a write that a role decided on, at the time of that decision; the write itself follows at once. Writes that
-only keep books, and those that repeat what was told before, are left out.
+A step is one write that a role decided on, at the time of that decision; the write follows at once. A write that only
+keeps the role's own books is no step, and neither is one that repeats what an earlier step showed.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 import orjson
 
 from slicebus.journal.entry import Entry
+from slicebus.journal.recorded_commands import Created, Patched, RecordedCommand, Removed, commands_of
 from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot, Source, decode_batch
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX
@@ -21,22 +21,19 @@ from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 
 _WORKLOADS = "workloads.kueue.x-k8s.io"
-_KEPT = 4096
-"""Messages that a later decision may refer to."""
-_TOLD = {
+_MOST_KEPT = 4096
+"""So many messages are kept: a later decision may refer to one."""
+_CONDITION_WORDS = {
     (Condition.QUOTA_RESERVED, "False"): "waits",
-    (Condition.EVICTED, "True"): "evicted",
+    (Condition.EVICTED, "True"): "is evicted",
     (Condition.FINISHED, "True"): "finished",
     ("slicebus.dev/Resizable", "False"): "cannot be resized",
-    ("slicebus.dev/Dispatched", "False"): "refused by the worker",
+    ("slicebus.dev/Dispatched", "False"): "is refused by the worker",
 }
-"""The conditions of a slice that are told, and how."""
-_COMMANDS = re.compile(rb'\[(("\w+"|\d+|null),\[)?\{"do":')
-"""How an outcome of commands begins: alone, with the stage of a reconcile, or with the next step of an order."""
-_OTHERWISE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
-"""What reading raises of a record that is in the right form and makes no sense: anybody may have published it."""
+"""The conditions of a slice that are steps, and the words for them."""
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
+"""What reading raises for a record of the right form that makes no sense: anybody may have published it."""
 
-Command = dict[str, Any]
 Subject = Callable[[str], bool]
 
 
@@ -49,22 +46,22 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """`Kind/namespace/name`."""
     text: str
     correlation_id: str = ""
-    """The chain of the message that it was decided for, where it was for one."""
+    """The chain of the message that was being handled; empty where none was."""
     slice: str = ""
-    """The slice that it brings, admits or lets wait: the first message that names this one belongs to it."""
+    """The slice that it makes, admits or leaves waiting: the step belongs to the first message that names it."""
     request: tuple[str, int] | None = None
-    """The wish that it writes down, by its idempotency key: worker UID and generation."""
+    """The size request that it records, by its idempotency key: worker UID and generation."""
     counts: Counts = {}
-    """What the slice that it brings is to have."""
+    """The pod counts of the slice that it makes."""
     waits: str = ""
-    """Why the slice waits."""
+    """Why the slice waits; empty where it does not."""
     admitted: bool = False
     dead: str = ""
     """Why the message was dead-lettered."""
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """A role took a message from its queue, at that time by its clock."""
+class Consumed(msgspec.Struct, frozen=True):
+    """A role consumed a message from its queue, at that time by its clock."""
 
     source: Source
     at: datetime
@@ -73,14 +70,14 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Steps:
-    """Reads steps out of recorded batches. To be fed from where the state is known, so that slices lead to jobs."""
+    """Reads steps out of recorded batches. Feed it from a snapshot on: that says which slice belongs to which job."""
 
     def __init__(self, wanted: Subject = lambda job: True) -> None:
         self._wanted = wanted
         self._sources: dict[Source, _Reader] = {}
 
-    def feed(self, entry: Entry) -> Iterator[Step | Taken]:
-        """What a batch tells of the jobs that are wanted; nothing where it is none."""
+    def feed(self, entry: Entry) -> Iterator[Step | Consumed]:
+        """What a batch of decisions shows of the wanted jobs; nothing for any other entry."""
         if not entry.is_decisions:
             return
         try:
@@ -94,9 +91,9 @@ class Steps:
         for record in batch.records:
             try:
                 found = list(reader.read(record))
-            except _OTHERWISE:
+            except _NONSENSE:
                 continue
-            yield from (told for told in found if self._wanted(told.job))
+            yield from (event for event in found if self._wanted(event.job))
 
 
 class _Reader:
@@ -107,12 +104,12 @@ class _Reader:
         self._source = source
         self._jobs: dict[str, str] = {}
         """The job of each slice, by `namespace/name`."""
-        self._taken: dict[int, Received] = {}
-        self._told: dict[tuple[str, str], tuple[str, str]] = {}
-        """Status and message of each condition of each slice."""
-        self._wishes: dict[str, tuple[str, int]] = {}
+        self._received: dict[int, Received] = {}
+        self._conditions: dict[tuple[str, str], tuple[str, str]] = {}
+        """The last status and message of each condition, by slice and type."""
+        self._requests: dict[str, tuple[str, int]] = {}
 
-    def read(self, record: Record) -> Iterator[Step | Taken]:
+    def read(self, record: Record) -> Iterator[Step | Consumed]:
         match record:
             case Snapshot(content=content):
                 for part in content:
@@ -125,58 +122,58 @@ class _Reader:
                 yield from self._decide(record)
 
     def _learn(self, record: object) -> None:
-        """Which job a slice is of."""
+        """Remember which job a slice belongs to."""
         if isinstance(record, Put) and record.of == _WORKLOADS:
             metadata = record.object["metadata"]
             if job := _owner(metadata):
                 self._jobs[f"{metadata['namespace']}/{metadata['name']}"] = job
 
-    def _receive(self, record: Received) -> Iterator[Step | Taken]:
-        self._taken[record.number] = record
-        if len(self._taken) > _KEPT:
-            del self._taken[next(iter(self._taken))]
+    def _receive(self, record: Received) -> Iterator[Step | Consumed]:
+        self._received[record.number] = record
+        if len(self._received) > _MOST_KEPT:
+            del self._received[next(iter(self._received))]
         job = record.headers.get(f"{PREFIX}subject", "")
         at = _moment(record.at)
-        yield Taken(self._source, at, job, record.message_id or "")
+        yield Consumed(self._source, at, job, record.message_id or "")
         if record.problem:
             yield self._dead(record, at, record.problem)
 
     def _decide(self, record: Decided) -> Iterator[Step]:
-        outcome = bytes(record.outcome)
-        if record.failed is None and not _COMMANDS.match(outcome):
+        commands = commands_of(bytes(record.outcome))
+        if record.failed is None and not commands:
             return
         given = orjson.loads(bytes(record.given))
-        taken = self._taken.get(given.get("incoming", -1))
+        received = self._received.get(given.get("incoming", -1))
         at = _moment(record.at)
         if record.failed is not None:
-            if taken is not None and record.failed.error == ProtocolError.__name__:
-                yield self._dead(taken, at, record.failed.text)
+            if received is not None and record.failed.error == ProtocolError.__name__:
+                yield self._dead(received, at, record.failed.text)
             return
-        job = self._job(given, taken)
-        chain = _correlation(taken) if taken else ""
-        for step in self._steps(_commands(orjson.loads(outcome)), job, given.get("now", "")):
+        job = self._job(given, received)
+        chain = _correlation(received) if received else ""
+        for step in self._steps(commands, job, given.get("now", "")):
             if step.job:
                 yield msgspec.structs.replace(step, at=at, correlation_id=step.correlation_id or chain)
 
-    def _steps(self, commands: list[Command], job: str, now: str) -> Iterator[Step]:
+    def _steps(self, commands: list[RecordedCommand], job: str, now: str) -> Iterator[Step]:
         for command in commands:
-            yield from self._of(command, job, now)
-        freed = sum(command["do"] == "patch" and command["of"] == "pods" for command in commands)
-        if freed:
-            yield self._step(job, f"ungates {freed} {'pod' if freed == 1 else 'pods'}")
+            yield from self._written(command, job, now)
+        ungated = sum(isinstance(command, Patched) and command.of == "pods" for command in commands)
+        if ungated:
+            yield self._step(job, f"ungates {ungated} {'pod' if ungated == 1 else 'pods'}")
 
-    def _of(self, command: Command, job: str, now: str) -> Iterator[Step]:
+    def _written(self, command: RecordedCommand, job: str, now: str) -> Iterator[Step]:
         match command:
-            case {"do": "create", "of": "workloads.kueue.x-k8s.io", "manifest": manifest}:
+            case Created(manifest=manifest) if command.of == _WORKLOADS:
                 yield self._created(manifest, job)
-            case {"do": "create", "manifest": {"kind": kind, "metadata": metadata}} if job.startswith(f"{kind}/"):
+            case Created(manifest={"kind": kind, "metadata": metadata}) if job.startswith(f"{kind}/"):
                 name = metadata.get("annotations", {}).get(kueue.PREBUILT_NAME, "")
-                yield self._step(job, f"creates the {kind}, on slice {name}")
-            case {"do": "patch", "of": "workloads.kueue.x-k8s.io", "target": target, "body": dict(body)}:
-                yield from self._patched(target, body, job, now)
-            case {"do": "patch", "of": of, "body": dict(body)} if of != "pods":
+                yield self._step(job, f"creates the {kind} for slice {name}")
+            case Patched(body=dict(body)) if command.of == _WORKLOADS:
+                yield from self._patched(command.target, body, job, now)
+            case Patched(body=dict(body)) if command.of != "pods":
                 yield from self._job_patched(body, job)
-            case {"do": "remove", "target": target}:
+            case Removed(target=target):
                 kind, name = target.split()[:2]
                 yield self._step(job, f"deletes the {kind} {name.rpartition('/')[2]}")
 
@@ -189,18 +186,18 @@ class _Reader:
             return self._step(job, f"creates the Workload {name}")
         replaced = metadata.get("annotations", {}).get(kueue.REPLACEMENT_FOR_ANNOTATION, "").rpartition("/")[2]
         counts = _counts(manifest["spec"])
-        text = f"makes slice {name}: {counts_text(counts)}"
-        return self._step(job, f"{text}, to replace {replaced}" if replaced else text, slice=name, counts=counts)
+        text = f"creates slice {name} for {counts_text(counts)}"
+        return self._step(job, f"{text}, in place of {replaced}" if replaced else text, slice=name, counts=counts)
 
     def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[Step]:
-        """A slice; what an agent mirrors onto its copy is known already."""
+        """The steps of a patched slice; none on an agent, which mirrors what the manager has decided."""
         if self._source.role == "agent":
             return
         _, key, _ = target.split()
         name = key.rpartition("/")[2]
         job = job or self._jobs.get(key, "")
         if "podSets" in body.get("spec", {}):
-            yield self._step(job, f"changes slice {name} to {counts_text(_counts(body['spec']))}")
+            yield self._step(job, f"resizes slice {name} to {counts_text(_counts(body['spec']))}")
         status = body.get("status", {})
         if "admission" in status:
             yield self._admitted(name, status, job)
@@ -210,18 +207,18 @@ class _Reader:
     def _admitted(self, name: str, status: Manifest, job: str) -> Step:
         admission = status["admission"] or {}
         counts = {each["name"]: each.get("count", 0) for each in admission.get("podSetAssignments", ())}
-        where = f"by ClusterQueue {admission.get('clusterQueue', '')} on {status.get('clusterName', '')}"
-        return self._step(job, f"admits slice {name} {where}: {counts_text(counts)}", slice=name, admitted=True)
+        where = f"in ClusterQueue {admission.get('clusterQueue', '')} on cluster {status.get('clusterName', '')}"
+        return self._step(job, f"admits slice {name} for {counts_text(counts)} {where}", slice=name, admitted=True)
 
     def _condition(self, key: str, condition: Manifest, job: str, now: str) -> Iterator[Step]:
-        """One that says something else than it did, since this very decision."""
+        """The step of a condition that this decision has changed."""
         type, status, message = condition["type"], condition["status"], condition.get("message", "")
-        said = (status, message)
-        if self._told.get((key, type)) == said:
+        stated = (status, message)
+        if self._conditions.get((key, type)) == stated:
             return
-        known = (key, type) in self._told
-        self._told[key, type] = said
-        word = "is suspended" if condition.get("reason") == kueue.SUSPENDING else _TOLD.get((type, status))
+        known = (key, type) in self._conditions
+        self._conditions[key, type] = stated
+        word = "is suspended" if condition.get("reason") == kueue.SUSPENDING else _CONDITION_WORDS.get((type, status))
         if word is None or not (known or condition.get("lastTransitionTime") == now):
             return
         name = key.rpartition("/")[2]
@@ -238,32 +235,32 @@ class _Reader:
         metadata = body.get("metadata", {})
         annotations = metadata.get("annotations") or {}
         if (text := annotations.get(kueue.REQUESTED_ANNOTATION)) is not None:
-            yield from self._wish(text, job)
+            yield from self._request(text, job)
         if kueue.PREBUILT_NAME in annotations:
             granted = _read(annotations.get(kueue.GRANTED_ANNOTATION, "{}"))
             suspended = body.get("spec", {}).get("suspend")
-            text = "suspends the job" if suspended else f"puts the job on slice {annotations[kueue.PREBUILT_NAME]}"
+            text = "suspends the job" if suspended else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
-    def _wish(self, text: str, job: str) -> Iterator[Step]:
-        """An agent writes a wish down before it is published and when the broker has it, and orders change its mark."""
-        wish = _read(text)
-        if not wish or wish.get("confirmed", False):
+    def _request(self, text: str, job: str) -> Iterator[Step]:
+        """The first record of a size request. The broker's confirm and the answer to it are recorded there later."""
+        recorded = _read(text)
+        if not recorded or recorded.get("confirmed", False):
             return
-        counts = wish.get("wanted") or wish.get("counts") or {}
-        request = str(wish.get("worker_uid", "")), int(wish.get("worker_generation", 0))
-        if self._wishes.get(job) == request:
+        counts = recorded.get("wanted") or recorded.get("counts") or {}
+        request = str(recorded.get("worker_uid", "")), int(recorded.get("worker_generation", 0))
+        if self._requests.get(job) == request:
             return
-        self._wishes[job] = request
-        yield self._step(job, f"notes the wish {counts_text(counts)}", request=request)
+        self._requests[job] = request
+        yield self._step(job, f"records the request for {counts_text(counts)}", request=request)
 
-    def _dead(self, taken: Received, at: datetime, why: str) -> Step:
-        job = taken.headers.get(f"{PREFIX}subject", "")
-        said = f"dead-letters the {taken.type or 'message'}: {why}"
-        step = self._step(job, said, correlation_id=_correlation(taken), dead=why)
+    def _dead(self, received: Received, at: datetime, why: str) -> Step:
+        job = received.headers.get(f"{PREFIX}subject", "")
+        text = f"dead-letters the {received.type or 'message'}: {why}"
+        step = self._step(job, text, correlation_id=_correlation(received), dead=why)
         return msgspec.structs.replace(step, at=at)
 
-    def _job(self, given: Manifest, taken: Received | None) -> str:
+    def _job(self, given: Manifest, received: Received | None) -> str:
         match given:
             case {"job": {"kind": kind, "namespace": namespace, "name": name}} | {
                 "key": {"kind": kind, "namespace": namespace, "name": name}
@@ -271,22 +268,14 @@ class _Reader:
                 return f"{kind}/{namespace}/{name}"
             case {"decision": {"key": str(key)}}:
                 return self._jobs.get(key, "")
-        return taken.headers.get(f"{PREFIX}subject", "") if taken else ""
+        return received.headers.get(f"{PREFIX}subject", "") if received else ""
 
     def _step(self, job: str, text: str, **more: Any) -> Step:
         return Step(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)
 
 
-def _commands(outcome: list[Any]) -> list[Command]:
-    match outcome:
-        case [_, [*commands]]:
-            return commands
-        case _:
-            return outcome
-
-
 def _owner(metadata: Manifest) -> str:
-    """The job of a slice: its owner on the manager, a mark on a worker."""
+    """The job of a slice: its owner on the manager, an annotation on a worker."""
     namespace = metadata.get("namespace", "")
     for owner in metadata.get("ownerReferences", ()):
         return f"{owner['kind']}/{namespace}/{owner['name']}"
@@ -298,8 +287,8 @@ def _counts(spec: Manifest) -> dict[str, int]:
     return {pod_set["name"]: pod_set.get("count", 1) for pod_set in spec["podSets"]}
 
 
-def _correlation(taken: Received) -> str:
-    return taken.correlation_id or taken.headers.get(f"{PREFIX}correlationid", "") or taken.message_id or ""
+def _correlation(received: Received) -> str:
+    return received.correlation_id or received.headers.get(f"{PREFIX}correlationid", "") or received.message_id or ""
 
 
 def _moment(at: float) -> datetime:

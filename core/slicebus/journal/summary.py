@@ -1,4 +1,4 @@
-"""One line on what a message says, for people."""
+"""One line about each entry, for people."""
 
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, decode_batch
@@ -6,7 +6,7 @@ from slicebus.proto.errors import InvalidError
 
 
 def summary(entry: Entry) -> str:
-    """What the entry says; for one that cannot be read, why."""
+    """A summary of the entry; where it cannot be read, why."""
     if entry.is_decisions:
         return _of_batch(entry)
     return entry.received.message.summary() if entry.received else entry.problem

@@ -1,11 +1,11 @@
-"""The recorded messages as stories: what set a change off, each hop with its time, and how it came out.
+"""The traces of a recording: what set a change off, each hop with its time, and the outcome.
 
-A story is a chain: a scale request and everything that answers it, or an order of the manager and its answer. The
-status that first shows the new size belongs to it too; agents publish that on their own account. Where decisions were
-recorded, their steps are hops between the messages.
+A trace follows one chain: a scale request and its answers, or an order of the manager and its answer. It ends with the
+first status that shows the new size, which an agent publishes unasked. The steps of recorded decisions are hops between
+the messages.
 
-Times are the publishers' clocks, so hops between machines are as exact as their clocks agree; causes come
-before what they cause all the same.
+Times come from the publishers' clocks, so the time between two machines is as exact as their clocks agree. A cause
+still comes before its effect.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ import msgspec
 
 from slicebus.journal.chains import Chain, Chains
 from slicebus.journal.entry import Entry
-from slicebus.journal.steps import Step, Steps, Taken
+from slicebus.journal.steps import Consumed, Step, Steps
 from slicebus.journal.summary import summary
 from slicebus.proto.messages import (
     Applied,
@@ -35,29 +35,29 @@ from slicebus.proto.messages import (
 )
 
 _CLOCKS_AGREE = timedelta(milliseconds=100)
-"""Two that publish at the same time are not in order by so little."""
+"""A smaller difference shows nothing: two machines may publish at the same time."""
 STEP = "step"
 """The type of a hop that is no message."""
 
 
 class Outcome(StrEnum):
-    """How a story stands at the end of the recording."""
+    """The state of a trace at the end of the recording."""
 
     DONE = "done"
-    """Every pod that was granted is ready; for a deletion: the worker has said that it is gone."""
+    """Every granted pod is ready; for a deletion: the worker has reported that the job is gone."""
     WAITS = "waits"
-    """The last word is that the request waits or was refused."""
+    """The last message or step says that the request waits."""
     REFUSED = "refused"
     """The worker could not apply the order."""
     DEAD = "dead letter"
-    """A message of it could not be used, and nothing came after it."""
+    """A message of it was dead-lettered, and nothing came after that."""
     OVERTAKEN = "overtaken"
-    """It had not ended when the next one of the job began."""
+    """It had not ended when the next trace of the job began."""
     UNDER_WAY = "under way"
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a story, or one step between them."""
+    """One message of a trace, or one step between messages."""
 
     offset: int
     """In the journal; -1 for a step."""
@@ -66,13 +66,13 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     direction: Direction | None
     """None for a step, and for what cannot be read."""
     by: str
-    """Who published or decided: `manager`, or the agent's cluster."""
+    """Who published or decided it: `manager`, or the agent's cluster."""
     type: str
     """Of the message; `STEP`."""
     text: str
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One change of one job, from what set it off to its end."""
 
     correlation_id: str
@@ -86,7 +86,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[Hop, ...]
     outcome: Outcome
     waited_for: str = ""
-    """Why it waits, or did for some time."""
+    """Why it waits, or waited."""
     dead: str = ""
     """Why a message of it was dead-lettered."""
 
@@ -97,12 +97,12 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def took(self) -> timedelta:
-        """Until the last hop."""
+        """The time until the last hop."""
         return max(hop.since_start for hop in self.hops)
 
     @property
     def note(self) -> str:
-        """What is to be said of the outcome."""
+        """The reason for the outcome; empty where there is none to give."""
         match self.outcome:
             case Outcome.DEAD:
                 return self.dead
@@ -114,7 +114,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clocks_apart(self) -> timedelta:
-        """By how much, at least, the clocks of its machines differ; 0 where nothing shows that they do."""
+        """The least difference between the clocks of its machines; 0 where the hops show none."""
         latest, apart = self.hops[0].since_start, timedelta()
         for hop in self.hops:
             apart, latest = max(apart, latest - hop.since_start), max(latest, hop.since_start)
@@ -122,7 +122,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """A job's pods at one moment: None where this moment says nothing of it."""
+    """The pod counts of a job at one moment; None for a count that did not change then."""
 
     at: datetime
     wanted: int | None = None
@@ -130,26 +130,26 @@ class Size(msgspec.Struct, frozen=True):
     ready: int | None = None
 
 
-def stories(
-    entries: Iterable[Entry], told: Iterable[Step | Taken] | None = None, *, dead: Mapping[str, str] | None = None
-) -> list[Story]:
-    """The stories of a recording, by their start. Messages about no job belong to none.
+def traces(
+    entries: Iterable[Entry], events: Iterable[Step | Consumed] | None = None, *, dead: Mapping[str, str] | None = None
+) -> list[Trace]:
+    """The traces of a recording, oldest first. A message about no job belongs to none.
 
-    `told` is what the decisions tell, where somebody has read them already; `dead` says of messages, by their ids, why
-    they lie in the dead-letter queue.
+    `events` are what `Steps` read from the recording, where the caller has done that already. `dead` has the reason of
+    each dead letter, by message id.
     """
     entries = list(entries)
     steps = Steps()
-    chains = Chains(entries, [each for entry in entries for each in steps.feed(entry)] if told is None else told)
+    chains = Chains(entries, [each for entry in entries for each in steps.feed(entry)] if events is None else events)
     for chain in chains.all:
         chain.settled = _settled(chain, chains.statuses.get(chain.job, []))
     chains.place_steps()
-    written = [_story(chain, chains, dead or {}) for chain in chains.all]
-    return list(_with_overtaken(sorted(written, key=lambda story: story.began)))
+    found = [_trace_of(chain, chains, dead or {}) for chain in chains.all]
+    return list(_with_overtaken(sorted(found, key=lambda trace: trace.began)))
 
 
 def sizes(entries: Iterable[Entry]) -> dict[str, list[Size]]:
-    """How many pods each job wanted, was granted and had ready, over time; by `Kind/namespace/name`."""
+    """The wanted, granted and ready pod counts of each job over time, by `Kind/namespace/name`."""
     found: dict[str, list[Size]] = {}
     for entry in entries:
         if entry.received and entry.published:
@@ -163,14 +163,14 @@ def _settled(chain: Chain, statuses: list[Entry]) -> Entry | None:
     return next((e for e in statuses if _shows(e, granted, chain.entries[0])), None) if granted else None
 
 
-def _story(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Story:
+def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
     hops = tuple(_hops(chain, chains))
     why = next((dead[id] for e in chain.entries if (id := e.record.message.message_id or "") in dead), "")
     refused = [step for step in chain.steps if step.dead]
     if not why and refused and chain.settled is None and hops[-1].text == refused[-1].text:
         why = refused[-1].dead
     waits = _waits(chain)
-    return Story(
+    return Trace(
         correlation_id=chain.correlation_id,
         job=chain.job,
         cluster=ClusterName(chain.entries[0].cluster if chain.entries else ""),
@@ -207,17 +207,17 @@ def _hop_of_step(step: Step) -> Hop:
     return Hop(offset=-1, at=step.at, direction=None, by=by, type=STEP, text=step.text)
 
 
-def _with_overtaken(ordered: list[Story]) -> Iterator[Story]:
-    """What had not ended when the next change of its job began will not end any more."""
-    last = {story.job: number for number, story in enumerate(ordered)}
-    for number, story in enumerate(ordered):
-        if number < last[story.job] and story.outcome in (Outcome.WAITS, Outcome.UNDER_WAY):
-            story = msgspec.structs.replace(story, outcome=Outcome.OVERTAKEN)
-        yield story
+def _with_overtaken(ordered: list[Trace]) -> Iterator[Trace]:
+    """Mark every trace that had not ended when the next one of its job began."""
+    last = {trace.job: number for number, trace in enumerate(ordered)}
+    for number, trace in enumerate(ordered):
+        if number < last[trace.job] and trace.outcome in (Outcome.WAITS, Outcome.UNDER_WAY):
+            trace = msgspec.structs.replace(trace, outcome=Outcome.OVERTAKEN)
+        yield trace
 
 
 def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
-    """Whether a status says that just what was granted is ready."""
+    """Whether a status shows exactly the granted pods as ready."""
     status = _message(entry)
     assert isinstance(status, Status)
     if entry.offset < first.offset or status.spec_version < granted.spec_version:
@@ -239,7 +239,7 @@ def _outcome(chain: Chain, *, dead: bool, waits: str) -> Outcome:
 
 
 def _waits(chain: Chain) -> str:
-    """Why it waits now, by its last word: of the manager's steps, or of its messages where no steps are recorded."""
+    """Why it waits now, by the manager's last step; by its last message where no steps are recorded."""
     decided = [step for step in chain.steps if step.waits or step.admitted]
     if decided:
         return decided[-1].waits

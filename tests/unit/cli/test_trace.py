@@ -21,7 +21,7 @@ def test_a_job_has_every_change_with_its_hops(job: str) -> None:
     lines = done.output.splitlines()
     [head] = [number for number, line in enumerate(lines) if line.startswith("resize main 1 -> 3  Job/team-a/job-a on")]
     assert " done after " in lines[head]
-    assert lines[head + 1].split(maxsplit=3)[2:] == ["·", "east                  notes the wish main=3"]
+    assert lines[head + 1].split(maxsplit=3)[2:] == ["·", "east                  records the request for main=3"]
     assert any("↓ manager workload-spec job-job-a-" in line for line in lines)
     assert any("insufficient quota for cpu" in line for line in lines)
     assert not [line for line in lines if line != line.rstrip()]

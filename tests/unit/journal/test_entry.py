@@ -25,7 +25,7 @@ PENDING = Pending(
 )
 
 
-def test_an_entry_says_whose_it_is_and_when() -> None:
+def test_an_entry_has_its_cluster_job_and_time() -> None:
     read = entry(PENDING, offset=3, at_s=1.5, chain="c1")
     assert (read.offset, read.cluster, read.type, read.subject) == (3, "east", "pending", "Job/team/train")
     assert (read.correlation_id, read.direction) == ("c1", Direction.DOWN)
@@ -34,7 +34,7 @@ def test_an_entry_says_whose_it_is_and_when() -> None:
     assert read.received.message == PENDING
 
 
-def test_what_cannot_be_read_is_an_entry_that_says_why() -> None:
+def test_an_unreadable_message_is_an_entry_with_a_problem() -> None:
     read = Entry.from_record(garbage())
     assert (read.cluster, read.type, read.subject, read.correlation_id) == ("east", "status", "", "")
     assert (read.received, read.direction, read.published) == (None, None, None)
@@ -65,7 +65,7 @@ TIMES: dict[str, tuple[str, datetime]] = {
 
 
 @pytest.mark.parametrize(("text", "expected"), TIMES.values(), ids=TIMES.keys())
-def test_when_it_was_published(text: str, expected: datetime) -> None:
+def test_the_time_of_publishing(text: str, expected: datetime) -> None:
     stamped = record(Resync())
     headers = stamped.message.headers | {"cloudEvents_time": text}
     read = Entry.from_record(record(Resync(), headers=headers))
@@ -95,11 +95,11 @@ FILTERS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), FILTERS.values(), ids=FILTERS.keys())
-def test_what_is_asked_for(asked: dict[str, Any], expected: bool) -> None:
+def test_a_filter_selects_entries(asked: dict[str, Any], expected: bool) -> None:
     assert matching(**asked)(entry(PENDING, chain="c1")) is expected
 
 
-def test_what_has_no_time_is_never_too_late() -> None:
+def test_until_never_excludes_an_entry_without_a_time() -> None:
     message = record(PENDING).message
     headers = {name: value for name, value in message.headers.items() if name != "cloudEvents_time"}
     unstamped = Record(offset=0, message=msgspec.structs.replace(message, headers=headers), timestamp=None)

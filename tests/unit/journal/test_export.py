@@ -107,7 +107,7 @@ def test_secrets_stay_behind_unless_asked_for(before: Any, after: Any) -> None:
     assert orjson.loads(from_line(to_line(held, redact=False)).message.body) == before
 
 
-def test_a_secret_in_a_body_that_is_written_oddly_stays_behind_too() -> None:
+def test_a_secret_in_an_oddly_written_body_stays_behind_too() -> None:
     line = to_line(garbage(b'{ "token" : "hunter2" }'))
     assert orjson.loads(from_line(line).message.body) == {"token": MARK}
 
@@ -139,7 +139,7 @@ LINES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES.keys())
-def test_what_is_no_line_is_told(line: bytes) -> None:
+def test_what_is_no_line_is_invalid(line: bytes) -> None:
     with pytest.raises(InvalidError, match=FORMAT):
         from_line(line)
 
@@ -150,7 +150,7 @@ def test_reading_raises_nothing_else(line: bytes) -> None:
         from_line(line)
 
 
-def test_what_nobody_can_look_into_is_left_out() -> None:
+def test_a_body_that_cannot_be_searched_is_left_out() -> None:
     for body in (b"\xffpassword=hunter2", b'"password=hunter2"'):
         assert orjson.loads(to_line(garbage(body)))["body"] == MARK
     assert b"hunter2" in from_line(to_line(garbage(b"\xffpassword=hunter2"), redact=False)).message.body
@@ -166,7 +166,7 @@ def test_a_header_has_no_secrets_either() -> None:
 @pytest.mark.parametrize(
     "body", [b"\xffpassword=hunter2", b"password=hunter2", b'{"password":"hunter2"', b'"password=hunter2"']
 )
-def test_recorded_decisions_have_no_body_that_nobody_can_look_into(body: bytes) -> None:
+def test_recorded_decisions_have_no_body_that_cannot_be_searched(body: bytes) -> None:
     taken = Received.of(garbage(body).message, number=1, at=0.0, problem="malformed: the body is not JSON")
     fine = Received.of(garbage(b'{"reason":"x"}').message, number=2, at=0.0)
     records = [encode_record(each) for each in (taken, fine)]

@@ -1,4 +1,4 @@
-"""An object is told by what has changed of it, and is whole again when it is read."""
+"""Differences of objects, written into a recording and put together again."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.journal.object_diffs import Told, changed_object
+from slicebus.journal.object_diffs import DiffWriter, changed_object
 from slicebus.journal.recording import UNWRITABLE, Gone, Put, Source, decode_batch, encode_batch, encode_record
 from slicebus.kube.cache import Manifest
 from slicebus.proto.errors import InvalidError
@@ -38,9 +38,9 @@ CHANGES: dict[str, tuple[Manifest, Manifest, set[str]]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "parts"), CHANGES.values(), ids=CHANGES.keys())
-def test_an_object_is_told_by_what_has_changed(old: Manifest, new: Manifest, parts: set[str]) -> None:
-    told = Told("pods")
-    first, then = read(told.put(old)), read(told.put(new))
+def test_an_object_is_written_as_its_changed_parts(old: Manifest, new: Manifest, parts: set[str]) -> None:
+    diffs = DiffWriter("pods")
+    first, then = read(diffs.put(old)), read(diffs.put(new))
     assert (first.same, set(then.object)) == ((), parts)
     assert changed_object(then, changed_object(first, None)) == new
 
@@ -49,44 +49,44 @@ PARTS = st.dictionaries(st.sampled_from(["spec", "status", "data"]), st.dictiona
 
 
 @given(st.lists(st.tuples(PARTS, st.sampled_from("uv")), min_size=1))
-def test_every_version_is_read_as_it_was(versions: list[tuple[dict[str, Any], str]]) -> None:
-    told, present = Told("pods"), None
+def test_every_version_is_read_as_it_was_written(versions: list[tuple[dict[str, Any], str]]) -> None:
+    diffs, present = DiffWriter("pods"), None
     for number, (parts, uid) in enumerate(versions):
         manifest = pod(number, uid=uid, **parts)
-        present = changed_object(read(told.put(manifest)), present)
+        present = changed_object(read(diffs.put(manifest)), present)
         assert present == manifest
 
 
-def test_objects_of_two_namespaces_are_not_taken_for_each_other() -> None:
-    told = Told("pods")
+def test_objects_of_two_namespaces_are_kept_apart() -> None:
+    diffs = DiffWriter("pods")
     here, there = pod(1, spec={}), pod(1, spec={})
     there["metadata"]["namespace"] = "other"
-    assert told.put(here).same == told.put(there).same == ()
+    assert diffs.put(here).same == diffs.put(there).same == ()
 
 
-def test_what_comes_again_is_told_in_full() -> None:
-    told = Told("pods")
-    told.put(pod(1, spec={}))
-    assert told.gone(pod(1, spec={})) == Gone(of="pods", name="p")
-    assert set(told.put(pod(2, spec={})).object) == ALL
+def test_an_object_made_anew_is_written_in_full() -> None:
+    diffs = DiffWriter("pods")
+    diffs.put(pod(1, spec={}))
+    assert diffs.gone(pod(1, spec={})) == Gone(of="pods", name="p")
+    assert set(diffs.put(pod(2, spec={})).object) == ALL
 
 
-def test_what_comes_after_something_unwritable_is_told_in_full() -> None:
-    told = Told("pods")
-    told.put(pod(1, spec={}))
+def test_the_version_after_an_unwritable_one_is_written_in_full() -> None:
+    diffs = DiffWriter("pods")
+    diffs.put(pod(1, spec={}))
     with pytest.raises(UNWRITABLE):
-        told.put(pod(2, spec={1j: 1}))
-    assert set(told.put(pod(3, spec={})).object) == ALL
+        diffs.put(pod(2, spec={1j: 1}))
+    assert set(diffs.put(pod(3, spec={})).object) == ALL
 
 
 def test_an_object_keeps_the_order_of_its_parts() -> None:
-    told, new = Told("pods"), pod(2, spec={"a": 1}, status={"b": 1})
-    old = changed_object(read(told.put(pod(1, spec={"a": 1}, status={}))), None)
-    assert list(changed_object(read(told.put(new)), old)) == list(new)
+    diffs, new = DiffWriter("pods"), pod(2, spec={"a": 1}, status={"b": 1})
+    old = changed_object(read(diffs.put(pod(1, spec={"a": 1}, status={}))), None)
+    assert list(changed_object(read(diffs.put(new)), old)) == list(new)
 
 
-def test_a_change_of_what_is_not_there_is_told() -> None:
-    told = Told("pods")
-    told.put(pod(1, spec={}))
+def test_a_difference_without_the_version_before_is_invalid() -> None:
+    diffs = DiffWriter("pods")
+    diffs.put(pod(1, spec={}))
     with pytest.raises(InvalidError, match="a change of pods p, which is not there"):
-        changed_object(read(told.put(pod(2, spec={}))), None)
+        changed_object(read(diffs.put(pod(2, spec={}))), None)

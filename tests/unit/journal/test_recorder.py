@@ -11,7 +11,7 @@ from msgspec import Raw
 from prometheus_client import CollectorRegistry
 
 from slicebus.journal import recorder as module
-from slicebus.journal.object_diffs import Told
+from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
 from slicebus.proto.envelope import WireMessage
@@ -126,14 +126,14 @@ async def test_a_full_batch_does_not_wait(recording: Recording) -> None:
     assert [batch.number for batch in recording.bus.batches] == [0, 1, 2, 3]
 
 
-async def test_what_is_left_is_published_at_the_end(recording: Recording) -> None:
+async def test_the_rest_is_published_at_the_end(recording: Recording) -> None:
     async with recording.going():
         for number in range(20):
             recording.add(number, size=30_000)
     assert notes(recording.bus.records) == list(range(20))
 
 
-async def test_an_end_without_a_broker_is_an_end(recording: Recording) -> None:
+async def test_the_recording_ends_also_without_a_broker(recording: Recording) -> None:
     async with recording.going():
         recording.bus.refuses = True
         recording.add(1)
@@ -153,7 +153,7 @@ async def test_a_broker_that_comes_back_gets_everything_in_order(recording: Reco
     assert recording.dropped == 0
 
 
-async def test_a_batch_that_had_no_confirm_comes_again_under_its_number(recording: Recording) -> None:
+async def test_an_unconfirmed_batch_is_published_again_under_its_number(recording: Recording) -> None:
     async with recording.going():
         await asyncio.sleep(1)
         recording.bus.loses_confirms = True
@@ -168,7 +168,7 @@ async def test_a_batch_that_had_no_confirm_comes_again_under_its_number(recordin
     ]
 
 
-async def test_a_batch_under_way_at_the_end_comes_again(recording: Recording) -> None:
+async def test_a_batch_being_published_at_the_end_is_published_again(recording: Recording) -> None:
     async with recording.going():
         recording.bus.refuses = True
         recording.add(1)
@@ -202,17 +202,17 @@ async def test_a_full_buffer_is_a_gap_and_a_snapshot(recording: Recording, monke
     assert numbers == list(range(len(numbers)))
 
 
-async def test_after_a_gap_an_object_is_told_by_what_was_there_before_it_and_not_by_what_was_told(
+async def test_differences_after_a_gap_refer_to_the_version_before_and_not_to_the_recorded_one(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST_BYTES", 100_000)
-    told = Told("pods")
+    diffs = DiffWriter("pods")
 
     def change(version: int, spec: str) -> None:
         metadata = {"name": "p", "uid": "u", "resourceVersion": str(version)}
         manifest = {"metadata": metadata, "spec": spec}
         recording.state = [Put(of="pods", object=manifest)]
-        recording.recorder.add(lambda: told.put(manifest))
+        recording.recorder.add(lambda: diffs.put(manifest))
 
     async with recording.going():
         change(1, "a")
@@ -241,7 +241,7 @@ async def test_a_burst_that_is_larger_than_the_buffer_is_a_gap(
     assert recording.dropped == 50
 
 
-async def test_a_large_state_is_shown_in_parts_between_other_records(recording: Recording) -> None:
+async def test_a_large_snapshot_comes_in_parts_between_other_records(recording: Recording) -> None:
     recording.state = [note(number, size=10_000) for number in range(50)]
     async with recording.going():
         for number in range(50, 60):
@@ -257,7 +257,7 @@ async def test_a_large_state_is_shown_in_parts_between_other_records(recording: 
     assert all(len(record.message.body) < 150_000 for record in recording.bus.broker.streams[JOURNAL].records)
 
 
-async def test_changes_that_outgrow_the_state_have_it_shown_again(
+async def test_changes_larger_than_the_state_cause_a_snapshot(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SNAPSHOT_LEAST_BYTES", 50_000)
@@ -270,7 +270,7 @@ async def test_changes_that_outgrow_the_state_have_it_shown_again(
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1_000, 12), (4_000_000, 4), (15_000_000, 2)])
-async def test_the_state_is_shown_now_and_then(recording: Recording, size: int, expected: int) -> None:
+async def test_a_snapshot_is_taken_now_and_then(recording: Recording, size: int, expected: int) -> None:
     recording.state = [note(number, size=100_000) for number in range(size // 100_000)]
     async with recording.going():
         for number in range(120):

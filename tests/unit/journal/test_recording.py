@@ -62,7 +62,7 @@ def test_a_record_comes_back(record: Record) -> None:
     assert isinstance(batch.records[0], type(record))
 
 
-def test_a_batch_goes_by_its_own_key_and_under_its_own_user() -> None:
+def test_a_batch_has_its_routing_key_and_user() -> None:
     assert encode_batch(EAST, 0, [], user="u", at=BEGAN).routing_key == "east.decisions"
     message = encode_batch(Source("manager", "", 1), 0, [], user="u", at=BEGAN)
     assert (message.routing_key, message.user_id, message.type) == ("manager.decisions", "u", "decisions")
@@ -80,7 +80,7 @@ def test_a_part_of_a_snapshot_is_a_record() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b"{" * 5000, b'{"format":"slicebus.decisions/2"}'])
-def test_what_is_no_batch_is_told(body: bytes) -> None:
+def test_what_is_no_batch_is_invalid(body: bytes) -> None:
     with pytest.raises(InvalidError, match="no batch of"):
         decode_batch(WireMessage(routing_key="east.decisions", body=body, headers={}))
 

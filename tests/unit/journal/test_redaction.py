@@ -76,7 +76,7 @@ IN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), OUT.values(), ids=OUT.keys())
-def test_what_is_taken_out(value: Any, expected: Any) -> None:
+def test_secrets_are_taken_out(value: Any, expected: Any) -> None:
     before = copy.deepcopy(value)
     assert redacted(value) == expected
     assert value == before
@@ -84,7 +84,7 @@ def test_what_is_taken_out(value: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("value", IN.values(), ids=IN.keys())
-def test_what_is_left_in(value: Any) -> None:
+def test_everything_else_stays(value: Any) -> None:
     assert redacted(value) == value
 
 

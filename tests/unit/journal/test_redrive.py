@@ -76,12 +76,12 @@ def decided(asked: Entry, *later: Entry) -> Requeue | Left:
     return redrive(asked, since, manager="manager")
 
 
-def test_every_type_is_one_or_the_other() -> None:
+def test_every_message_type_is_either_redriven_or_not() -> None:
     assert {type(message) for message in VERSIONED + OF_A_MOMENT} == set(MESSAGES.values())
 
 
 @pytest.mark.parametrize("message", VERSIONED, ids=lambda message: message.type)
-def test_the_newest_word_is_published_again(message: Message) -> None:
+def test_the_newest_message_about_a_job_is_published_again(message: Message) -> None:
     asked = sent(message)
     once_more = decided(asked)
     assert isinstance(once_more, Requeue)
@@ -89,7 +89,7 @@ def test_the_newest_word_is_published_again(message: Message) -> None:
 
 
 @pytest.mark.parametrize("message", OF_A_MOMENT, ids=lambda message: message.type)
-def test_what_says_how_things_stood_is_left(message: Message) -> None:
+def test_a_report_of_a_state_is_left(message: Message) -> None:
     left = decided(sent(message))
     assert isinstance(left, Left)
     assert left.of_a_moment
@@ -103,7 +103,7 @@ def of_epoch(asked: Entry, epoch: int, *, offset: int) -> Entry:
 
 OVERTAKEN: dict[str, tuple[Message, Entry, str]] = {
     "a newer spec": (SPEC, sent(Delete(job=JOB, spec_version=3), offset=9), "overtaken by 3, offset 9"),
-    "a newer wish": (
+    "a newer request": (
         WISH,
         sent(msgspec.structs.replace(WISH, worker_generation=3), offset=9, at_s=6),
         "overtaken by another request, offset 9",
@@ -113,13 +113,13 @@ OVERTAKEN: dict[str, tuple[Message, Entry, str]] = {
 
 
 @pytest.mark.parametrize(("message", "later", "why"), OVERTAKEN.values(), ids=OVERTAKEN.keys())
-def test_what_was_overtaken_is_left(message: Message, later: Entry, why: str) -> None:
+def test_an_overtaken_message_is_left(message: Message, later: Entry, why: str) -> None:
     left = decided(sent(message), later)
     assert isinstance(left, Left)
     assert left.why.endswith(why)
 
 
-def test_what_comes_late_overtakes_nothing() -> None:
+def test_a_late_message_overtakes_nothing() -> None:
     older = sent(msgspec.structs.replace(SPEC, spec_version=1), offset=9, at_s=9)
     assert isinstance(decided(sent(SPEC), older), Requeue)
     same = sent(WISH, offset=9, at_s=9)
@@ -156,7 +156,7 @@ UNUSABLE: dict[str, tuple[Record, str]] = {
 
 
 @pytest.mark.parametrize(("recorded", "why"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_what_nobody_could_use_is_left(recorded: Any, why: str) -> None:
+def test_an_unusable_message_is_left(recorded: Any, why: str) -> None:
     left = decided(Entry.from_record(recorded))
     assert isinstance(left, Left)
     assert why in left.why
@@ -171,6 +171,6 @@ def test_offsets(text: str, expected: range) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "x", "1-2-3", "1.5"])
-def test_what_are_no_offsets(text: str) -> None:
+def test_invalid_offsets(text: str) -> None:
     with pytest.raises(ConfigurationError, match="use 17"):
         offset_range(text)

@@ -1,4 +1,4 @@
-"""What recorded decisions tell of jobs, and where it belongs in their stories."""
+"""The steps that recorded decisions show, and their places in the traces of jobs."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,8 +14,8 @@ from slicebus.bus.contract import Record as StreamRecord
 from slicebus.cli.journal_source import records_of_file
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
-from slicebus.journal.steps import Step, Steps, Taken
-from slicebus.journal.traces import STEP, Outcome, stories
+from slicebus.journal.steps import Consumed, Step, Steps
+from slicebus.journal.traces import STEP, Outcome, traces
 from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
 from slicebus.slices import kueue
 from unit.journal.records import BEGAN, JOB, entry
@@ -48,38 +48,42 @@ def create(name: str, count: int, *, replaces: str = "", owned: bool = True) -> 
     return {"do": "create", "of": WORKLOADS, "manifest": manifest}
 
 
+def patch(of: str, target: str, body: Any) -> dict[str, Any]:
+    return {"do": "patch", "of": of, "target": target, "subresource": "", "body": body}
+
+
 def conditions(*found: tuple[str, str, str, str]) -> dict[str, Any]:
     said = [{"type": t, "status": s, "reason": r, "message": m, "lastTransitionTime": NOW} for t, s, r, m in found]
-    return {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": {"conditions": said}}}
+    return patch(WORKLOADS, TARGET, {"status": {"conditions": said}})
 
 
 def on_job(body: dict[str, Any]) -> dict[str, Any]:
-    return {"do": "patch", "of": "jobs.batch", "target": "Job team/train u@7", "body": body}
+    return patch("jobs.batch", "Job team/train u@7", body)
 
 
-def wish(**mark: Any) -> dict[str, Any]:
-    mark = {"worker_uid": "carrier", "worker_generation": 2} | mark
-    return on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: orjson.dumps(mark).decode()}}})
+def size_request(**recorded: Any) -> dict[str, Any]:
+    recorded = {"worker_uid": "target", "worker_generation": 2} | recorded
+    return on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: orjson.dumps(recorded).decode()}}})
 
 
-UNGATE = {"do": "patch", "of": "pods", "target": "Pod team/a u@1", "body": [{"op": "remove"}]}
+UNGATE = patch("pods", "Pod team/a u@1", [{"op": "remove"}])
 ADMITTED = {
     "admission": {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "count": 5}]},
     "clusterName": "east",
     "conditions": [],
 }
-TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
-    "a slice": (MANAGER, create("slice-2", 5), "makes slice slice-2: main=5"),
+STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
+    "a slice": (MANAGER, create("slice-2", 5), "creates slice slice-2 for main=5"),
     "the next": (
         MANAGER,
         create("slice-2", 5, replaces="slice-1"),
-        "makes slice slice-2: main=5, to replace slice-1",
+        "creates slice slice-2 for main=5, in place of slice-1",
     ),
     "a copy": (EAST, create("slice-2", 5), "creates the Workload slice-2"),
     "admission": (
         MANAGER,
-        {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}},
-        "admits slice slice-2 by ClusterQueue batch on east: main=5",
+        patch(WORKLOADS, TARGET, {"status": ADMITTED}),
+        "admits slice slice-2 for main=5 in ClusterQueue batch on cluster east",
     ),
     "waiting": (
         MANAGER,
@@ -89,7 +93,7 @@ TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
     "an eviction": (
         MANAGER,
         conditions(("Evicted", "True", "Preempted", "for another")),
-        "slice slice-2 evicted: for another",
+        "slice slice-2 is evicted: for another",
     ),
     "an eviction on its way": (
         MANAGER,
@@ -103,16 +107,11 @@ TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
     ),
     "a change in place": (
         MANAGER,
-        {
-            "do": "patch",
-            "of": WORKLOADS,
-            "target": TARGET,
-            "body": {"spec": {"podSets": [{"name": "main", "count": 3}]}},
-        },
-        "changes slice slice-2 to main=3",
+        patch(WORKLOADS, TARGET, {"spec": {"podSets": [{"name": "main", "count": 3}]}}),
+        "resizes slice slice-2 to main=3",
     ),
-    "a wish": (EAST, wish(wanted={"main": 5}, confirmed=False), "notes the wish main=5"),
-    "a wish at the manager": (MANAGER, wish(counts={"main": 5}), "notes the wish main=5"),
+    "a size request": (EAST, size_request(wanted={"main": 5}, confirmed=False), "records the request for main=5"),
+    "a size request at the manager": (MANAGER, size_request(counts={"main": 5}), "records the request for main=5"),
     "a job": (
         EAST,
         {
@@ -120,12 +119,12 @@ TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
             "of": "jobs.batch",
             "manifest": {"kind": "Job", "metadata": {"name": "train", "annotations": {kueue.PREBUILT_NAME: "slice-1"}}},
         },
-        "creates the Job, on slice slice-1",
+        "creates the Job for slice slice-1",
     ),
     "another slice": (
         EAST,
         on_job({"metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", kueue.GRANTED_ANNOTATION: '{"main":5}'}}}),
-        "puts the job on slice slice-2, granted main=5",
+        "moves the job to slice slice-2, granted main=5",
     ),
     "suspension": (
         EAST,
@@ -140,14 +139,20 @@ TOLD: dict[str, tuple[Source, dict[str, Any], str]] = {
     "a pod": (EAST, UNGATE, "ungates 1 pod"),
     "deletion": (EAST, {"do": "remove", "of": "jobs.batch", "target": "Job team/train u@7"}, "deletes the Job train"),
 }
-QUIET: dict[str, tuple[Source, dict[str, Any]]] = {
+NO_STEPS: dict[str, tuple[Source, dict[str, Any]]] = {
     "a message": (MANAGER, {"do": "publish", "to": "east", "type": "delete", "message": {}}),
-    "an Event": (MANAGER, {"do": "emit", "regarding": "Job team/train u@7", "reason": "R", "note": "n"}),
-    "a confirmed wish": (EAST, wish(wanted={"main": 5}, confirmed=True)),
+    "an Event": (
+        MANAGER,
+        {"do": "emit", "regarding": "Job team/train u@7", "reason": "", "note": "", "warning": True},
+    ),
+    "a confirmed size request": (EAST, size_request(wanted={"main": 5}, confirmed=True)),
     "a mirrored condition": (EAST, conditions(("QuotaReserved", "False", "Pending", "no"))),
     "a condition of no interest": (MANAGER, conditions(("PodsReady", "True", "Started", "yes"))),
     "a status": (MANAGER, on_job({"status": {"ready": 1}})),
-    "a mark that nobody can read": (EAST, on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: "{"}}})),
+    "an unreadable annotation": (
+        EAST,
+        on_job({"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: "{"}}}),
+    ),
     "another label": (EAST, on_job({"metadata": {"labels": {"a": "b"}}})),
 }
 
@@ -157,21 +162,21 @@ def steps_of(*batches: Entry) -> list[Step]:
     return [each for found in batches for each in steps.feed(found) if isinstance(each, Step)]
 
 
-@pytest.mark.parametrize(("source", "command", "text"), TOLD.values(), ids=TOLD.keys())
-def test_a_write_is_told(source: Source, command: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("source", "command", "text"), STEPS.values(), ids=STEPS.keys())
+def test_a_write_is_a_step(source: Source, command: dict[str, Any], text: str) -> None:
     [step] = steps_of(batch(source, decided(command, key=KEY, now=NOW, at_s=1.5)))
     assert (step.text, step.job, step.at) == (text, JOB.key, BEGAN + timedelta(seconds=1.5))
 
 
-@pytest.mark.parametrize("place", ["ungate", 3, None], ids=["a stage of a look", "a step of an order", "the last one"])
-def test_a_write_is_told_also_where_it_is(place: str | int | None) -> None:
+@pytest.mark.parametrize("place", ["ungate", 3, None], ids=["a stage", "a step of an order", "the last one"])
+def test_a_write_beside_where_to_go_on_is_a_step(place: str | int | None) -> None:
     decision = msgspec.structs.replace(decided(key=KEY), outcome=Raw(orjson.dumps([place, [UNGATE, UNGATE]])))
     [step] = steps_of(batch(EAST, decision))
     assert (step.text, step.job) == ("ungates 2 pods", JOB.key)
 
 
-@pytest.mark.parametrize(("source", "command"), QUIET.values(), ids=QUIET.keys())
-def test_what_only_keeps_books_is_not(source: Source, command: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("source", "command"), NO_STEPS.values(), ids=NO_STEPS.keys())
+def test_a_write_that_only_keeps_books_is_no_step(source: Source, command: dict[str, Any]) -> None:
     assert steps_of(batch(source, decided(command, key=KEY, now=NOW))) == []
 
 
@@ -184,7 +189,7 @@ def test_a_slice_leads_to_its_job() -> None:
     assert (step.job, step.slice, step.waits) == (JOB.key, "slice-2", "no quota")
 
 
-def test_what_was_said_before_is_not_said_again() -> None:
+def test_a_repeated_condition_is_no_step() -> None:
     first, other = (conditions(("QuotaReserved", "False", "Pending", text)) for text in ("3 more", "2 more"))
     found = steps_of(batch(MANAGER, *(decided(each, job=REF, now=NOW) for each in (first, first, other))))
     assert [step.waits for step in found] == ["3 more", "2 more"]
@@ -194,12 +199,12 @@ def test_what_was_said_before_is_not_said_again() -> None:
     assert len(steps_of(twice, twice)) == 1, "published twice"
 
 
-# --- in stories -----------------------------------------------------------------------------------------------------
+# --- in traces ------------------------------------------------------------------------------------------------------
 
 REQUEST = ScaleRequest(
     job=JOB,
     workload="slice-1",
-    worker_uid="carrier",
+    worker_uid="target",
     worker_generation=2,
     granted={"main": 1},
     wanted={"main": 5},
@@ -216,8 +221,8 @@ def received(message: Entry, *, at_s: float, number: int = 1, problem: str = "")
 
 
 def hops(entries: Sequence[Entry]) -> list[str]:
-    [story] = stories(entries)
-    return [hop.text if hop.type == STEP else hop.type for hop in story.hops]
+    [trace] = traces(entries)
+    return [hop.text if hop.type == STEP else hop.type for hop in trace.hops]
 
 
 def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
@@ -228,12 +233,12 @@ def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
     manager = batch(
         MANAGER,
         received(asked, at_s=1.1 + manager_s),
-        decided(wish(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
+        decided(size_request(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
         decided(create("slice-2", 5), job=REF, now=NOW, at_s=1.2 + manager_s),
     )
     east = batch(
         EAST,
-        decided(wish(wanted={"main": 5}, confirmed=False), key=KEY, at_s=0.9),
+        decided(size_request(wanted={"main": 5}, confirmed=False), key=KEY, at_s=0.9),
         received(spec, at_s=1.4),
         decided(create("slice-2", 5, owned=False), incoming=1, at_s=1.5),
         decided(UNGATE, UNGATE, key=KEY, at_s=1.7),
@@ -242,10 +247,10 @@ def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
 
 
 IN_ORDER = [
-    "notes the wish main=5",
+    "records the request for main=5",
     "scale-request",
-    "notes the wish main=5",
-    "makes slice slice-2: main=5",
+    "records the request for main=5",
+    "creates slice slice-2 for main=5",
     "workload-spec",
     "creates the Workload slice-2",
     "applied",
@@ -254,36 +259,36 @@ IN_ORDER = [
 
 
 @pytest.mark.parametrize("manager_s", [0.0, 60.0, -60.0], ids=["one time", "manager before", "manager behind"])
-def test_steps_stand_where_they_were_taken_whatever_the_clocks_say(manager_s: float) -> None:
+def test_steps_are_in_causal_order_whatever_the_clocks_show(manager_s: float) -> None:
     entries = a_resize(manager_s=manager_s)
     assert hops(entries) == IN_ORDER
-    [story] = stories(entries)
-    assert (story.clocks_apart > timedelta(seconds=59)) is bool(manager_s)
+    [trace] = traces(entries)
+    assert (trace.clocks_apart > timedelta(seconds=59)) is bool(manager_s)
 
 
-def test_a_first_slice_that_waits_is_a_story_without_a_message() -> None:
+def test_a_first_slice_that_waits_has_a_trace_without_a_message() -> None:
     waits = conditions(("QuotaReserved", "False", "Pending", "3 more needed"))
     records = [decided(command, job=REF, now=NOW, at_s=1) for command in (create("slice-2", 5), waits)]
-    [story] = stories([batch(MANAGER, *records)])
-    assert (story.job, story.title, story.outcome) == (JOB.key, "wants main=5", Outcome.WAITS)
-    assert story.note == "3 more needed"
-    admits = {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}}
-    [story] = stories([batch(MANAGER, *records, decided(admits, job=REF, now=NOW, at_s=2))])
-    assert (story.outcome, story.waited_for) == (Outcome.UNDER_WAY, "")
+    [trace] = traces([batch(MANAGER, *records)])
+    assert (trace.job, trace.title, trace.outcome) == (JOB.key, "wants main=5", Outcome.WAITS)
+    assert trace.note == "3 more needed"
+    admits = patch(WORKLOADS, TARGET, {"status": ADMITTED})
+    [trace] = traces([batch(MANAGER, *records, decided(admits, job=REF, now=NOW, at_s=2))])
+    assert (trace.outcome, trace.waited_for) == (Outcome.UNDER_WAY, "")
 
 
-def test_a_slice_that_a_message_names_begins_its_story() -> None:
+def test_a_slice_that_a_message_names_begins_its_trace() -> None:
     spec = entry(SPEC, offset=1, at_s=2)
     made = decided(create("slice-2", 5), job=REF, now=NOW, at_s=1)
-    assert hops([batch(MANAGER, made), spec]) == ["makes slice slice-2: main=5", "workload-spec"]
+    assert hops([batch(MANAGER, made), spec]) == ["creates slice slice-2 for main=5", "workload-spec"]
 
 
-def test_what_the_manager_has_decided_counts_before_what_it_has_said() -> None:
+def test_a_decision_of_the_manager_overrules_its_message() -> None:
     asked = entry(REQUEST, offset=1)
     said = Pending(
         job=JOB,
         workload="slice-2",
-        worker_uid="carrier",
+        worker_uid="target",
         worker_generation=2,
         wanted={"main": 5},
         reason="Pending",
@@ -291,11 +296,11 @@ def test_what_the_manager_has_decided_counts_before_what_it_has_said() -> None:
         since=NOW,
     )
     pending = entry(said, offset=2, at_s=1, chain=asked.correlation_id)
-    [story] = stories([asked, pending])
-    assert story.outcome is Outcome.WAITS
-    admits = {"do": "patch", "of": WORKLOADS, "target": TARGET, "body": {"status": ADMITTED}}
-    [story] = stories([asked, pending, batch(MANAGER, decided(admits, job=REF, now=NOW, at_s=2))])
-    assert story.outcome is Outcome.UNDER_WAY
+    [trace] = traces([asked, pending])
+    assert trace.outcome is Outcome.WAITS
+    admits = patch(WORKLOADS, TARGET, {"status": ADMITTED})
+    [trace] = traces([asked, pending, batch(MANAGER, decided(admits, job=REF, now=NOW, at_s=2))])
+    assert trace.outcome is Outcome.UNDER_WAY
 
 
 @pytest.mark.parametrize("decoded", [True, False])
@@ -307,30 +312,30 @@ def test_a_message_that_was_dead_lettered_says_why(decoded: bool) -> None:
         received(asked, at_s=1, problem="" if decoded else error.text),
         *([decided(incoming=1, failed=error, at_s=1)] if decoded else []),
     )
-    [story] = stories([asked, refused])
-    assert (story.outcome, story.note) == (Outcome.DEAD, "fenced-epoch: epoch 1")
-    assert story.hops[-1].text == "dead-letters the scale-request: fenced-epoch: epoch 1"
+    [trace] = traces([asked, refused])
+    assert (trace.outcome, trace.note) == (Outcome.DEAD, "fenced-epoch: epoch 1")
+    assert trace.hops[-1].text == "dead-letters the scale-request: fenced-epoch: epoch 1"
     answered = entry(SPEC, offset=3, at_s=3, chain=asked.correlation_id)
-    [story] = stories([asked, refused, answered])
-    assert story.outcome is Outcome.UNDER_WAY, "it was requeued, or sent again"
+    [trace] = traces([asked, refused, answered])
+    assert trace.outcome is Outcome.UNDER_WAY, "it was requeued, or sent again"
 
 
 def test_a_conflict_is_no_dead_letter() -> None:
     asked = entry(REQUEST, offset=1)
     conflict = Failure(error="ConflictError", text="changed")
-    [story] = stories([asked, batch(MANAGER, received(asked, at_s=1), decided(incoming=1, failed=conflict, at_s=1))])
-    assert story.outcome is Outcome.UNDER_WAY
+    [trace] = traces([asked, batch(MANAGER, received(asked, at_s=1), decided(incoming=1, failed=conflict, at_s=1))])
+    assert trace.outcome is Outcome.UNDER_WAY
 
 
-def test_who_took_which_message_when_is_told_too() -> None:
+def test_each_consumed_message_is_an_event() -> None:
     asked = entry(REQUEST, offset=1)
-    [taken] = list(Steps().feed(batch(MANAGER, received(asked, at_s=2))))
-    assert taken == Taken(MANAGER, BEGAN + timedelta(seconds=2), JOB.key, asked.record.message.message_id or "")
+    [consumed] = list(Steps().feed(batch(MANAGER, received(asked, at_s=2))))
+    assert consumed == Consumed(MANAGER, BEGAN + timedelta(seconds=2), JOB.key, asked.record.message.message_id or "")
     other = Steps(lambda job: False)
     assert list(other.feed(batch(MANAGER, received(asked, at_s=2)))) == []
 
 
-def test_what_is_no_batch_tells_nothing() -> None:
+def test_what_is_no_batch_has_no_steps() -> None:
     steps = Steps()
     assert list(steps.feed(entry(REQUEST))) == []
     broken = batch(MANAGER)
@@ -342,13 +347,20 @@ def test_a_recorded_life_has_every_hop() -> None:
     file = Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz"
     entries = [Entry.from_record(record) for record in records_of_file(str(file))]
     assert any(isinstance(e.received.message, Status) for e in entries if e.received)
-    told = stories(entries)
-    [grown] = [story for story in told if story.title == "resize main 1 -> 3"]
+    found = traces(entries)
+    [grown] = [trace for trace in found if trace.title == "resize main 1 -> 3"]
     assert grown.outcome is Outcome.DONE
     words = [hop.type if hop.type != STEP else f"{hop.by} {hop.text.split()[0]}" for hop in grown.hops]
-    expected = ["east notes", "scale-request", "manager notes", "manager makes", "manager admits", "workload-spec"]
-    expected += ["east puts", "applied", "status"]
+    expected = [
+        "east records",
+        "scale-request",
+        "manager records",
+        "manager creates",
+        "manager admits",
+        "workload-spec",
+    ]
+    expected += ["east moves", "applied", "status"]
     assert [word for word in words if word in expected] == expected
     assert "ungates 2 pods" in [hop.text for hop in grown.hops]
-    assert [hop.type for hop in told[-1].hops if hop.type != STEP] == ["delete", "applied"]
-    assert told[-1].outcome is Outcome.DONE
+    assert [hop.type for hop in found[-1].hops if hop.type != STEP] == ["delete", "applied"]
+    assert found[-1].outcome is Outcome.DONE

@@ -95,17 +95,17 @@ LINES: list[tuple[Message, str]] = [
 
 
 @pytest.mark.parametrize(("message", "expected"), LINES, ids=[f"{message.type}-{text}" for message, text in LINES])
-def test_a_line(message: Message, expected: str) -> None:
+def test_each_message_has_its_line(message: Message, expected: str) -> None:
     assert summary(entry(message)) == expected
 
 
-def test_no_type_is_without_a_line() -> None:
+def test_every_message_type_has_a_line() -> None:
     assert {message.type for message, _ in LINES} == MESSAGES.keys()
 
 
-def test_what_cannot_be_read_says_why() -> None:
+def test_an_unreadable_message_says_why() -> None:
     assert summary(Entry.from_record(garbage())).startswith("malformed: ")
 
 
-def test_no_counts_are_nothing() -> None:
+def test_empty_counts_are_shown_as_nothing() -> None:
     assert counts_text({}) == "nothing"

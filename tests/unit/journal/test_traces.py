@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
-from slicebus.journal.traces import Outcome, Size, Story, sizes, stories
+from slicebus.journal.traces import Outcome, Size, Trace, sizes, traces
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -73,9 +73,9 @@ def pending(wanted: int) -> Pending:
     )
 
 
-def only(entries: list[Entry]) -> Story:
-    (story,) = stories(entries)
-    return story
+def only(entries: list[Entry]) -> Trace:
+    (trace,) = traces(entries)
+    return trace
 
 
 def test_a_resize_goes_from_the_request_to_the_status_that_shows_it() -> None:
@@ -89,20 +89,20 @@ def test_a_resize_goes_from_the_request_to_the_status_that_shows_it() -> None:
     recording.add(50, status(3, version=2))
     recording.add(70, status(5, version=2))
     recording.add(90, status(5, version=2))
-    story = only(recording.entries)
-    assert (story.job, story.cluster, story.title) == (JOB.key, "east", "resize main 1 -> 5")
-    assert story.outcome is Outcome.DONE
-    assert [(hop.type, milliseconds(hop.since_start)) for hop in story.hops] == [
+    trace = only(recording.entries)
+    assert (trace.job, trace.cluster, trace.title) == (JOB.key, "east", "resize main 1 -> 5")
+    assert trace.outcome is Outcome.DONE
+    assert [(hop.type, milliseconds(hop.since_start)) for hop in trace.hops] == [
         ("scale-request", "0 ms"),
         ("workload-spec", "18 ms"),
         ("relabel", "22 ms"),
         ("applied", "41 ms"),
         ("status", "70 ms"),
     ]
-    assert (story.began, story.took, story.waited_for) == (BEGAN, timedelta(milliseconds=70), "")
+    assert (trace.began, trace.took, trace.waited_for) == (BEGAN, timedelta(milliseconds=70), "")
 
 
-def test_a_shrink_is_done_when_the_others_are_gone() -> None:
+def test_a_shrink_is_done_when_the_other_pods_are_gone() -> None:
     recording = Recording()
     chain = recording.add(0, request(5, 3))
     recording.add(10, spec(3, version=3), chain=chain)
@@ -112,28 +112,28 @@ def test_a_shrink_is_done_when_the_others_are_gone() -> None:
     assert only(recording.entries).outcome is Outcome.DONE
 
 
-def test_a_request_that_waits_says_what_for() -> None:
+def test_a_waiting_request_says_why() -> None:
     recording = Recording()
     chain = recording.add(0, request(1, 5))
     recording.add(9, pending(5), chain=chain)
-    story = only(recording.entries)
-    assert (story.outcome, story.waited_for) == (Outcome.WAITS, "3 more needed")
+    trace = only(recording.entries)
+    assert (trace.outcome, trace.waited_for) == (Outcome.WAITS, "3 more needed")
     recording.add(5000, spec(5, version=2), chain=chain)
     recording.add(5100, status(5, version=2))
-    story = only(recording.entries)
-    assert (story.outcome, story.waited_for) == (Outcome.DONE, "3 more needed")
+    trace = only(recording.entries)
+    assert (trace.outcome, trace.waited_for) == (Outcome.DONE, "3 more needed")
 
 
-def test_a_request_that_was_published_twice_is_one_story() -> None:
+def test_a_request_that_was_published_twice_has_one_trace() -> None:
     recording = Recording()
     recording.add(0, request(1, 5))
     recording.add(3, request(1, 5))
     assert [hop.type for hop in only(recording.entries).hops] == ["scale-request", "scale-request"]
     recording.add(9, request(1, 5, generation=3))
-    assert len(stories(recording.entries)) == 2
+    assert len(traces(recording.entries)) == 2
 
 
-def test_an_order_that_was_published_twice_is_one_story() -> None:
+def test_an_order_that_was_published_twice_has_one_trace() -> None:
     """As after a hello of its agent; what answers the second answers both."""
     recording = Recording()
     recording.add(0, spec(1, version=1))
@@ -142,15 +142,15 @@ def test_an_order_that_was_published_twice_is_one_story() -> None:
     assert [hop.type for hop in only(recording.entries).hops] == ["workload-spec", "workload-spec", "applied"]
     other = recording.add(20, spec(2, version=2))
     recording.add(29, Applied(job=JOB, workload="job-sweep-1", spec_version=2), chain=other)
-    assert [story.title for story in stories(recording.entries)] == ["start with main=1", "set to main=2"]
+    assert [trace.title for trace in traces(recording.entries)] == ["start with main=1", "set to main=2"]
 
 
-def test_an_order_that_is_said_again_for_another_wish_belongs_to_that() -> None:
+def test_an_order_repeated_for_another_request_belongs_to_that_request() -> None:
     recording = Recording()
     recording.add(0, spec(1, version=1))
     chain = recording.add(5, request(1, 5))
     recording.add(9, spec(1, version=1), chain=chain)
-    assert [len(story.hops) for story in stories(recording.entries)] == [1, 2]
+    assert [len(trace.hops) for trace in traces(recording.entries)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -173,68 +173,68 @@ def test_an_order_that_is_said_again_for_another_wish_belongs_to_that() -> None:
         ),
     ],
 )
-def test_each_kind_of_story_has_a_title_and_an_outcome(messages: list[Message], title: str, outcome: Outcome) -> None:
+def test_each_kind_of_trace_has_a_title_and_an_outcome(messages: list[Message], title: str, outcome: Outcome) -> None:
     recording = Recording()
     chain = recording.add(0, messages[0])
     for number, message in enumerate(messages[1:], start=1):
         recording.add(number, message, chain=chain)
-    story = only(recording.entries)
-    assert (story.title, story.outcome) == (title, outcome)
+    trace = only(recording.entries)
+    assert (trace.title, trace.outcome) == (title, outcome)
 
 
-def test_what_is_about_no_job_or_unreadable_belongs_to_no_story() -> None:
+def test_what_is_about_no_job_or_unreadable_belongs_to_no_trace() -> None:
     recording = Recording()
     recording.add(0, Heartbeat())
     recording.entries.append(Entry.from_record(garbage()))
-    assert stories(recording.entries) == []
+    assert traces(recording.entries) == []
     assert sizes(recording.entries) == {}
 
 
-def test_a_delete_ends_with_whoever_finds_that_the_job_is_gone() -> None:
+def test_any_report_of_the_deletion_ends_a_delete() -> None:
     recording = Recording()
     recording.add(0, Delete(job=JOB, spec_version=4))
     recording.add(900, Applied(job=JOB, workload="", spec_version=4, deleted=True))
-    story = only(recording.entries)
-    assert ([hop.type for hop in story.hops], story.outcome) == (["delete", "applied"], Outcome.DONE)
+    trace = only(recording.entries)
+    assert ([hop.type for hop in trace.hops], trace.outcome) == (["delete", "applied"], Outcome.DONE)
 
 
-def test_what_had_not_ended_is_overtaken_by_the_next() -> None:
+def test_a_trace_that_had_not_ended_is_overtaken_by_the_next() -> None:
     recording = Recording()
     chain = recording.add(0, request(1, 5))
     recording.add(9, pending(5), chain=chain)
     recording.add(20, request(1, 3, generation=3))
-    first, second = stories(recording.entries)
+    first, second = traces(recording.entries)
     assert (first.outcome, first.note) == (Outcome.OVERTAKEN, "waited: 3 more needed")
     assert second.outcome is Outcome.UNDER_WAY
 
 
-def test_a_message_that_came_back_is_one_hop() -> None:
+def test_a_redelivered_message_is_one_hop() -> None:
     recording = Recording()
     recording.add(0, request(1, 5))
     again = msgspec.structs.replace(recording.entries[0], offset=1)
     assert len(only([*recording.entries, again]).hops) == 1
 
 
-def test_one_chain_of_two_jobs_is_two_stories() -> None:
+def test_one_chain_of_two_jobs_has_two_traces() -> None:
     recording = Recording()
     chain = recording.add(0, spec(1, version=1))
     other = msgspec.structs.replace(JOB, name="other")
     recording.add(1, msgspec.structs.replace(spec(1, version=1), job=other), chain=chain)
-    assert [story.job for story in stories(recording.entries)] == [JOB.key, other.key]
+    assert [trace.job for trace in traces(recording.entries)] == [JOB.key, other.key]
 
 
-def test_a_dead_letter_is_told_until_its_story_has_ended() -> None:
+def test_a_dead_letter_is_shown_until_its_trace_has_ended() -> None:
     recording = Recording()
     chain = recording.add(0, request(1, 5))
     id = recording.entries[0].record.message.message_id or ""
-    [story] = stories(recording.entries, dead={id: "it is dead"})
-    assert (story.outcome, story.note) == (Outcome.DEAD, "it is dead")
-    [story] = stories(recording.entries, dead={"another": "it is dead"})
-    assert story.outcome is Outcome.UNDER_WAY
+    [trace] = traces(recording.entries, dead={id: "it is dead"})
+    assert (trace.outcome, trace.note) == (Outcome.DEAD, "it is dead")
+    [trace] = traces(recording.entries, dead={"another": "it is dead"})
+    assert trace.outcome is Outcome.UNDER_WAY
     recording.add(9, spec(5, version=2), chain=chain)
     recording.add(20, status(5, version=2))
-    [story] = stories(recording.entries, dead={id: "it is dead"})
-    assert story.outcome is Outcome.DONE
+    [trace] = traces(recording.entries, dead={id: "it is dead"})
+    assert trace.outcome is Outcome.DONE
 
 
 def test_an_unreadable_message_about_a_job_is_a_hop() -> None:
@@ -242,26 +242,26 @@ def test_an_unreadable_message_about_a_job_is_a_hop() -> None:
     recording.add(0, request(1, 5))
     wire = recording.entries[0].record.message
     spoiled = msgspec.structs.replace(recording.entries[0].record, message=msgspec.structs.replace(wire, body=b"{"))
-    story = only([Entry.from_record(spoiled)])
-    [hop] = story.hops
-    assert (story.title, hop.direction, hop.text[:9]) == ("scale-request", None, "malformed")
+    trace = only([Entry.from_record(spoiled)])
+    [hop] = trace.hops
+    assert (trace.title, hop.direction, hop.text[:9]) == ("scale-request", None, "malformed")
 
 
-def test_clocks_that_differ_are_told() -> None:
+def test_a_trace_shows_that_clocks_differ() -> None:
     recording = Recording()
     chain = recording.add(5000, request(1, 5))
     recording.add(100, spec(5, version=2), chain=chain)
     recording.add(5200, Applied(job=JOB, workload="w", spec_version=2), chain=chain)
-    story = only(recording.entries)
-    assert [hop.type for hop in story.hops] == ["scale-request", "workload-spec", "applied"]
-    assert story.clocks_apart == timedelta(milliseconds=4900)
-    assert story.took == timedelta(milliseconds=200)
-    html = page(title="t", note="n", stories=[story], sizes={})
+    trace = only(recording.entries)
+    assert [hop.type for hop in trace.hops] == ["scale-request", "workload-spec", "applied"]
+    assert trace.clocks_apart == timedelta(milliseconds=4900)
+    assert trace.took == timedelta(milliseconds=200)
+    html = page(title="t", note="n", traces=[trace], sizes={})
     assert "differ by at least 4.90 s" in html
     assert "width:-" not in html
 
 
-def test_sizes_tell_what_was_wanted_granted_and_ready_when() -> None:
+def test_sizes_show_wanted_granted_and_ready_pods_over_time() -> None:
     recording = Recording()
     recording.add(0, spec(1, version=1))
     recording.add(1, status(1, version=1))
@@ -278,11 +278,11 @@ def test_sizes_tell_what_was_wanted_granted_and_ready_when() -> None:
     }
 
 
-def test_the_page_shows_every_story_and_escapes_what_it_shows() -> None:
+def test_the_page_shows_every_trace_and_escapes_it() -> None:
     recording = Recording()
     chain = recording.add(0, request(1, 5))
     recording.add(9, structural_refusal(), chain=chain)
-    html = page(title="a & b", note="from <here>", stories=stories(recording.entries), sizes=sizes(recording.entries))
+    html = page(title="a & b", note="from <here>", traces=traces(recording.entries), sizes=sizes(recording.entries))
     assert "<h1>a &amp; b</h1>" in html
     assert "from &lt;here&gt;" in html
     assert "resize main 1 -&gt; 5" in html
@@ -295,7 +295,7 @@ def structural_refusal() -> Refused:
 
 
 def test_the_page_of_an_empty_recording_says_so() -> None:
-    assert "Nothing was recorded." in page(title="t", note="n", stories=[], sizes={})
+    assert "Nothing was recorded." in page(title="t", note="n", traces=[], sizes={})
 
 
 @pytest.mark.parametrize(
@@ -306,5 +306,5 @@ def test_the_page_of_an_empty_recording_says_so() -> None:
         (timedelta(minutes=3, seconds=20), "3 min 20 s"),
     ],
 )
-def test_spans_are_read_in_their_own_unit(span: timedelta, text: str) -> None:
+def test_a_span_is_shown_in_a_fitting_unit(span: timedelta, text: str) -> None:
     assert milliseconds(span) == text

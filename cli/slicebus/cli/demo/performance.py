@@ -17,7 +17,7 @@ from slicebus.cli.demo.story import Images, acts, clean_up, play
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
-from slicebus.journal.traces import Story, sizes, stories
+from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
 
@@ -79,9 +79,9 @@ async def perform(
                     await play(act, world, observer)
                     await asyncio.sleep(pause_s)
                 await asyncio.sleep(_ALL_REPORTED_S)
-            told = stories(entries)
-            _print_resizes(console, told)
-            html = page(title="slicebus demo", note=f"Run {parts.headline}.", stories=told, sizes=sizes(entries))
+            found = traces(entries)
+            _print_resizes(console, found)
+            html = page(title="slicebus demo", note=f"Run {parts.headline}.", traces=found, sizes=sizes(entries))
             await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
             console.print(f"\nTimeline: [bold]{timeline}[/bold], open it in a browser.")
             if keep:
@@ -107,15 +107,15 @@ async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _print_resizes(console: Console, told: Sequence[Story]) -> None:
+def _print_resizes(console: Console, traces: Sequence[Trace]) -> None:
     table = Table(title="\nResizes, from the first message to the last pod's readiness", title_justify="left", box=None)
     for column in ("job", "cluster", "resize", "took"):
         table.add_column(column, justify="right" if column == "took" else "left", header_style="dim", no_wrap=True)
     table.add_column("")
-    for story in told:
-        if story.title.startswith("resize"):
-            note = "it waited for quota" if story.waited_for else ""
-            table.add_row(story.job, story.cluster, story.title.removeprefix("resize "), milliseconds(story.took), note)
+    for trace in traces:
+        if trace.title.startswith("resize"):
+            note = "it waited for quota" if trace.waited_for else ""
+            table.add_row(trace.job, trace.cluster, trace.title.removeprefix("resize "), milliseconds(trace.took), note)
     console.print(table)
 
 
