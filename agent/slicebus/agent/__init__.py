@@ -1,5 +1,5 @@
-"""The agent role: it carries out the orders of the manager, and reports what happens on its cluster.
+"""The agent role: it carries out the manager's orders on its cluster, and reports what happens there.
 
-`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` what both look at.
-Everything that must survive a restart is written on the worker's objects (`annotations` in `state`).
+`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` what both read.
+Everything that must survive a restart is in annotations of the worker's objects (`annotations` in `state`).
 """

@@ -51,7 +51,7 @@ class Agent(Role[AgentSettings]):
         return agent_topology(self._settings.cluster, await cluster_uid(self._client))
 
     async def lead(self, epoch: int) -> None:
-        """Speak for the cluster until cancelled."""
+        """Report on the cluster and carry out orders until cancelled."""
         uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
@@ -73,7 +73,7 @@ class Agent(Role[AgentSettings]):
             is_watched=annotations.is_ours,
             confirm=informers.confirm,
         )
-        say = partial(self._say, publisher)
+        publish = partial(self._publish, publisher)
         reconciler = Reconciler(
             self._settings,
             client=self._client,
@@ -87,11 +87,11 @@ class Agent(Role[AgentSettings]):
             ask_inventory=lambda: inventories.ask(),
             registry=self._registry,
         )
-        inventories = InventoryPublisher(self._settings, store=store, say=say, listed=reconciler.take_as_reported)
+        inventories = InventoryPublisher(self._settings, store=store, publish=publish, listed=reconciler.mark_reported)
         heartbeats = Heartbeats(
             store,
             fence,
-            say=say,
+            publish=publish,
             requeue=queue.add,
             waiting_since=lambda: (queue.due_since_s, backlog.since_s),
             interval_s=self._settings.heartbeat_s,
@@ -117,7 +117,7 @@ class Agent(Role[AgentSettings]):
             locks=locks,
             requeue=queue.add,
             resync=resync,
-            terms=heartbeats.take,
+            terms=heartbeats.accept,
             backlog=backlog,
         )
         await retry_until_available("tombstones", tombstones.load)
@@ -131,13 +131,13 @@ class Agent(Role[AgentSettings]):
             for cache in (*(cache for _, cache in store.caches()), store.foreign_pods):
                 await cache.synced.wait()
             decide.begin()
-            await retry_until_available("claim", lambda: reconciler.take_over_pods(epoch))
+            await retry_until_available("pods", lambda: reconciler.take_over_pods(epoch))
             hello = await retry_until_available("version", self._hello)
-            await retry_until_available("hello", lambda: say(hello))
+            await retry_until_available("hello", lambda: publish(hello))
             await retry_until_available("inventory", inventories.publish)
             store.on_change(queue.add)
             informers.on_served(requeue)
-            _log.info("agent.speaking", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
+            _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
             group.create_task(heartbeats.run(), name="heartbeat")
@@ -152,7 +152,7 @@ class Agent(Role[AgentSettings]):
             schema_version=SCHEMA_VERSION,
         )
 
-    async def _say(self, publisher: Publisher, message: Message) -> None:
+    async def _publish(self, publisher: Publisher, message: Message) -> None:
         self._lease.check()
         await publisher.publish(Publish(cluster=self._settings.cluster, message=message))
 

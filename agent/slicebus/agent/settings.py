@@ -21,11 +21,11 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     }
 
     cluster: Annotated[ClusterName, msgspec.Meta(pattern=CLUSTER_NAME)]
-    """The WorkerCluster that it speaks for; a DNS label, as the first word of a routing key."""
+    """The name of its WorkerCluster; a DNS label, as it is the first word of a routing key."""
     manager_user: str | None = None
-    """The broker user that orders must come from; None takes them from whoever the broker lets publish them."""
+    """The broker user that orders must come from; None accepts whoever the broker lets publish them."""
     heartbeat_s: Seconds = 10.0
     inventory_s: Seconds = 600.0
-    """What the cluster holds is told unasked so often, give or take a fifth."""
+    """The pause between inventories, up to a fifth shorter or longer."""
     status_interval_s: Seconds = 0.5
-    """Reports on one job are at least so far apart; what happens between goes into the next."""
+    """The least pause between two reports on one job; the next one has all changes in between."""

@@ -182,18 +182,18 @@ def _changes(body: Any) -> list[Any]:
     if isinstance(body, list):
         return [f"{entry['path']}={entry['value']}" for entry in body if entry["op"] != "test"]
     annotations = body.get("metadata", {}).get("annotations", {})
-    said: list[Any] = []
+    changes: list[Any] = []
     if kueue.PREBUILT_NAME in annotations:
         version, granted = annotations[kueue.SPEC_VERSION_ANNOTATION], annotations[kueue.GRANTED_ANNOTATION]
-        said.append(f"at {annotations[kueue.PREBUILT_NAME]} v{version} {granted}")
+        changes.append(f"at {annotations[kueue.PREBUILT_NAME]} v{version} {granted}")
         assert body["metadata"]["labels"][kueue.PREBUILT_NAME] == annotations[kueue.PREBUILT_NAME]
     elif kueue.SPEC_VERSION_ANNOTATION in annotations:
-        said.append(f"v{annotations[kueue.SPEC_VERSION_ANNOTATION]}")
+        changes.append(f"v{annotations[kueue.SPEC_VERSION_ANNOTATION]}")
     elif kueue.BASELINE_ANNOTATION in annotations:
-        said.append(f"baseline {annotations[kueue.BASELINE_ANNOTATION]}")
+        changes.append(f"baseline {annotations[kueue.BASELINE_ANNOTATION]}")
     if "suspend" in body.get("spec", {}):
-        said.append("suspended" if body["spec"]["suspend"] else "resumed")
-    return said
+        changes.append("suspended" if body["spec"]["suspend"] else "resumed")
+    return changes
 
 
 def shorts(commands: Any) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""What the agent writes on objects, and what it makes of what others have done to that."""
+"""The agent's annotations, written and read, also after others have changed them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def with_annotation(name: str, text: str | None) -> Manifest:
     return {"metadata": {"annotations": {name: text} if text is not None else None}}
 
 
-def test_marks_are_read_as_they_were_written() -> None:
+def test_annotations_are_read_as_they_were_written() -> None:
     at = annotations.job_metadata(REF, workload="w2", version=7, grant={"b": 2, "a": 1})
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": at | {"name": "train", "namespace": "team"}}
     assert annotations.is_ours(job)
@@ -39,7 +39,7 @@ BARE: dict[str, Manifest] = {
 
 
 @pytest.mark.parametrize("manifest", BARE.values(), ids=BARE.keys())
-def test_an_object_without_marks(manifest: Manifest) -> None:
+def test_an_object_without_annotations(manifest: Manifest) -> None:
     assert not annotations.is_ours(manifest)
     assert not annotations.is_of(manifest, REF)
     assert (annotations.slice_of(manifest), annotations.spec_version(manifest)) == ("", 0)
@@ -85,46 +85,46 @@ def test_counts_are_written_the_same_whatever_their_order() -> None:
     assert annotations.encode_counts({"b": 2, "a": 1}) == annotations.encode_counts({"a": 1, "b": 2}) == '{"a":1,"b":2}'
 
 
-def wishes(*sizes: int, uid: str = "a") -> annotations.PendingRequests:
-    """One wish after the other; each has its place in the row as its generation."""
-    wish = None
+def requests(*sizes: int, uid: str = "a") -> annotations.PendingRequests:
+    """Requests for these sizes one after the other, with generations from 1."""
+    pending = None
     for generation, size in enumerate(sizes, start=1):
-        wish = annotations.PendingRequests.after(
-            wish, RequestKey(uid, generation), wanted={"main": size}, granted={"main": 9}
+        pending = annotations.PendingRequests.after(
+            pending, RequestKey(uid, generation), wanted={"main": size}, granted={"main": 9}
         )
-    assert wish is not None
-    return wish
+    assert pending is not None
+    return pending
 
 
 ANSWERS: dict[str, tuple[annotations.PendingRequests, Any, int]] = {
-    "none of them": (wishes(5, 2, 6), RequestKey(), 2),
-    "the one that wanted more": (wishes(5, 2, 6), RequestKey("a", 1), 2),
-    "the one that wanted less": (wishes(5, 2, 6), RequestKey("a", 2), 6),
-    "the last": (wishes(5, 2, 6), RequestKey("a", 3), 9),
-    "a later one than this agent knows": (wishes(5, 2, 6), RequestKey("a", 7), 9),
-    "one of another worker object": (wishes(5, 2, 6), RequestKey("b", 3), 2),
-    "whatever there was": (wishes(5, 2, 6), UNSET, 9),
+    "none of them": (requests(5, 2, 6), RequestKey(), 2),
+    "the one that wanted more": (requests(5, 2, 6), RequestKey("a", 1), 2),
+    "the one that wanted less": (requests(5, 2, 6), RequestKey("a", 2), 6),
+    "the last": (requests(5, 2, 6), RequestKey("a", 3), 9),
+    "a later one than this agent knows": (requests(5, 2, 6), RequestKey("a", 7), 9),
+    "one of another worker object": (requests(5, 2, 6), RequestKey("b", 3), 2),
+    "whatever there was": (requests(5, 2, 6), UNSET, 9),
     "all that were of the object before": (
-        annotations.PendingRequests.after(wishes(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
+        annotations.PendingRequests.after(requests(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
         RequestKey("b", 1),
         9,
     ),
 }
 
 
-@pytest.mark.parametrize(("wish", "answers", "left"), ANSWERS.values(), ids=ANSWERS.keys())
-def test_a_grant_is_as_low_as_the_wishes_that_it_does_not_answer(
-    wish: annotations.PendingRequests, answers: Any, left: int
+@pytest.mark.parametrize(("pending", "answers", "left"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_grant_is_capped_by_every_unanswered_request(
+    pending: annotations.PendingRequests, answers: Any, left: int
 ) -> None:
-    assert wish.answered(answers).allows({"main": 9}) == {"main": left}
+    assert pending.answered(answers).allows({"main": 9}) == {"main": left}
 
 
-def test_a_pod_set_that_a_wish_no_longer_has_is_not_granted() -> None:
-    assert wishes(5).allows({"main": 9, "gone": 4}) == {"main": 5, "gone": 0}
+def test_a_pod_set_that_a_request_no_longer_has_is_not_granted() -> None:
+    assert requests(5).allows({"main": 9, "gone": 4}) == {"main": 5, "gone": 0}
 
 
-def test_a_long_row_of_wishes_is_kept_short_and_forgets_no_low_one() -> None:
-    wish = wishes(2, *range(20, 60))
-    assert len(wish.unanswered) == 16
-    assert wish.answered(RequestKey("a", 20)).allows({"main": 9}) == {"main": 2}
-    assert wish.answered(RequestKey("a", 41)).allows({"main": 9}) == {"main": 9}
+def test_many_unanswered_requests_are_merged_and_the_lowest_still_caps() -> None:
+    pending = requests(2, *range(20, 60))
+    assert len(pending.unanswered) == 16
+    assert pending.answered(RequestKey("a", 20)).allows({"main": 9}) == {"main": 2}
+    assert pending.answered(RequestKey("a", 41)).allows({"main": 9}) == {"main": 9}

@@ -1,4 +1,4 @@
-"""What room a cluster reports: which nodes count for which flavor, and who uses what of them."""
+"""The capacity and use that a cluster reports: which nodes and pods count for which flavor."""
 
 from typing import Any
 
@@ -69,17 +69,17 @@ def test_which_nodes_are_of_a_flavor(node: Manifest, flavor: Flavor, counts: boo
 
 def test_the_whole_cluster_and_each_flavor_are_reported() -> None:
     use = {"n": {"cpu": 1500, "pods": 2}, "m": {"cpu": 500, "pods": 1}, "gone": {"cpu": 9000}}
-    told = found(a_node("n", pool="gpu"), a_node("m"), flavors=(GPU,), use=use)
-    assert told.capacity == {WHOLE: {"cpu": "16", "pods": "20"}, "gpu": {"cpu": "8", "pods": "10"}}
-    assert told.used == {WHOLE: {"cpu": "2", "pods": "3"}, "gpu": {"cpu": "1500m", "pods": "2"}}
-    assert told.ours == {WHOLE: {}, "gpu": {}}
+    reported = found(a_node("n", pool="gpu"), a_node("m"), flavors=(GPU,), use=use)
+    assert reported.capacity == {WHOLE: {"cpu": "16", "pods": "20"}, "gpu": {"cpu": "8", "pods": "10"}}
+    assert reported.used == {WHOLE: {"cpu": "2", "pods": "3"}, "gpu": {"cpu": "1500m", "pods": "2"}}
+    assert reported.ours == {WHOLE: {}, "gpu": {}}
 
 
 def test_ours_counts_in_the_flavor_of_the_admission_only() -> None:
     default, overlapping = Flavor(name="default"), Flavor(name="other")
     granted = [Granted(a_bound_pod("a"), {"cpu": CPU}), Granted(a_bound_pod("b", "elsewhere"), {"cpu": CPU})]
-    told = found(a_node(), flavors=(default, overlapping), granted=granted)
-    assert told.ours == {WHOLE: {"cpu": "1", "pods": "1"}, "default": {"cpu": "1"}, "other": {}}
+    reported = found(a_node(), flavors=(default, overlapping), granted=granted)
+    assert reported.ours == {WHOLE: {"cpu": "1", "pods": "1"}, "default": {"cpu": "1"}, "other": {}}
 
 
 GOING = a_bound_pod("a0") | {"metadata": a_bound_pod("a0")["metadata"] | {"deletionTimestamp": NOW}}
@@ -114,16 +114,16 @@ PODS = st.builds(
 
 
 @given(steps=st.lists(st.tuples(PODS, st.booleans(), st.booleans()), max_size=20))
-def test_use_is_what_a_look_at_all_pods_finds(steps: list[Any]) -> None:
+def test_use_is_the_sum_over_all_pods(steps: list[Any]) -> None:
     ours, others = Cache(), Cache()
     use = Use(ours, others)
-    for version, ((name, node, phase), removed, stranger) in enumerate(steps, start=1):
+    for version, ((name, node, phase), removed, foreign) in enumerate(steps, start=1):
         pod = a_bound_pod(name, node, phase=phase, version=version)
-        cache = others if stranger else ours
+        cache = others if foreign else ours
         if removed:
             cache.remove(pod)
         else:
-            cache.put(slim(pod) if stranger else pod)
+            cache.put(slim(pod) if foreign else pod)
     expected: dict[str, dict[str, int]] = {}
     for pod in [*ours.all(), *others.all()]:
         node = pod["spec"].get("nodeName")

@@ -1,4 +1,4 @@
-"""What an agent makes of a job that is not there while the definition of its kind is not there either, or was not."""
+"""A missing job whose definition is missing too, or was: it counts as deleted only where that is certain."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -94,16 +94,16 @@ def test_a_rayjob_needs_rayclusters(worker: Worker) -> None:
     assert (worker.store.view(key).unserved, worker.store.view(KEY).unserved) == ({"RayCluster": "why"}, {})
 
 
-async def test_a_refusal_is_said_and_nothing_is_made(worker: Worker, manager: Manager) -> None:
+async def test_a_refusal_is_published_and_nothing_is_created(worker: Worker, manager: Manager) -> None:
     worker.store.unserved["Job"] = "why"
     await manager.order(a_spec(1))
-    [refused] = worker.said
+    [refused] = worker.published
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.message) == ("KindNotServed", "it does not serve Job: why")
     assert (await worker.job(), await worker.copies(), manager.dead) == (None, [], [])
 
 
-async def test_what_went_with_its_definition_is_asked_for_and_not_reported(worker: Worker) -> None:
+async def test_a_job_that_went_with_its_definition_leads_to_an_inventory_and_no_report(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await worker.reconcile_job()
@@ -111,30 +111,30 @@ async def test_what_went_with_its_definition_is_asked_for_and_not_reported(worke
     await delete_job(worker)
     assert dict(worker.store.departed) == {}
     assert await worker.reconcile_job() == []
-    assert worker.inventories_asked == 1
+    assert worker.inventory_requests == 1
     await worker.sync()
     del worker.store.unserved["Job"]
     worker.store.definitions["Job"] = "d2"
     assert await worker.reconcile_job() == []
 
 
-async def test_nothing_is_said_of_a_job_while_its_kind_may_not_be_read(worker: Worker, manager: Manager) -> None:
+async def test_nothing_is_reported_on_a_job_while_its_kind_may_not_be_read(worker: Worker, manager: Manager) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await worker.reconcile_job()
     worker.store.unserved["Job"] = "why"
     await delete_job(worker)
-    worker.said.clear()
+    worker.published.clear()
     await manager.order(Suspend(job=REF, spec_version=2, reason="Preempted", message="because"))
     assert await worker.reconcile_job() == []
-    assert (worker.said, dict(worker.store.tombstones)) == ([], {}), "it may be there after all"
+    assert (worker.published, dict(worker.store.tombstones)) == ([], {}), "it may be there after all"
     del worker.store.unserved["Job"]
     [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert gone.phase is JobPhase.GONE
 
 
-async def test_a_definition_of_which_nobody_has_told_yet_is_asked_for(worker: Worker) -> None:
+async def test_an_unknown_definition_is_read_before_a_job_counts_as_gone(worker: Worker) -> None:
     key = msgspec.structs.replace(KEY, kind="RayCluster")
     copy = a_copy(linked="worker-uid")
     copy["metadata"]["annotations"][kueue.JOB_ANNOTATION] = f"RayCluster/{KEY.name}"
@@ -145,10 +145,10 @@ async def test_a_definition_of_which_nobody_has_told_yet_is_asked_for(worker: Wo
     await worker.client.delete(CRDS, RAYCLUSTERS.definition)
     with pytest.raises(UnavailableError, match="is missing"):
         await worker.reconciler.reconcile_job(key)
-    assert worker.said == []
+    assert worker.published == []
 
 
-async def test_a_delete_is_answered_although_the_definition_is_gone(worker: Worker) -> None:
+async def test_a_delete_is_reported_although_the_definition_is_gone(worker: Worker) -> None:
     await given_job(worker)
     await delete_job(worker)
     worker.store.definitions["Job"], worker.store.unserved["Job"] = GONE, "why"

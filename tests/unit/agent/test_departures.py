@@ -1,4 +1,4 @@
-"""What is known of a job that left the worker without an order."""
+"""The last known state of a job that has gone from the worker without an order."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ DEPARTURES: dict[str, tuple[Manifest, Manifest | None, bool, JobPhase | None]] =
     "it ran, and was missing from a list": (a_job(), None, False, None),
     "it had ended, and was seen to go": (a_job(over="Complete"), a_job(over="Complete"), True, JobPhase.SUCCEEDED),
     "it had ended, and was missing from a list": (a_job(over="Failed"), None, False, JobPhase.FAILED),
-    "only its last state says that it had ended": (a_job(), a_job(over="Failed"), True, JobPhase.FAILED),
+    "it had ended in its last state": (a_job(), a_job(over="Failed"), True, JobPhase.FAILED),
     "it was suspended, and was missing from a list": (a_job(suspended=True), None, False, None),
 }
 

@@ -1,4 +1,4 @@
-"""The fence of a cluster: when pods may start."""
+"""The stored fence of a cluster, and what it is after heartbeats and restarts."""
 
 import asyncio
 
@@ -34,16 +34,16 @@ async def test_a_fence_is_closed_until_the_manager_has_heard(api: KubeClient) ->
 
 
 @pytest.mark.parametrize(
-    ("epoch", "age_s"), [(EPOCH, 61.0), (EPOCH - 1, 1.0)], ids=["heard too long ago", "said by another agent"]
+    ("epoch", "age_s"), [(EPOCH, 61.0), (EPOCH - 1, 1.0)], ids=["heard too long ago", "published by another agent"]
 )
-async def test_what_does_not_open_it(api: KubeClient, epoch: int, age_s: float) -> None:
+async def test_heartbeats_that_leave_the_fence_closed(api: KubeClient, epoch: int, age_s: float) -> None:
     fence = Fence(api, SYSTEM, epoch=EPOCH)
     await fence.keep(60.0)
     fence.hear(Heard(epoch=epoch, said_s=now_s() - age_s))
     assert fence.closed
 
 
-async def test_an_agent_that_starts_anew_keeps_it(api: KubeClient) -> None:
+async def test_an_agent_that_restarts_keeps_the_fence(api: KubeClient) -> None:
     first = Fence(api, SYSTEM, epoch=EPOCH)
     await first.keep(60.0)
     first.hear(Heard(epoch=EPOCH, said_s=now_s()))
@@ -53,7 +53,7 @@ async def test_an_agent_that_starts_anew_keeps_it(api: KubeClient) -> None:
     assert second.closed
 
 
-async def test_it_is_lifted_for_good(api: KubeClient) -> None:
+async def test_a_lifted_fence_stays_lifted_after_a_restart(api: KubeClient) -> None:
     fence = Fence(api, SYSTEM, epoch=EPOCH)
     await fence.keep(60.0)
     await fence.keep(0.0)
@@ -63,7 +63,7 @@ async def test_it_is_lifted_for_good(api: KubeClient) -> None:
     assert not again.closed
 
 
-async def test_one_that_cannot_be_read_is_kept(api: KubeClient) -> None:
+async def test_an_unreadable_fence_is_closed(api: KubeClient) -> None:
     fence = Fence(api, SYSTEM, epoch=EPOCH)
     await fence.keep(60.0)
     await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": {"fenceSeconds": "soon"}}))

@@ -1,4 +1,4 @@
-"""When the fence lets pods start: the rule alone."""
+"""The rule of the fence: when it is closed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a heartbeat says of the work that waits."""
+"""The lag in a heartbeat."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,22 +22,22 @@ WAITING: dict[str, tuple[Iterable[float | None], float]] = {
 
 
 @pytest.mark.parametrize(("since", "expected"), WAITING.values(), ids=WAITING.keys())
-def test_the_lag_is_the_age_of_the_oldest_that_waits(since: Iterable[float | None], expected: float) -> None:
+def test_the_lag_is_the_age_of_the_oldest_pending_work(since: Iterable[float | None], expected: float) -> None:
     assert lag_s(since, now_s=10.0) == expected
 
 
-async def test_each_heartbeat_says_how_long_the_oldest_has_waited(worker: Worker, loop_time: LoopTime) -> None:
+async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -> None:
     beats: list[Heartbeat] = []
     waiting: list[float | None] = [None, START_S + 3.0]
 
-    async def say(message: Message) -> None:
+    async def publish(message: Message) -> None:
         assert isinstance(message, Heartbeat)
         beats.append(message)
 
     heartbeats = Heartbeats(
         worker.store,
         worker.fence,
-        say=say,
+        publish=publish,
         requeue=worker.queue.add,
         waiting_since=lambda: waiting,
         interval_s=10.0,

@@ -1,4 +1,4 @@
-"""Orders over a bus of this process: who may give them, what they leave on the cluster, what is answered."""
+"""Orders over an in-process bus: who may give them, what they change on the cluster, what is reported."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -153,7 +153,7 @@ STORIES: dict[str, tuple[list[Message], tuple[Any, ...] | None, list[str]]] = {
 
 
 @pytest.mark.parametrize(("messages", "expected", "copies"), STORIES.values(), ids=STORIES.keys())
-async def test_a_story(
+async def test_a_scenario(
     worker: Worker, manager: Manager, messages: list[Message], expected: tuple[Any, ...] | None, copies: list[str]
 ) -> None:
     for message in messages:
@@ -194,47 +194,47 @@ async def test_a_tombstone_outlives_a_restart(worker: Worker, manager: Manager) 
     assert await worker.job() is None
 
 
-async def test_an_end_is_not_answered_while_the_job_is_there(worker: Worker, manager: Manager) -> None:
+async def test_an_end_is_not_reported_while_the_job_is_there(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1))
     await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": ["example.com/slow"]}}))
     await worker.sync()
     await manager.order(Delete(job=REF, spec_version=2))
     await worker.sync()
-    worker.said.clear()
+    worker.published.clear()
     await manager.order(a_spec(1))
-    assert worker.said == []
-    assert worker.looked[-1] == KEY
+    assert worker.published == []
+    assert worker.requeued[-1] == KEY
     await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": None}}))
     await worker.sync()
     assert await worker.reconcile_job() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
 
 
-async def test_what_is_applied_is_reported_and_looked_at(worker: Worker, manager: Manager) -> None:
+async def test_what_is_applied_is_reported_and_its_job_requeued(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1))
-    assert worker.said == [Applied(job=REF, workload="w1", spec_version=1)]
-    assert worker.looked == [KEY]
+    assert worker.published == [Applied(job=REF, workload="w1", spec_version=1)]
+    assert worker.requeued == [KEY]
 
 
 async def test_a_job_that_was_there_before_is_left_alone_until_it_goes(worker: Worker, manager: Manager) -> None:
     theirs = await worker.client.create(JOBS, plain(a_job(7, ours=False)))
     for version in (1, 2):
         await manager.order(a_spec(version))
-        [refused] = worker.said
+        [refused] = worker.published
         assert isinstance(refused, Refused)
         assert (refused.reason, refused.spec_version) == ("JobExists", version)
         assert await worker.job() == theirs
-        worker.said.clear()
+        worker.published.clear()
     await worker.client.delete(JOBS, "train", NAMESPACE)
     await manager.order(a_spec(2))
     assert await standing(worker) == ("w1", 2, {"main": 1}, False)
 
 
-async def test_a_spec_that_the_server_refuses_is_answered(worker: Worker, manager: Manager) -> None:
+async def test_a_spec_that_the_server_refuses_is_reported_as_refused(worker: Worker, manager: Manager) -> None:
     bad = a_spec(1)
     bad.manifest["spec"]["parallelism"] = -1
     bad.workload["metadata"]["name"] = "Not A Name"
     await manager.order(bad)
-    [refused] = worker.said
+    [refused] = worker.published
     assert isinstance(refused, Refused)
     assert refused.reason == "Invalid"
     assert manager.dead == []
@@ -281,19 +281,19 @@ REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("message", "how", "reason", "detail"), REFUSED.values(), ids=REFUSED.keys())
-async def test_what_must_not_be_acted_on_is_dead_with_its_reason(
+async def test_a_message_that_may_not_be_carried_out_is_dead_lettered_with_its_reason(
     worker: Worker, manager: Manager, message: Message, how: dict[str, Any], reason: str, detail: str
 ) -> None:
     await manager.order(message, **how)
-    [(said, text)] = manager.dead
-    assert said == reason
+    [(published, text)] = manager.dead
+    assert published == reason
     assert detail in text
-    assert worker.looked == []
+    assert worker.requeued == []
     assert await worker.job() is None
 
 
 @pytest.mark.parametrize("uid", [None, EAST_UID], ids=["the name's queue", "its own queue"])
-async def test_orders_are_taken_from_its_own_queues_and_from_those_of_its_name(
+async def test_orders_come_from_the_queues_of_the_uid_and_those_of_the_name(
     worker: Worker, manager: Manager, uid: ClusterUid | None
 ) -> None:
     await manager.order(a_spec(1), uid=uid)
@@ -301,7 +301,7 @@ async def test_orders_are_taken_from_its_own_queues_and_from_those_of_its_name(
     assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 
 
-async def test_a_relabel_of_somebody_elses_job_is_dead(worker: Worker, manager: Manager) -> None:
+async def test_a_relabel_of_a_foreign_job_is_dead_lettered(worker: Worker, manager: Manager) -> None:
     theirs = await worker.client.create(JOBS, plain(a_job(ours=False)))
     worker.store.cache_of(JOBS).put(theirs)
     await manager.order(relabel())

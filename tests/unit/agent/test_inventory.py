@@ -1,4 +1,4 @@
-"""What an agent says it holds: one item a job, and pages that stay below their limit."""
+"""The inventory: one item a job, and pages that stay below their limit."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def an_item(number: int) -> InventoryItem:
     return InventoryItem("RayCluster", "n" * 63, f"{number:05}" + "x" * 248, f"{number:036}", 2**40, "h" * 16, "s" * 16)
 
 
-def test_a_job_is_told_with_the_hashes_of_what_it_is() -> None:
+def test_an_item_has_the_hashes_of_spec_and_status() -> None:
     found = item(a_view(a_job(version=3)), EAST)
     assert found == InventoryItem(REF.kind, REF.namespace, REF.name, REF.uid, 3, HELD, UNREADY)
 
@@ -46,7 +46,7 @@ def test_a_job_is_told_with_the_hashes_of_what_it_is() -> None:
     [a_job(workload="w2"), a_job(granted=2), a_job(baseline=2), a_job(baseline=None)],
     ids=["slice", "granted", "baseline", "no baseline"],
 )
-def test_whatever_is_held_otherwise_changes_the_hash(changed: Any) -> None:
+def test_any_difference_of_the_spec_changes_its_hash(changed: Any) -> None:
     found = item(a_view(changed), EAST)
     assert found is not None
     assert found.spec_hash != HELD
@@ -77,7 +77,7 @@ REQUESTS: dict[str, tuple[annotations.PendingRequests | None, RequestKey | None]
 
 
 @pytest.mark.parametrize(("requested", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_a_request_is_told_until_it_is_answered(
+def test_a_request_is_listed_until_it_is_answered(
     requested: annotations.PendingRequests | None, expected: RequestKey | None
 ) -> None:
     assert unanswered(a_view(a_job(requested=requested))) == expected
@@ -98,13 +98,13 @@ def test_a_job_that_is_going_has_no_status() -> None:
     assert (found.spec_hash, found.status_hash) == (HELD, "")
 
 
-def test_what_is_not_ours_is_not_told() -> None:
+def test_foreign_jobs_are_not_listed() -> None:
     assert item(a_view(a_job(ours=False)), EAST) is None
     assert item(a_view(None), EAST) is None
 
 
 @pytest.mark.parametrize("uid", ["", "u" * 129], ids=["none", "too long"])
-def test_what_does_not_say_whose_it_is_is_not_told(uid: str) -> None:
+def test_a_job_without_a_readable_manager_uid_is_not_listed(uid: str) -> None:
     job = a_job(of=msgspec.structs.replace(REF, uid=uid))
     assert item(a_view(job), EAST) is None
 

@@ -173,7 +173,7 @@ def taken_together(steps: list[Step], decided: list[Any]) -> list[Any]:
     return together
 
 
-def test_what_no_later_step_looks_at_is_done_with_the_next() -> None:
+def test_a_step_whose_change_no_later_step_reads_is_decided_with_the_next() -> None:
     view = a_view(a_job(5, version=2, workload="w2"), a_copy("w2", version=2), a_copy())
     steps = ORDERS["relabel"]
     copies = [("w2",), ("w1",), ("remove Workload", "w1")]
@@ -232,7 +232,7 @@ def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
     assert shorts(orders.workload_spec(LATE, EAST)[3].decide(view)) == CREATED
 
 
-def test_a_job_is_created_with_its_marks_its_gate_and_its_place() -> None:
+def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> None:
     [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
@@ -251,7 +251,7 @@ def test_a_job_is_created_with_its_marks_its_gate_and_its_place() -> None:
     assert job["spec"]["template"]["metadata"]["labels"][kueue.POD_SET_LABEL] == "main"
 
 
-def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
+def test_a_kueue_here_leaves_a_copy_alone() -> None:
     own = {kueue.DISPATCHED_ANNOTATION: "{}", kueue.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
     spec = a_spec(3)
     spec.workload["metadata"]["annotations"] = own
@@ -270,7 +270,7 @@ def test_a_copy_is_nothing_that_a_kueue_here_would_take() -> None:
     assert "status" not in create.manifest
 
 
-def test_the_managers_verdict_is_shown_once() -> None:
+def test_the_managers_status_is_written_on_the_copy_once() -> None:
     mirror, spec = orders.workload_spec(a_spec(2), EAST)[1], a_spec(2)
     copy = a_copy(version=2)
     [patch] = mirror.decide(a_view(a_job(), copy))
@@ -295,16 +295,16 @@ def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, exp
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
-WISH = annotations.PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
-WISHING = a_view(a_job(1, requested=WISH))
-AFTER_A_WISH = {
-    "the order was made before it": (RequestKey("worker-uid", 3), 1, WISH),
-    "the order answers it": (WISH.key, 3, msgspec.structs.replace(WISH, unanswered=())),
+REQUEST = annotations.PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
+REQUESTING = a_view(a_job(1, requested=REQUEST))
+AFTER_A_REQUEST = {
+    "the order was made before it": (RequestKey("worker-uid", 3), 1, REQUEST),
+    "the order answers it": (REQUEST.key, 3, msgspec.structs.replace(REQUEST, unanswered=())),
 }
 
 
-@pytest.mark.parametrize(("answers", "granted", "left"), AFTER_A_WISH.values(), ids=AFTER_A_WISH.keys())
-def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
+@pytest.mark.parametrize(("answers", "granted", "left"), AFTER_A_REQUEST.values(), ids=AFTER_A_REQUEST.keys())
+def test_an_order_grants_nothing_that_a_later_request_has_given_up(
     answers: RequestKey, granted: int, left: annotations.PendingRequests
 ) -> None:
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
@@ -312,10 +312,10 @@ def test_an_order_raises_nothing_that_a_later_wish_has_given_up(
         job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
     )
     for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
-        [patch] = step.decide(WISHING)
+        [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
-        after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(WISH)}}}
+        after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(REQUEST)}}}
         after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
         assert annotations.granted(after) == {"main": granted}
         assert annotations.PendingRequests.from_job(after) == left
@@ -335,16 +335,16 @@ TAKEN_OVER = {
 def test_another_size_of_the_managers_spec_overrules_the_last_request(
     baseline: int, own: int, workload: str, overruled: bool
 ) -> None:
-    """The worker may want the same size again after it: a wish that the manager has not heard of."""
-    view = a_view(a_job(own, baseline=baseline, requested=WISH))
+    """The worker may want the same size again after it: a request that the manager does not know."""
+    view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
-    written = {kueue.REQUESTED_ANNOTATION: encoded(WISH)}
+    written = {kueue.REQUESTED_ANNOTATION: encoded(REQUEST)}
     for patch in orders.workload_spec(spec, EAST)[3].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         written |= patch.body["metadata"]["annotations"]
     left = annotations.PendingRequests.from_job({"metadata": {"annotations": written}})
-    assert left == msgspec.structs.replace(WISH, overruled=overruled or msgspec.UNSET)
+    assert left == msgspec.structs.replace(REQUEST, overruled=overruled or msgspec.UNSET)
 
 
 def test_what_somebody_has_deleted_is_not_made_again() -> None:
@@ -353,13 +353,13 @@ def test_what_somebody_has_deleted_is_not_made_again() -> None:
         orders.workload_spec(a_spec(2), EAST)[0].decide(a_view(None, a_copy(linked="worker-uid")))
 
 
-def test_a_suspended_job_has_asked_for_nothing() -> None:
-    [patch, told] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
+def test_a_suspended_job_has_no_request() -> None:
+    [patch, event] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert patch.body["metadata"]["annotations"][kueue.REQUESTED_ANNOTATION] is None
-    assert isinstance(told, Emit)
-    assert told.reason == "Suspended"
+    assert isinstance(event, Emit)
+    assert event.reason == "Suspended"
 
 
 NOTICE = Pending(
@@ -376,19 +376,19 @@ NOTICE = Pending(
 
 
 @pytest.mark.parametrize(
-    ("view", "told"),
+    ("view", "events"),
     [("older", 1), ("newer", 1), ("nothing", 0), ("foreign", 0), ("of another job", 0)],
 )
-def test_a_notice_is_an_event_on_the_job(view: str, told: int) -> None:
+def test_a_notice_is_an_event_on_the_job(view: str, events: int) -> None:
     [step] = orders.pending(NOTICE)
     commands = step.decide(VIEWS[view])
-    assert len(commands) == told
+    assert len(commands) == events
     for command in commands:
         assert isinstance(command, Emit)
         assert command.note == f"Resize to main=5, small=2 waits since {NOW}: 4 cpu short; it goes on with 4 cpu"
 
 
-def test_a_notice_is_told_on_the_carrier_too() -> None:
+def test_a_notice_is_an_event_on_the_scale_target_too() -> None:
     child = a_job() | {"kind": "RayCluster", "metadata": {"name": "child", "uid": "child-uid"}}
     [step] = orders.pending(NOTICE)
     assert [short(command) for command in step.decide(a_view(a_job(), scale_target=child))] == [
@@ -413,7 +413,7 @@ def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, rea
     assert message.message == str(error)
 
 
-def test_a_report_says_where_the_job_stands_whatever_was_ordered() -> None:
+def test_a_report_has_the_applied_version_whatever_was_ordered() -> None:
     for view, expected in (("newer", ("w3", 3)), ("nothing", ("", 0)), ("of another job", ("", 0))):
         [publish] = orders.report(VIEWS[view], REF, EAST)
         assert isinstance(publish.message, Applied)
@@ -429,7 +429,7 @@ def test_a_job_is_not_made_beside_pods_of_its_own_that_still_run() -> None:
     assert CREATED in [shorts(step.decide(others)) for step in orders.workload_spec(a_spec(1), EAST)]
 
 
-def test_its_pods_say_whose_they_are() -> None:
+def test_pods_have_the_managers_uid_as_a_label() -> None:
     """They may outlive the job."""
     [create] = next(found for step in orders.workload_spec(a_spec(1), EAST) if (found := _creates_job(step)))
     labels = create.manifest["spec"]["template"]["metadata"]["labels"]

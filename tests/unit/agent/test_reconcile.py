@@ -1,4 +1,4 @@
-"""What the cluster's own changes lead to: requests, ungated pods, reports."""
+"""The decisions of reconciling a job: requests, ungated pods, reports."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "overruled by the size that it has": (a_view(a_job(5, requested=structs.replace(asked(5), overruled=True))), None),
     "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
     "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
-    "wished by one that is no more, and not asked": (
+    "written for a worker object that is gone, and not published": (
         a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), confirmed=False))),
         5,
     ),
@@ -87,11 +87,11 @@ def noted(view: WorkerView, command: Command) -> WorkerView:
 
 
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_a_size_is_asked_for_once(view: WorkerView, wanted: int | None) -> None:
+def test_a_size_is_requested_once(view: WorkerView, wanted: int | None) -> None:
     assert [request.wanted for request in published_for(view)] == ([] if wanted is None else [{"main": wanted}])
 
 
-def test_a_request_says_who_wants_what_instead_of_what() -> None:
+def test_a_request_has_the_scaler_the_wanted_and_the_granted_counts() -> None:
     assert published_for(a_view(a_job(5, generation=3))) == [
         ScaleRequest(
             job=REF,
@@ -105,7 +105,7 @@ def test_a_request_says_who_wants_what_instead_of_what() -> None:
     ]
 
 
-def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker_has_it() -> None:
+def test_a_request_is_written_before_it_is_published_and_again_when_the_broker_has_it() -> None:
     view = a_view(a_job(5))
     [first] = reconcile.request(view, EAST)
     view = noted(view, first)
@@ -115,7 +115,7 @@ def test_a_wish_is_written_down_before_it_is_published_and_again_when_the_broker
     assert reconcile.request(noted(sent(view, publish.message), second), EAST) == []
 
 
-def test_what_was_published_by_an_earlier_agent_and_not_answered_is_published_once_more() -> None:
+def test_an_unanswered_request_of_an_earlier_agent_is_published_once_more() -> None:
     unanswered = structs.replace(asked(5), unanswered=(annotations.PendingRequest("worker-uid", 2, {"main": 5}),))
     view = a_view(a_job(5, requested=unanswered))
     [again] = reconcile.request(view, EAST)
@@ -125,7 +125,7 @@ def test_what_was_published_by_an_earlier_agent_and_not_answered_is_published_on
     assert reconcile.request(sent(view, again.message), EAST) == []
 
 
-def test_after_a_conflict_only_the_note_is_made_again() -> None:
+def test_after_a_conflict_only_the_annotation_is_written_again() -> None:
     view = a_view(a_job(5))
     [first] = reconcile.request(view, EAST)
     view = noted(view, first)
@@ -134,7 +134,7 @@ def test_after_a_conflict_only_the_note_is_made_again() -> None:
     assert isinstance(note, Patch)
 
 
-def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for() -> None:
+def test_a_size_that_changes_before_its_request_is_published_is_the_one_requested() -> None:
     [first] = reconcile.request(a_view(a_job(5)), EAST)
     view = noted(a_view(a_job(5)), first)
     assert view.job is not None
@@ -145,7 +145,7 @@ def test_a_wish_that_changes_before_it_is_published_is_the_one_that_is_asked_for
     ]
 
 
-def test_a_smaller_size_is_asked_for_when_its_pods_are_gone() -> None:
+def test_a_smaller_size_is_requested_when_its_pods_are_gone() -> None:
     stays, goes = a_pod("a"), a_pod("b")
     view = a_view(a_job(1, granted=2), pods=(stays, goes))
     assert reconcile.request(view, EAST) == []
@@ -155,7 +155,7 @@ def test_a_smaller_size_is_asked_for_when_its_pods_are_gone() -> None:
     assert [request.wanted for request in published_for(view)] == [{"main": 1}]
 
 
-def test_what_is_no_longer_wanted_is_no_longer_granted_before_the_manager_knows() -> None:
+def test_a_smaller_request_lowers_the_grant_before_the_manager_knows() -> None:
     view = a_view(a_job(1, granted=2))
     [first] = reconcile.request(view, EAST)
     job = noted(view, first).job
@@ -210,7 +210,7 @@ LINKS: dict[str, tuple[WorkerView, list[str]]] = {
 
 
 @pytest.mark.parametrize(("view", "names"), LINKS.values(), ids=LINKS.keys())
-def test_copies_learn_the_uid_of_their_job(view: WorkerView, names: list[str]) -> None:
+def test_copies_are_linked_to_their_job(view: WorkerView, names: list[str]) -> None:
     assert [name for name, *_ in shorts(reconcile.link_copies(view))] == names
 
 
@@ -234,7 +234,7 @@ LIFETIMES: dict[str, tuple[Manifest | None, list[Manifest]]] = {
 
 
 @pytest.mark.parametrize(("job", "expected"), LIFETIMES.values(), ids=LIFETIMES.keys())
-def test_a_copy_of_an_older_version_loses_its_time_to_live(job: Manifest | None, expected: list[Manifest]) -> None:
+def test_a_copy_of_an_older_version_loses_its_ttl(job: Manifest | None, expected: list[Manifest]) -> None:
     assert [patch.body for patch in reconcile.take_off_ttl(a_view(job))] == expected
 
 
@@ -290,7 +290,7 @@ GONE: dict[str, tuple[WorkerView, bool]] = {
 
 
 @pytest.mark.parametrize(("view", "expected"), GONE.values(), ids=GONE.keys())
-def test_a_job_is_gone_when_a_copy_knew_it(view: WorkerView, expected: bool) -> None:
+def test_a_missing_job_is_gone_when_a_copy_was_linked_to_it(view: WorkerView, expected: bool) -> None:
     gone = reconcile.gone(view, departed={})
     assert (gone is not None) is expected
     if gone is not None:

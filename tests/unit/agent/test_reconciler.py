@@ -1,4 +1,4 @@
-"""A look at a job, on an API server of this process: what is said, what is written, and what is left alone."""
+"""Reconciling a job on an in-process API server: what is published, what is written, and what is left alone."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,7 @@ async def lose_job(worker: Worker) -> None:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worker) -> None:
+async def test_an_unchanged_job_is_reported_once_and_requests_nothing(worker: Worker) -> None:
     await given_job(worker)
     assert types(await worker.reconcile_job()) == ["status"]
     assert await worker.reconcile_job() == []
@@ -72,7 +72,7 @@ async def test_a_job_at_rest_is_reported_once_and_asks_for_nothing(worker: Worke
     assert await worker.reconcile_job() == []
 
 
-async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: Worker) -> None:
+async def test_a_resize_is_requested_once_and_once_more_after_a_restart(worker: Worker) -> None:
     await given_job(worker)
     await worker.reconcile_job()
     await patch_job(worker, {"spec": {"parallelism": 5}})
@@ -87,7 +87,7 @@ async def test_a_resize_is_asked_for_once_and_once_more_after_a_restart(worker: 
     assert await again.reconcile_job() == []
 
 
-async def test_a_request_that_the_manager_does_not_know_is_made_again_until_it_is_answered(worker: Worker) -> None:
+async def test_a_request_that_the_manager_does_not_know_is_published_until_it_is_answered(worker: Worker) -> None:
     await given_job(worker)
     await patch_job(worker, {"spec": {"parallelism": 5}})
     [request] = [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)]
@@ -100,7 +100,7 @@ async def test_a_request_that_the_manager_does_not_know_is_made_again_until_it_i
     assert types(await worker.reconcile_job()) == ["status"]
 
 
-async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+async def test_a_request_that_was_not_confirmed_is_published_again(worker: Worker) -> None:
     await given_job(worker, parallelism=5)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
@@ -109,13 +109,13 @@ async def test_a_request_that_was_not_confirmed_is_made_again(worker: Worker) ->
     assert types(await worker.reconcile_job()) == ["scale-request", "status"]
 
 
-async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: Worker) -> None:
+async def test_what_a_reconcile_has_written_itself_leads_to_no_other(worker: Worker) -> None:
     await given_job(worker, parallelism=5, granted=3, requested=None)
     await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
-    looked: list[JobKey] = []
+    requeued: list[JobKey] = []
 
     async def reconcile_job(key: JobKey) -> None:
-        looked.append(key)
+        requeued.append(key)
         await worker.reconciler.reconcile_job(key)
 
     worker.store.on_change(worker.queue.add)
@@ -124,9 +124,9 @@ async def test_what_a_look_has_written_itself_is_no_reason_for_another(worker: W
         await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert types(worker.said) == ["scale-request", "status"]
+    assert types(worker.published) == ["scale-request", "status"]
     assert await gated(worker) == ["p3", "p4"]
-    assert looked == [KEY]
+    assert requeued == [KEY]
 
 
 # --- gates ----------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ async def test_a_new_agent_makes_what_the_one_before_has_under_way_conflict(work
     assert await gated(worker) == ["b"]
 
 
-async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker) -> None:
+async def test_pods_are_taken_over_once_and_only_within_the_grant(worker: Worker) -> None:
     await given_job(worker, parallelism=2, granted=1)
     await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
     await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
@@ -178,7 +178,7 @@ async def test_pods_are_claimed_once_and_only_where_there_is_room(worker: Worker
     assert (is_gated(left), annotations.annotation(left, kueue.EPOCH_ANNOTATION)) == (True, "4")
 
 
-async def test_pods_of_others_are_not_claimed(worker: Worker) -> None:
+async def test_foreign_pods_are_not_taken_over(worker: Worker) -> None:
     await given_job(worker, ours=False)
     await given_pods(worker, a_pod("a", gated=True))
     assert catalog.take_over_pods(worker.store, epoch=4) == []
@@ -254,7 +254,7 @@ async def test_a_pod_that_did_not_start_is_no_longer_counted_when_it_has_gone(wo
 # --- reports --------------------------------------------------------------------------------------------------------
 
 
-async def test_reports_of_a_running_job_keep_their_distance(worker: Worker, loop_time: LoopTime) -> None:
+async def test_reports_on_a_running_job_keep_the_interval(worker: Worker, loop_time: LoopTime) -> None:
     await given_job(worker)
     assert types(await worker.reconcile_job()) == ["status"]
     await patch_job(worker, {"status": {"active": 1}}, "status")
@@ -277,7 +277,7 @@ async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) 
     assert status.phase is JobPhase.SUCCEEDED
 
 
-async def test_a_report_that_was_not_confirmed_is_made_again(worker: Worker) -> None:
+async def test_a_report_that_was_not_confirmed_is_published_again(worker: Worker) -> None:
     await given_job(worker)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
@@ -382,7 +382,7 @@ async def test_a_job_that_a_write_does_not_find_is_known_until_the_watch_says_ho
     assert worker.store.departed[REF.uid].seen
 
 
-async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_once(worker: Worker) -> None:
+async def test_a_job_that_was_deleted_before_its_first_reconcile_is_reported_as_gone_once(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await delete_job(worker)
@@ -397,7 +397,7 @@ async def test_a_job_that_was_deleted_before_anybody_looked_is_reported_as_gone_
     assert dict(worker.store.departed) == {}
 
 
-async def test_a_copy_with_a_time_to_live_loses_it_at_the_first_look(worker: Worker) -> None:
+async def test_a_copy_with_a_ttl_loses_it_at_the_first_reconcile(worker: Worker) -> None:
     await given_job(worker)
     await patch_job(worker, {"spec": {"ttlSecondsAfterFinished": 0}})
     await worker.reconcile_job()
@@ -420,7 +420,7 @@ async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
         await worker.reconcile_job()
 
 
-async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker) -> None:
+async def test_a_delete_is_reported_when_the_job_is_gone_and_once(worker: Worker) -> None:
     await given_job(worker)
     await worker.tombstones.add(REF, 2)
     assert await worker.reconcile_job() == []
@@ -429,7 +429,7 @@ async def test_a_delete_is_answered_when_the_job_is_gone_and_once(worker: Worker
     assert await worker.reconcile_job() == []
 
 
-async def test_what_comes_back_after_its_delete_goes_again(worker: Worker) -> None:
+async def test_a_job_that_comes_back_after_its_delete_is_removed_again(worker: Worker) -> None:
     """An agent that was stopped before a create makes it when it goes on, and no API server can refuse that."""
     await worker.tombstones.add(REF, 2)
     await worker.reconcile_job()
@@ -439,14 +439,14 @@ async def test_what_comes_back_after_its_delete_goes_again(worker: Worker) -> No
     assert (await worker.job(), await worker.copies()) == (None, [])
 
 
-async def test_a_delete_that_was_asked_for_again_is_answered_again(worker: Worker) -> None:
+async def test_a_delete_that_was_ordered_again_is_reported_again(worker: Worker) -> None:
     await worker.tombstones.add(REF, 2)
     assert await worker.reconcile_job() == [deleted(2)]
     await worker.tombstones.add(REF, 2)
     assert await worker.reconcile_job() == [deleted(2)]
 
 
-async def test_an_answer_that_was_not_confirmed_is_given_again(worker: Worker) -> None:
+async def test_a_report_of_a_delete_that_was_not_confirmed_is_published_again(worker: Worker) -> None:
     await worker.tombstones.add(REF, 2)
     worker.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
@@ -478,14 +478,14 @@ async def test_a_job_that_came_back_and_was_deleted_by_somebody_is_gone(worker: 
     assert gone.phase is JobPhase.GONE
 
 
-async def test_a_delete_is_answered_although_the_next_job_has_the_name(worker: Worker) -> None:
+async def test_a_delete_is_reported_although_the_next_job_has_the_name(worker: Worker) -> None:
     await worker.tombstones.add(REF, 2)
     await given_job(worker, of=NEXT)
     assert deleted(2) in await worker.reconcile_job()
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["a Job, of which only ours are watched", "it is in the cache"])
-async def test_a_delete_is_answered_although_somebody_elses_job_has_the_name(worker: Worker, watched: bool) -> None:
+async def test_a_delete_is_reported_although_a_foreign_job_has_the_name(worker: Worker, watched: bool) -> None:
     await worker.tombstones.add(REF, 2)
     foreign = await given_job(worker, ours=False)
     if watched:
@@ -493,7 +493,7 @@ async def test_a_delete_is_answered_although_somebody_elses_job_has_the_name(wor
     assert await worker.reconcile_job() == [deleted(2)]
 
 
-async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: Worker) -> None:
+async def test_a_delete_is_reported_although_a_raycluster_has_the_name(worker: Worker) -> None:
     ref, key = JobRef("ray.io/v1", "RayCluster", "team", "ray", "ray-uid"), JobKey("RayCluster", "team", "ray")
     await worker.tombstones.add(ref, 2)
     cluster = {
@@ -504,7 +504,7 @@ async def test_a_delete_is_answered_although_a_raycluster_has_the_name(worker: W
     }
     await worker.create(RAYCLUSTERS, cluster)
     await worker.reconciler.reconcile_job(key)
-    assert worker.said == [deleted(2, ref)]
+    assert worker.published == [deleted(2, ref)]
 
 
 async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
@@ -518,7 +518,7 @@ async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
     assert types(await worker.reconcile_job()) == ["scale-request", "status"]
 
 
-async def test_copies_learn_their_jobs_uid(worker: Worker) -> None:
+async def test_copies_get_the_uid_of_their_job(worker: Worker) -> None:
     job = await given_job(worker)
     await linked_copy(worker)
     await worker.reconcile_job()
@@ -539,7 +539,7 @@ async def pod_ends(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("next_is_there", [False, True], ids=["nothing is there", "the next job has the name"])
-async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, next_is_there: bool) -> None:
+async def test_a_delete_is_reported_when_no_pod_of_the_job_runs(worker: Worker, next_is_there: bool) -> None:
     await given_pod_of(worker, REF)
     await worker.tombstones.add(REF, 2)
     if next_is_there:
@@ -549,7 +549,7 @@ async def test_a_delete_is_answered_when_no_pod_of_the_job_runs(worker: Worker, 
     assert deleted(2) in await worker.reconcile_job()
 
 
-async def test_a_pod_that_never_started_or_has_ended_holds_up_no_answer(worker: Worker) -> None:
+async def test_a_pod_that_never_started_or_has_ended_delays_no_report(worker: Worker) -> None:
     await given_pods(worker, a_pod("a", gated=True, of=REF), a_pod("b", phase="Succeeded", of=REF))
     await worker.tombstones.add(REF, 2)
     assert await worker.reconcile_job() == [deleted(2)]
@@ -580,7 +580,7 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_
         ("RayJob", {"ray.io/cluster": "train-x7k2p", kueue.RAYJOB_LABEL: "train"}),
     ],
 )
-async def test_its_last_pod_wakes_a_job_that_is_gone(worker: Worker, kind: str, labels: dict[str, str]) -> None:
+async def test_the_last_pod_requeues_a_job_that_is_gone(worker: Worker, kind: str, labels: dict[str, str]) -> None:
     key, woken = JobKey(kind, "team", "train"), list[JobKey]()
     pod = a_pod("outlives")
     pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: "head", kueue.MANAGER_UID_LABEL: "uid", **labels}
@@ -594,7 +594,7 @@ async def test_its_last_pod_wakes_a_job_that_is_gone(worker: Worker, kind: str, 
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["our Job", "the submitter of a RayJob"])
-async def test_a_pod_of_a_job_wakes_the_rayjob_of_its_name_where_that_may_have_made_it(
+async def test_a_pod_of_a_job_requeues_the_rayjob_of_its_name_that_may_have_created_it(
     worker: Worker, ours: bool
 ) -> None:
     await given_job(worker, ours=ours)
@@ -614,7 +614,7 @@ async def test_a_pod_of_a_job_wakes_the_rayjob_of_its_name_where_that_may_have_m
     ],
     ids=["one that runs", "one that is ready now", "one that could not be let start as it was"],
 )
-async def test_a_pod_wakes_its_job_when_something_is_decided_by_what_has_changed(
+async def test_a_pod_requeues_its_job_when_a_decision_depends_on_the_change(
     worker: Worker, waits: bool, status: dict[str, Any], wakes: bool
 ) -> None:
     await given_job(worker)

@@ -18,7 +18,7 @@ from unit.kube.servers import NAMESPACE
 
 __all__ = ["manager"]
 SUSPEND = Suspend(job=REF, spec_version=2, workload="w1", reason="EvictedDueToPreempted", message="for another")
-RESTS = Applied(job=REF, workload="w1", spec_version=2)
+SUSPENDED = Applied(job=REF, workload="w1", spec_version=2)
 
 
 async def grown(worker: Worker, manager: Manager, *pods: Any) -> None:
@@ -29,11 +29,11 @@ async def grown(worker: Worker, manager: Manager, *pods: Any) -> None:
         await worker.create(PODS, plain(pod))
     await worker.sync()
     await worker.reconcile_job()
-    worker.said.clear()
+    worker.published.clear()
 
 
 async def reported(worker: Worker) -> list[Message]:
-    """What a look says, statuses aside."""
+    """The messages of one reconcile, without statuses."""
     await worker.sync()
     return [message for message in await worker.reconcile_job() if not isinstance(message, Status)]
 
@@ -42,7 +42,7 @@ async def pod_goes(worker: Worker, name: str = "train-a") -> None:
     await worker.client.delete(PODS, name, NAMESPACE)
 
 
-async def test_it_is_reported_when_the_last_pod_has_gone(worker: Worker, manager: Manager) -> None:
+async def test_a_suspension_is_reported_when_the_last_pod_has_gone(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager, a_pod("train-a"), a_pod("train-b", gated=True), a_pod("train-c", phase="Succeeded"))
     await manager.order(SUSPEND)
     assert await standing(worker) == ("w1", 2, {}, True)
@@ -50,7 +50,7 @@ async def test_it_is_reported_when_the_last_pod_has_gone(worker: Worker, manager
     await pod_goes(worker)
     assert await reported(worker) == []
     await pod_goes(worker, "train-b")
-    assert await reported(worker) == [RESTS]
+    assert await reported(worker) == [SUSPENDED]
     assert await reported(worker) == []
 
 
@@ -58,35 +58,35 @@ async def test_an_older_order_that_comes_again_reports_nothing(worker: Worker, m
     await grown(worker, manager, a_pod("train-a"))
     await manager.order(SUSPEND)
     await manager.order(a_spec(1))
-    assert worker.said == []
+    assert worker.published == []
 
 
-async def test_it_is_reported_again_after_a_restart_and_when_it_is_asked_for(worker: Worker, manager: Manager) -> None:
+async def test_a_suspension_is_reported_again_after_a_restart_and_a_resync(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager, a_pod("train-a"))
     await manager.order(SUSPEND)
     await worker.sync()
     await pod_goes(worker)
     again = Worker(worker.client)
     await again.tombstones.load()
-    assert await reported(again) == [RESTS]
-    assert await reported(worker) == [RESTS]
+    assert await reported(again) == [SUSPENDED]
+    assert await reported(worker) == [SUSPENDED]
     await manager.order(SUSPEND)
-    assert await reported(worker) == [RESTS]
+    assert await reported(worker) == [SUSPENDED]
 
 
-async def test_nobody_on_the_worker_lets_it_go_on(worker: Worker, manager: Manager) -> None:
+async def test_nobody_on_the_worker_resumes_a_suspended_job(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager)
     await manager.order(SUSPEND)
     await worker.sync()
     await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"spec": {"suspend": False, "parallelism": 3}}))
-    assert await reported(worker) == [RESTS]
+    assert await reported(worker) == [SUSPENDED]
     assert await standing(worker) == ("w1", 2, {}, True)
 
 
-async def test_it_comes_back_as_its_spec_says(worker: Worker, manager: Manager) -> None:
+async def test_a_suspended_job_comes_back_with_the_counts_of_its_spec(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager)
     await manager.order(SUSPEND)
-    assert await reported(worker) == [RESTS]
+    assert await reported(worker) == [SUSPENDED]
     await manager.order(a_spec(3))
     job = await worker.job()
     assert job is not None
@@ -95,7 +95,7 @@ async def test_it_comes_back_as_its_spec_says(worker: Worker, manager: Manager) 
     assert await reported(worker) == []
 
 
-async def test_it_names_the_slice_that_was_evicted(worker: Worker, manager: Manager) -> None:
+async def test_the_report_names_the_evicted_slice(worker: Worker, manager: Manager) -> None:
     """The relabel may never have come: the slice that the manager suspends is the one that comes back."""
     await grown(worker, manager)
     await manager.order(Suspend(job=REF, spec_version=2, workload="w2"))
@@ -105,14 +105,14 @@ async def test_it_names_the_slice_that_was_evicted(worker: Worker, manager: Mana
     assert await worker.copies() == ["w2"]
 
 
-async def test_a_manager_that_names_no_slice_means_the_one_that_is_there(worker: Worker, manager: Manager) -> None:
+async def test_an_order_without_a_slice_means_the_present_one(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager)
     await manager.order(Suspend(job=REF, spec_version=2))
-    assert await reported(worker) == [RESTS]
+    assert await reported(worker) == [SUSPENDED]
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["nothing is there", "somebody else's is there"])
-async def test_what_was_never_made_is_not_made_by_an_older_order(
+async def test_a_suspended_job_that_never_was_here_is_not_created_by_an_older_order(
     worker: Worker, manager: Manager, is_there: bool
 ) -> None:
     if is_there:
@@ -126,7 +126,7 @@ async def test_what_was_never_made_is_not_made_by_an_older_order(
     assert manager.dead == []
 
 
-async def test_what_somebody_has_deleted_is_reported_as_gone(worker: Worker, manager: Manager) -> None:
+async def test_a_suspended_job_that_somebody_has_deleted_is_reported_as_gone(worker: Worker, manager: Manager) -> None:
     await worker.create(JOBS, plain(a_job()))
     uid = (await worker.job() or {})["metadata"]["uid"]
     await worker.create(WORKLOADS, plain(a_copy(linked=uid)))
@@ -158,13 +158,13 @@ async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     worker.store.cache_of(PODS).put(pod)
     key = JobKey("RayJob", "team", "train")
     await worker.reconciler.reconcile_job(key)
-    assert not [message for message in worker.said if isinstance(message, Applied)]
+    assert not [message for message in worker.published if isinstance(message, Applied)]
     woken: list[JobKey] = []
     worker.store.on_change(woken.append)
     woken.clear()
     worker.store.cache_of(PODS).remove(pod)
     assert woken == [key]
     await worker.reconciler.reconcile_job(key)
-    assert [message for message in worker.said if isinstance(message, Applied)] == [
+    assert [message for message in worker.published if isinstance(message, Applied)] == [
         Applied(job=ref, workload="w1", spec_version=2)
     ]

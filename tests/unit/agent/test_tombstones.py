@@ -35,7 +35,7 @@ class Loaded(Tombstones):
     def of(self, job: JobRef) -> Tombstone | None:
         return self.store.tombstones.get(job.uid)
 
-    def is_owed(self, job: JobRef) -> bool:
+    def is_unreported(self, job: JobRef) -> bool:
         return job.uid in self.store.unreported
 
 
@@ -49,13 +49,13 @@ async def stored(api: KubeClient) -> dict[str, str]:
     return (await api.get(CONFIGMAPS, NAME, SYSTEM)).get("data") or {}
 
 
-async def test_the_first_start_makes_the_config_map(api: KubeClient) -> None:
+async def test_the_first_start_creates_the_config_map(api: KubeClient) -> None:
     tombstones = await loaded(api)
     assert await stored(api) == {}
     assert tombstones.of(REF) is None
 
 
-async def test_what_somebody_else_has_written_is_passed_over(api: KubeClient) -> None:
+async def test_unreadable_entries_are_skipped(api: KubeClient) -> None:
     await (await loaded(api)).add(REF, 3)
     await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": {"a": "by hand", "b": "[" * 5000, "c": "{}"}}))
     tombstones = await loaded(api)
@@ -106,7 +106,7 @@ def test_an_end_is_found_by_the_name_that_its_job_had() -> None:
     assert [tombstone.version for tombstone in store.ended(JobKey("Job", "team", "other"))] == [4]
 
 
-async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tombstone_that_was_not_stored_is_not_known(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable(*_: Any, **__: Any) -> Any:
         raise UnavailableError("503")
 
@@ -117,7 +117,7 @@ async def test_what_could_not_be_written_is_not_known(api: KubeClient, monkeypat
     assert tombstones.of(REF) is None
 
 
-async def bury_at(api: KubeClient, *ages_s: int) -> None:
+async def tombstone_at(api: KubeClient, *ages_s: int) -> None:
     """Tombstones that are so old."""
     now = int(time.time())
     data = {
@@ -127,9 +127,9 @@ async def bury_at(api: KubeClient, *ages_s: int) -> None:
     await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": data}))
 
 
-async def test_after_a_day_they_go_with_the_next_one(api: KubeClient) -> None:
+async def test_tombstones_of_a_day_ago_go_with_the_next_one(api: KubeClient) -> None:
     await loaded(api)
-    await bury_at(api, DAY_S + 60, DAY_S - 60)
+    await tombstone_at(api, DAY_S + 60, DAY_S - 60)
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)
     assert sorted(await stored(api)) == ["manager-uid", "old-1"]
@@ -139,30 +139,30 @@ async def test_after_a_day_they_go_with_the_next_one(api: KubeClient) -> None:
 
 async def test_many_ends_at_once_with_some_that_have_expired(api: KubeClient) -> None:
     await loaded(api)
-    await bury_at(api, DAY_S + 60, DAY_S + 61, DAY_S + 62)
+    await tombstone_at(api, DAY_S + 60, DAY_S + 61, DAY_S + 62)
     tombstones = await loaded(api)
     await asyncio.gather(*(tombstones.add(a_ref(f"u{number}"), 2) for number in range(8)))
     assert sorted(await stored(api)) == [f"u{number}" for number in range(8)]
 
 
-async def test_the_oldest_go_where_there_are_too_many(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_tombstones_go_beyond_the_limit(api: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slicebus.agent.act.tombstones._MOST", 3)
     await loaded(api)
-    await bury_at(api, 30, 10, 20)
+    await tombstone_at(api, 30, 10, 20)
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)
     assert sorted(await stored(api)) == ["manager-uid", "old-1", "old-2"]
 
 
-async def test_the_manager_is_owed_an_answer_until_it_was_told(api: KubeClient) -> None:
+async def test_an_end_is_unreported_until_its_report_is_published(api: KubeClient) -> None:
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)
-    assert tombstones.is_owed(REF)
-    tombstones.told(REF, 3)
-    assert not tombstones.is_owed(REF)
+    assert tombstones.is_unreported(REF)
+    tombstones.mark_reported(REF, 3)
+    assert not tombstones.is_unreported(REF)
     await tombstones.add(REF, 3)
-    assert tombstones.is_owed(REF), "it has asked again"
+    assert tombstones.is_unreported(REF), "it has asked again"
     await tombstones.add(REF, 4)
-    tombstones.told(REF, 3)
-    assert tombstones.is_owed(REF), "what it was told is not the newest"
-    assert (await loaded(api)).is_owed(REF), "nobody knows after a restart"
+    tombstones.mark_reported(REF, 3)
+    assert tombstones.is_unreported(REF), "the reported end is not the newest"
+    assert (await loaded(api)).is_unreported(REF), "nobody knows after a restart"

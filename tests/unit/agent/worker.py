@@ -1,4 +1,4 @@
-"""An agent's parts on an API server and a bus of this process, without its loops: a test says when what happens."""
+"""An agent's parts on an in-process API server and bus, without its loops: the test calls each part."""
 
 import asyncio
 from typing import Any
@@ -50,8 +50,8 @@ class Worker:
             definitions=self.store.definitions,
         )
         self.locks = JobLocks()
-        self.inventories_asked = 0
-        self.said: list[Message] = []
+        self.inventory_requests = 0
+        self.published: list[Message] = []
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
             client=client,
@@ -75,7 +75,7 @@ class Worker:
             registry=CollectorRegistry(),
         )
         self.broker = MemoryBroker()
-        self.looked: list[JobKey] = []
+        self.requeued: list[JobKey] = []
         self.resyncs: list[Resync] = []
         self.terms: list[Terms] = []
         self.inbox = Inbox(
@@ -86,14 +86,14 @@ class Worker:
             executor=self.executor,
             tombstones=self.tombstones,
             locks=self.locks,
-            requeue=self.looked.append,
+            requeue=self.requeued.append,
             resync=self.resyncs.append,
             terms=self._take,
             backlog=Backlog(),
         )
 
     def _ask_inventory(self) -> None:
-        self.inventories_asked += 1
+        self.inventory_requests += 1
 
     async def _take(self, terms: Terms) -> None:
         self.terms.append(terms)
@@ -105,10 +105,10 @@ class Worker:
             cache.replace(page.items, page.resource_version)
 
     async def reconcile_job(self) -> list[Message]:
-        """What is said when the job is reconciled once."""
-        before = len(self.said)
+        """The messages that one reconcile of the job publishes."""
+        before = len(self.published)
         await self.reconciler.reconcile_job(KEY)
-        return self.said[before:]
+        return self.published[before:]
 
     async def job(self) -> Manifest | None:
         """The job on the server."""
@@ -133,7 +133,7 @@ class Worker:
         await asyncio.sleep(0)
         if self.refuses:
             raise self.refuses
-        self.said.append(command.message)
+        self.published.append(command.message)
         if isinstance(command.message, ScaleRequest):
             request = command.message
             self.store.published[KEY] = RequestKey(request.worker_uid, request.worker_generation)

@@ -1,5 +1,5 @@
-"""The tasks of the agent: they receive, queue and watch, call decisions, and carry out the commands of these.
+"""The tasks of the agent: they receive, queue and watch, call decisions, and carry out the commands that come back.
 
-Nothing in here decides: what becomes of an order or of a job is a function of `decide`, called through the `Decider`,
-so that it is recorded and can be replayed.
+Nothing in here decides. A function of `decide` decides about every order and every job; the `Decider` calls it, and
+records the call for replay.
 """

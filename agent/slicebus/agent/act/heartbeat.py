@@ -1,4 +1,4 @@
-"""Says every few seconds that the agent is alive, and what room its cluster has."""
+"""Publishes a heartbeat every few seconds: the agent is alive, and this is the room of its cluster."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,22 +18,24 @@ _log = structlog.get_logger()
 
 
 class Heartbeats:
-    """The agent's heartbeats. `say` publishes; `requeue` has a job reconciled again, when its pods may start;
-    `waiting_since` has the loop's time of the oldest thing in each place where work waits."""
+    """Publishes heartbeats with `publish`. When the fence opens, passes every job to `requeue`.
+
+    `waiting_since` gives, for each queue of work, since when its oldest entry waits (the loop's time); None if empty.
+    """
 
     def __init__(
         self,
         store: Store,
         fence: Fence,
         *,
-        say: Callable[[Message], Awaitable[None]],
+        publish: Callable[[Message], Awaitable[None]],
         requeue: Callable[[JobKey], None],
         waiting_since: Callable[[], Iterable[float | None]],
         interval_s: float,
     ) -> None:
         self._store = store
         self._fence = fence
-        self._say = say
+        self._publish = publish
         self._requeue = requeue
         self._waiting_since = waiting_since
         self._interval_s = interval_s
@@ -41,8 +43,9 @@ class Heartbeats:
         self._terms: Terms | None = None
         self._changed = asyncio.Event()
 
-    async def take(self, terms: Terms) -> None:
-        """Go by these from now on, and say so at once where they are new. Raises what keeps the fence unwritten."""
+    async def accept(self, terms: Terms) -> None:
+        """Keep these terms from now on; publish a heartbeat at once where they are new. Raises what storing the fence
+        raises."""
         await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
         was_closed = self._fence.closed
         if isinstance(terms.heard, Heard):
@@ -51,16 +54,16 @@ class Heartbeats:
             for key in self._store.our_jobs():
                 self._requeue(key)
         if self._terms is None or self._terms.version != terms.version:
-            _log.info("terms.taken", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
+            _log.info("terms.accepted", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
             self._terms = terms
             self._changed.set()
 
     async def run(self) -> None:
-        """Beat until cancelled. A beat that cannot be said is left out."""
+        """Publish heartbeats until cancelled. One that cannot be published is skipped."""
         while True:
             self._changed.clear()
             try:
-                await self._say(self._beat())
+                await self._publish(self._beat())
             except TransientError as error:
                 _log.warning("heartbeat.failed", error=str(error))
             try:

@@ -1,4 +1,4 @@
-"""Which cluster this is, whatever name its agent was given."""
+"""The identity of this cluster, whatever name its agent was given."""
 
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
@@ -6,7 +6,7 @@ from slicebus.proto.errors import ConfigurationError, ForbiddenError
 from slicebus.proto.messages import ClusterUid
 
 KUBE_SYSTEM = "kube-system"
-"""Made by the API server itself, never deleted: its UID is the nearest that Kubernetes has to an id of a cluster."""
+"""The API server creates this namespace and nobody deletes it: its UID is the closest to a cluster id in Kubernetes."""
 
 
 async def cluster_uid(client: KubeClient) -> ClusterUid:

@@ -1,4 +1,4 @@
-"""Receives what the manager publishes: decode, check the sender, take the steps; then the delivery is acknowledged."""
+"""Receives orders: decode, check the sender, carry out the steps, then acknowledge the delivery."""
 
 from collections.abc import Awaitable, Callable
 
@@ -38,7 +38,8 @@ _SUBJECT = "cloudEvents_subject"
 
 
 class Inbox:
-    """The agent's two lanes, each in two queues: its cluster's, and the name's, for managers that know no UIDs."""
+    """Consumes four queues: for each of the two lanes one by the cluster's UID, and one by its name alone, for managers
+    that know no UIDs."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Inbox:
     async def run(self, queue: str) -> None:
         """Handle one queue until cancelled."""
         async with self._bus.subscribe(queue, prefetch=self._settings.prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_line, backlog=self._backlog)
+            await dispatch(subscription, self._handle, key=_subject, backlog=self._backlog)
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)
@@ -102,7 +103,7 @@ class Inbox:
         )
 
     async def _take(self, incoming: Incoming, job: JobRef) -> None:
-        """Act on an order, and have its job reconciled."""
+        """Carry out an order, and requeue its job."""
         key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
         self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
         match verdict, message:
@@ -132,7 +133,7 @@ class Inbox:
             await self._executor.run(refusal, caused_by=incoming.envelope)
 
     def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
-        """What is to be held of the job from now on."""
+        """Keep the newest ordered version of the job; drop it where the job has ended."""
         version = version_of(message)
         if ended:
             if self._store.ordered.get(key, (job.uid, 0))[0] == job.uid:
@@ -142,12 +143,12 @@ class Inbox:
             self._store.ordered[key] = (job.uid, max(version, known) if uid == job.uid else version)
 
     async def _refresh_foreign(self, key: JobKey) -> None:
-        """Only our jobs are watched: one that is not ours is known from a create that it stood in the way of."""
+        """Read a foreign job again: the cache has it since a create failed, and the watch brings only our jobs."""
         job = self._store.view(key).job
         if job is not None and not annotations.is_ours(job):
             await self._executor.refresh(JOB_RESOURCES[key.kind], job)
 
 
-def _line(delivery: Delivery) -> str:
-    """Messages of one object stay in order."""
+def _subject(delivery: Delivery) -> str:
+    """The key of a delivery's queue: messages about one object stay in order."""
     return delivery.message.headers.get(_SUBJECT, "")

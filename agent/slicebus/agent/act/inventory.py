@@ -1,4 +1,4 @@
-"""Publishes inventories: once when the agent begins to speak, then when it is asked, and now and then unasked."""
+"""Publishes inventories: one when the agent starts to lead, one for each resync, and one from time to time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,34 +25,34 @@ class InventoryPublisher:
         settings: AgentSettings,
         *,
         store: Store,
-        say: Callable[[Message], Awaitable[None]],
+        publish: Callable[[Message], Awaitable[None]],
         listed: Callable[[JobKey], None],
     ) -> None:
-        """`listed` is told of each job of the first inventory: its status needs no report of its own."""
+        """`listed` is called with each job of the first inventory: its status needs no report of its own."""
         self._settings = settings
         self._store = store
-        self._say = say
+        self._publish = publish
         self._listed = listed
         self._round = 0
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
-        """Have an inventory published soon. Asking twice before it is begun is asking once."""
+        """Have an inventory published soon. Several calls before it starts lead to one inventory."""
         self._asked.set()
 
     async def publish(self) -> None:
-        """Publish the whole inventory. Raises TransientError; what was published of it is then worth nothing."""
-        # A cache that has not listed yet would tell of jobs that are missing (rule 6 of the design).
+        """Publish all pages of an inventory. Raises TransientError; the manager then ignores the pages that it has."""
+        # A cache that has not listed yet would report jobs as missing (rule 6 of the design).
         for _, cache in self._store.caches():
             await cache.synced.wait()
         self._round += 1
         for page in pages(self._entries(), round=self._round):
-            # Nothing may come between making a page and numbering its envelope: what is said later is newer.
-            await self._say(page)
+            # No await between making a page and numbering its envelope: whatever is published later is newer.
+            await self._publish(page)
             self._log(page)
 
     async def run(self) -> None:
-        """Publish when it is asked for, and otherwise every `inventory_s`, until cancelled."""
+        """Publish on request and about every `inventory_s` seconds, until cancelled."""
         pause_s = self._jittered()
         while True:
             try:
@@ -79,7 +79,7 @@ class InventoryPublisher:
                 yield found, unanswered(view)
 
     def _jittered(self) -> float:
-        """Not every agent at once."""
+        """The pause in seconds, up to a fifth shorter or longer, so that agents do not publish together."""
         return self._settings.inventory_s * randomness().uniform(0.8, 1.2)
 
     def _log(self, page: Inventory) -> None:

@@ -1,4 +1,4 @@
-"""One lock a job: what was decided for it is carried out before anything else is decided."""
+"""One lock a job: the commands of one decision are carried out before the next decision about the job."""
 
 import asyncio
 from weakref import WeakValueDictionary
@@ -7,11 +7,11 @@ from slicebus.agent.state.views import JobKey
 
 
 class JobLocks:
-    """Locks that live as long as somebody holds one or waits for it."""
+    """Locks by job. A lock lives as long as a task holds it or waits for it."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[JobKey, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: JobKey) -> asyncio.Lock:
-        """To be held by whoever acts on the job."""
+        """The lock of a job. Hold it to decide about the job or to act on it."""
         return self._locks.setdefault(key, asyncio.Lock())

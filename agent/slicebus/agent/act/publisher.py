@@ -12,7 +12,7 @@ from slicebus.proto.topology import exchange_of
 
 
 class Publisher:
-    """The agent's voice. It remembers the last request on each job, until that is written onto the job."""
+    """Publishes messages under the agent's identity. Remembers the last request on each job until the job has it."""
 
     def __init__(self, bus: Bus, issuer: Issuer, store: Store, *, cluster_uid: ClusterUid) -> None:
         self._bus = bus

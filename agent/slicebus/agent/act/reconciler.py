@@ -1,4 +1,4 @@
-"""Looks at a job whenever something of it has changed, and does what that asks for."""
+"""Reconciles a job whenever one of its objects has changed."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +63,7 @@ class Reconciler:
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
 
     def report_again(self, keys: Iterable[JobKey]) -> None:
-        """Report on these jobs, whatever was reported before, and ask again for what no order has answered."""
+        """Report the status of these jobs again, and publish again every request that no order has answered."""
         for key in keys:
             if key.kind not in JOB_RESOURCES:
                 continue
@@ -71,19 +71,20 @@ class Reconciler:
             self._store.published.pop(key, None)
             self._queue.add(key)
 
-    def take_as_reported(self, key: JobKey) -> None:
-        """The job's status is in an inventory: it is reported when it changes, or when the manager asks for it."""
+    def mark_reported(self, key: JobKey) -> None:
+        """Take the status of the job as reported: an inventory has it. Changes and resyncs lead to further reports."""
         status = reconcile.status(self._store.view(key))
         if status is not None:
             self._reported.setdefault(key, (status, 0.0))
 
     async def take_over_pods(self, epoch: int) -> None:
-        """Make what an earlier agent may still have under way to pods conflict. Nothing may have been done before."""
+        """Write to each pod that an earlier agent may still be about to ungate: its request then conflicts. Call this
+        before anything else."""
         while commands := self._decide(catalog.take_over_pods, epoch=epoch):
             await self._write(commands)
 
     async def reconcile_job(self, key: JobKey) -> None:
-        """Everything that one job needs now."""
+        """Do everything that one job needs now."""
         async with self._locks.of(key):
             await self._reconcile(key)
 
@@ -107,13 +108,13 @@ class Reconciler:
         )
 
     async def _carry_out(self, key: JobKey, found: NextStage) -> bool:
-        """Whether there may be another stage."""
+        """Carry out a stage; return whether another may follow."""
         match found:
             case Stage.REMOVE_TOMBSTONED, commands:
                 await self._executor.run(commands)
                 return False
             case Stage.REPORT_DELETED, commands:
-                await self._tell(commands)
+                await self._publish_reports(commands)
             case Stage.TAKE_OFF_TTL | Stage.LINK_COPIES, commands:
                 await self._executor.run(commands)
             case Stage.CONFIRM_SUSPENDED, commands:
@@ -134,7 +135,7 @@ class Reconciler:
             match command:
                 case Publish(message=Applied(job=job, spec_version=version)):
                     self._store.confirmed_suspended[key] = job.uid, version
-                    _log.info("job.rests", job=str(key))
+                    _log.info("job.suspended", job=str(key))
 
     async def _ungate(self, commands: Sequence[Command]) -> bool:
         return await self._write(
@@ -157,8 +158,11 @@ class Reconciler:
         done: Callable[[], None] = lambda: None,
         unanswered: Callable[[Command], None] = lambda _: None,
     ) -> bool:
-        """Write to pods beside each other; whether none has changed or gone meanwhile. The event of one that has brings
-        its job back here. What fails is decided again when the job is reconciled again; the first error is raised."""
+        """Write to pods concurrently; return whether no write conflicted. After a conflict the pod's event requeues the
+        job. Raises the first error; the requeued job is then decided again.
+
+        `unless` stops writes that have not begun. `unanswered` gets each command whose effect is unknown.
+        """
         free = asyncio.Semaphore(_CONCURRENT_WRITES)
         errors: list[SlicebusError] = []
         conflicts: list[ConflictError] = []
@@ -190,7 +194,7 @@ class Reconciler:
     async def _report(self, key: JobKey, commands: Sequence[Command]) -> None:
         now_s = asyncio.get_running_loop().time()
         reports = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, Status)]
-        # Noted before: the manager may ask for it again before the broker has confirmed it.
+        # Noted before publishing: the manager may ask for it again before the broker has confirmed it.
         for report in reports:
             self._reported[key] = report, now_s
         try:
@@ -201,18 +205,20 @@ class Reconciler:
             raise
 
     async def _reconcile_absent(self, key: JobKey, known: Manifest | None) -> None:
-        """A job that is not there: was it deleted on the manager's order, or by somebody else?"""
+        """Reconcile a job that is missing: the manager ordered its deletion, or somebody else deleted it."""
         self._reported.pop(key, None)
         found = known or await self._find(key)
-        await self._tell(self._decide(catalog.reconcile_absent, key=key, found=found, cluster=self._settings.cluster))
+        await self._publish_reports(
+            self._decide(catalog.reconcile_absent, key=key, found=found, cluster=self._settings.cluster)
+        )
 
-    async def _tell(self, reports: Sequence[Command]) -> None:
-        """Publish them one by one; the manager is then no longer owed the ends that they tell of."""
+    async def _publish_reports(self, reports: Sequence[Command]) -> None:
+        """Publish reports one by one, and note each as reported."""
         for command in reports:
             await self._executor.run([command])
             match command:
                 case Publish(message=Applied(job=job, spec_version=version, deleted=True)):
-                    self._tombstones.told(job, version)
+                    self._tombstones.mark_reported(job, version)
                 case Publish(message=Status(job=job, phase=phase, seen=seen)):
                     _log.info("job.gone", job=job.key, phase=phase, seen=seen is True)
                 case Patch(target=copy):
@@ -220,8 +226,8 @@ class Reconciler:
                     self._ask_inventory()
 
     async def _find(self, key: JobKey) -> Manifest | None:
-        """What the API server has under the name: an empty cache is no evidence. Raises UnavailableError where it has
-        none by that kind either, and that is not known yet."""
+        """The job on the API server, or None: an empty cache is no evidence. Raises UnavailableError where the job may
+        be missing because the definition of its kind is."""
         resource = JOB_RESOURCES[key.kind]
         try:
             return await self._client.get(resource, key.name, key.namespace)

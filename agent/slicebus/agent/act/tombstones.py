@@ -1,7 +1,7 @@
-"""Which jobs of the manager have ended here, so that a late message never brings one back.
+"""Tombstones of the manager's jobs that have ended here, so that no late message creates one again.
 
-One ConfigMap a cluster: the UID of the manager's job, and the version that ended it. Kept for a day, which is longer
-than any message may lie in a queue unseen.
+One ConfigMap a cluster has the UID of each manager's job and the version that ended it. A tombstone stays for a day,
+longer than any message waits in a queue.
 """
 
 import msgspec
@@ -26,12 +26,12 @@ _MOST = 5000
 
 
 def read_tombstone(text: str) -> Tombstone | None:
-    """An entry of the ConfigMap; None for one that somebody else has written."""
+    """An entry of the ConfigMap; None where it is unreadable."""
     return read_json(text, _TOMBSTONE)
 
 
 class Tombstones:
-    """The ConfigMap, and what it holds in memory. The agent that has the Lease is its only writer."""
+    """The ConfigMap and its content in memory. The agent that holds the Lease is its only writer."""
 
     def __init__(self, client: KubeClient, namespace: str, store: Store) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Tombstones:
         self._unreported = store.unreported
 
     async def load(self) -> None:
-        """Read the ConfigMap; make it where it is missing."""
+        """Read the ConfigMap; create it where it is missing."""
         empty = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -64,23 +64,23 @@ class Tombstones:
             self._unreported[uid] = True
 
     def require_report(self, job: JobRef) -> None:
-        """The manager is to be told of the end of a job."""
+        """Have the end of a job reported to the manager."""
         self._unreported[job.uid] = True
 
-    def told(self, job: JobRef, version: int) -> None:
-        """The manager has been told of this end; a later one of the same job is another."""
+    def mark_reported(self, job: JobRef, version: int) -> None:
+        """Note that this end was reported. The end by a later version still needs its own report."""
         tombstone = self._by_uid.get(job.uid)
         if tombstone is not None and tombstone.version == version:
             self._unreported.pop(job.uid, None)
 
     async def add(self, job: JobRef, version: int) -> None:
-        """Write the end of a job down, and owe the answer. A lower version than is there changes nothing else."""
+        """Store the tombstone of a job, and require a report. Of several versions the highest stays."""
         self.require_report(job)
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return
         tombstone = Tombstone(job, version, int(now().timestamp()))
-        expired = [uid for uid in self._outlived(tombstone.at_s) if uid != job.uid]
+        expired = [uid for uid in self._expired(tombstone.at_s) if uid != job.uid]
         data: dict[str, str | None] = dict.fromkeys(expired)
         data[job.uid] = msgspec.json.encode(tombstone).decode()
         await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
@@ -90,8 +90,8 @@ class Tombstones:
             self._unreported.pop(uid, None)
         self._by_uid[job.uid] = tombstone
 
-    def _outlived(self, now_s: int) -> list[str]:
-        """Those past their time, and the oldest where there are too many."""
+    def _expired(self, now_s: int) -> list[str]:
+        """UIDs of the tombstones that are older than a day, and of the oldest beyond the limit."""
         by_age = sorted(self._by_uid, key=lambda uid: self._by_uid[uid].at_s)
         too_many = by_age[: max(0, len(by_age) - _MOST + 1)]
         old = [uid for uid in by_age if self._by_uid[uid].at_s < now_s - _KEPT_S]

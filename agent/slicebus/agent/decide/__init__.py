@@ -1,4 +1,4 @@
-"""The decisions of the agent: functions of the store and their arguments, which return commands.
+"""The decisions of the agent: functions of the store and of keyword arguments, which return commands.
 
-`catalog` lists every decision that is recorded. No clock, randomness, logging or async, and nothing of `act`.
+`catalog` lists the recorded decisions. No clock, randomness, logging or async in here, and no import of `act`.
 """

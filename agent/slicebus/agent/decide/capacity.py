@@ -1,7 +1,7 @@
-"""What a cluster has, and what is used of it, by flavor, for the heartbeat.
+"""The capacity of a cluster and its use by flavor, for the heartbeat.
 
-Only nodes that are ready and take pods are counted, and of the pods those that are bound to one of them and not over.
-What our jobs use within their grants is told apart: the manager counts that by what it has granted.
+Nodes count that are ready and schedulable; pods count that are bound to such a node and have not ended. The use of our
+jobs within their grants is reported separately: the manager counts that by what it has granted.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ Quantities = dict[str, dict[str, str]]
 _UNCOUNTED = "hugepages-"
 _PODS = "pods"
 _WHOLE = ""
-"""In place of a flavor: all nodes, and everything on them."""
+"""In place of a flavor name: the whole cluster."""
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -35,15 +35,15 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """A pod that is within what its job was granted."""
+    """A pod within the grant of its job."""
 
     pod: Manifest
     flavors: Mapping[str, FlavorName]
-    """By resource."""
+    """The pod's flavor by resource."""
 
 
 class Use:
-    """Follows pods, and sums up what they request by node: of those that are bound and not over."""
+    """Sums up the requests of the bound pods that have not ended, by node."""
 
     def __init__(self, *caches: Cache) -> None:
         self.by_node: dict[str, dict[str, int]] = {}
@@ -66,7 +66,7 @@ def room(
     use: Mapping[str, Amounts],
     granted: Iterable[Granted],
 ) -> Room:
-    """What there is, for the whole cluster and for each flavor. `use` is what is requested by node."""
+    """Capacity and use, for the whole cluster and for each flavor. `use` has the requests of all pods by node."""
     ready = {_name(node): node for node in nodes if _takes_pods(node)}
     members: dict[str, Collection[str]] = {_WHOLE: ready}
     members |= {flavor.name: {name for name, node in ready.items() if _is_of(node, flavor)} for flavor in flavors}
@@ -84,9 +84,9 @@ def room(
 
 
 def within_grant(view: WorkerView) -> Iterator[Granted]:
-    """The pods of a job that are within what it was granted.
+    """The pods of a job within its grant.
 
-    What runs beyond that (a pod that is still going) is in nobody's account, and counts as somebody else's.
+    A pod beyond it (one that is still terminating) counts as foreign use: nobody's quota covers it.
     """
     job = view.reading
     if job is None:
@@ -104,7 +104,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
 
 
 def slim(pod: Manifest) -> Manifest:
-    """As much of somebody else's pod as is counted: there may be a hundred thousand."""
+    """A foreign pod with only the fields that count: a cluster may have a hundred thousand."""
     kept = ("name", "namespace", "uid", "resourceVersion")
     requests = {name: format_amount(name, value) for name, value in pod_requests(pod["spec"]).items()}
     return {
@@ -123,7 +123,7 @@ def _is_of(node: Manifest, flavor: Flavor) -> bool:
 
 
 def _is_named(taint: Manifest, flavor: Flavor) -> bool:
-    """Whether the flavor says itself that its nodes have the taint: then only pods that tolerate it are given to it."""
+    """Whether the flavor lists the taint among its node taints: then only tolerating pods are admitted to it."""
     parts = ("key", "value", "effect")
     return any(all((named.get(part) or "") == (taint.get(part) or "") for part in parts) for named in flavor.taints)
 
@@ -137,7 +137,7 @@ def _stays_first(pod: Manifest) -> tuple[bool, str]:
 
 
 def _node_of(pod: Manifest) -> str | None:
-    """Where a pod takes room; None for one that is not bound, or over."""
+    """The node of a pod; None where the pod is not bound or has ended."""
     if is_over(pod):
         return None
     node: str | None = pod["spec"].get("nodeName")

@@ -1,6 +1,6 @@
-"""Every decision of the agent: what it decides from the store and from what the shell has in its hands.
+"""Every recorded decision of the agent: functions of the store and of what the shell passes.
 
-Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+The shell calls each through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,14 +37,14 @@ from slicebus.proto.messages import (
 
 
 class Verdict(StrEnum):
-    """What becomes of a message that may be acted on."""
+    """What the agent does with a valid message."""
 
     TAKEN = "taken"
-    """It is acted on."""
+    """Carry it out."""
     ENDED = "ended"
-    """Its job has ended here by a newer order. The answer to that comes when the job is really gone."""
+    """A newer order has ended its job here. Report the end again once the job is gone."""
     UNKNOWN = "unknown"
-    """It suspends a job that was never made here: the job ends, so that no older order makes it."""
+    """It suspends a job that never was here: end the job, so that no older order creates it."""
 
 
 def judge(
@@ -55,7 +55,7 @@ def judge(
     manager_user: str | None,
     cluster_uid: ClusterUid | None,
 ) -> Verdict:
-    """What becomes of a message. Raises ProtocolError for one that may not be acted on here."""
+    """What to do with a message. Raises ProtocolError for one that this agent may not carry out."""
     envelope, message = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
@@ -76,9 +76,9 @@ def judge(
 
 
 def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
-    """How an order goes on from a step on. Raises ConflictError and RefusedOrder.
+    """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
 
-    What somebody else has deleted here is not made again by an order that did not know: the report is on its way.
+    An order does not create a job again that somebody has deleted here: it was sent before the manager knew.
     """
     view = store.view(_key_of(incoming))
     if _has_deleted(store, view, incoming):
@@ -90,7 +90,7 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
 
 
 class Stage(StrEnum):
-    """What reconciling a job sees to, in this order."""
+    """The stages of reconciling a job, in this order."""
 
     REMOVE_TOMBSTONED = "remove_tombstoned"
     REPORT_DELETED = "report_deleted"
@@ -103,7 +103,7 @@ class Stage(StrEnum):
 
 
 class NextStage(NamedTuple):
-    """What comes next for a job."""
+    """The next stage of a job, and its commands."""
 
     stage: Stage
     commands: Sequence[Command]
@@ -112,22 +112,22 @@ class NextStage(NamedTuple):
 def reconcile_job(
     store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
 ) -> NextStage | None:
-    """The first stage that has something to do; None when none has. What it changes counts for those after it.
+    """The first stage that has commands; None when none has. Carry it out before asking for the next.
 
-    `fenced`: the cluster may have been given up. Times are the process' own.
+    `fenced`: the fence is closed, so no pod may start. Times are those of the agent's loop, in seconds.
     """
     view = store.view(key)
 
     def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
         yield Stage.REMOVE_TOMBSTONED, _removes_tombstoned(store, key, view)
         if view.reading is not None:
-            # Of jobs that had the name before: the pods of a job go after it.
+            # Reports on earlier jobs of the name: the pods of a job go after it.
             yield Stage.REPORT_DELETED, _deletion_reports(store, key, cluster, present=view.reading)
         yield Stage.TAKE_OFF_TTL, reconcile.take_off_ttl(view)
         yield Stage.LINK_COPIES, reconcile.link_copies(view)
         yield (
             Stage.CONFIRM_SUSPENDED,
-            reconcile.confirm_suspended(view, cluster, told=store.confirmed_suspended.get(key)),
+            reconcile.confirm_suspended(view, cluster, reported=store.confirmed_suspended.get(key)),
         )
         yield Stage.REQUEST, reconcile.request(view, cluster)
         if not fenced:
@@ -142,12 +142,12 @@ def reconcile_job(
 
 
 def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
-    """A job is not there: the answers to its deletes, or the report that it has left otherwise. Neither is said before
-    the pods that outlive it have ended: the manager gives their quota away.
+    """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
+    with the report the manager frees their quota.
 
-    `found` is what the API server itself has under the name: an empty cache is no evidence. Raises ConflictError when
-    that is the job after all. Of a kind that is not served nothing is said, and its copies forget jobs that went with
-    their definition.
+    `found` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that is
+    the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went with
+    its definition.
     """
     view = store.view(key)
     if view.is_hidden:
@@ -162,13 +162,13 @@ def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, clust
 
 
 def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
-    """One write to each pod that may be about to start by the request of an earlier agent; none when all are made."""
+    """One write to each pod that an earlier agent may be about to ungate; none when all are written."""
     return [command for key in store.our_jobs() for command in reconcile.take_over_pods(store.view(key), epoch=epoch)]
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, reconcile_job, reconcile_absent, take_over_pods)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
-"""The agent, for a replay."""
+"""The agent, for replay."""
 
 
 def _key_of(order: Incoming) -> JobKey:
@@ -185,7 +185,7 @@ def _has_ended(store: Store, message: Message) -> bool:
 
 
 def _is_unknown(store: Store, suspend: Suspend) -> bool:
-    """Whether the job that is to be suspended was never made here."""
+    """Whether the job to suspend never was here."""
     view = store.view(JobKey.of(suspend.job))
     present = view.reading is not None and view.reading.is_of(suspend.job)
     gone = reconcile.gone(view, departed=store.departed)
@@ -193,7 +193,7 @@ def _is_unknown(store: Store, suspend: Suspend) -> bool:
 
 
 def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
-    """Whether the order is to hold a job that has left here otherwise than by an order."""
+    """Whether the order would create a job that has gone from here without an order."""
     if view.job is not None or not isinstance(order.message, WorkloadSpec):
         return False
     gone = _gone(store, view)
@@ -201,24 +201,24 @@ def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
 
 
 def _gone(store: Store, view: WorkerView) -> Status | None:
-    """The report that the job has left otherwise than by an order of the manager."""
+    """The report on a job that has gone without an order of the manager."""
     gone = reconcile.gone(view, departed=store.departed)
     tombstone = store.tombstones.get(gone.job.uid) if gone else None
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
 def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
-    """Removes of what is there although it was deleted: an agent that was stopped for a while had still to make it."""
+    """Removes the objects of jobs with a tombstone: an agent that stood still may have created them late."""
     return [
         command
         for tombstone in store.ended(key)
-        for command in orders.removes(view, tombstone.job, upto=tombstone.version)
+        for command in orders.removes(view, tombstone.job, up_to=tombstone.version)
         if "deletionTimestamp" not in command.target["metadata"]
     ]
 
 
 def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
-    """The answers to deletes of jobs that had the name and are really gone. `present` is the job that has it now."""
+    """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
     return [
         Publish(
             cluster=cluster,

@@ -1,6 +1,6 @@
-"""What the agent says it holds: one item a job, in pages.
+"""The inventory of a cluster: one item a job, in pages.
 
-An item is made from a view as it is when its page is made, so a page is as new as its envelope.
+An item is made from the view at the time its page is made, so a page is as new as its envelope.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ from slicebus.slices import kueue
 from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
 
 PAGE_BYTES = 128 * 1024
-"""A page's body is below this: RabbitMQ carries it in one frame, and whatever waits behind it does not wait long."""
+"""The limit of a page's body: RabbitMQ carries it in one frame, and messages behind it do not wait long."""
 _FRAME_BYTES = 160
-"""What a page has beside its items, generously."""
+"""An upper limit of what a page has beside its items."""
 _UID_LENGTH = 128
 """A UID is 36 characters; the annotation on a worker's object may be anything."""
 
@@ -28,9 +28,9 @@ Entry = tuple[InventoryItem, RequestKey | None]
 
 
 def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
-    """One job as the manager compares it; None for what is not ours.
+    """One job as the manager compares it; None where it is not ours.
 
-    Where only Workload copies are left, the one that knew its job says that the job is gone, which is being reported.
+    Where only Workload copies are left, a linked copy shows that the job is gone; its report is on its way.
     """
     if view.job is not None:
         return _item(view, view.job, _spec_hash(view.job, cluster), _status_hash(view)) if _is_known(view.job) else None
@@ -42,13 +42,14 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:
-    """The request on a job that the manager should know of by now."""
+    """The request on a job that the broker has confirmed and no order has answered."""
     requested = annotations.PendingRequests.from_job(view.job) if view.job is not None else None
     return requested.key if requested is not None and requested.confirmed and requested.unanswered else None
 
 
 def pages(entries: Iterable[Entry], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
-    """The inventory, as many jobs a page as fit; an empty one is one page. Entries are taken as they are needed."""
+    """The pages of an inventory, each filled up to `most_bytes`; an empty inventory is one page. Entries are read
+    lazily."""
     number, page, size = 0, list[Entry](), _FRAME_BYTES
     for entry in entries:
         length = _length(entry)
@@ -85,7 +86,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
 
 
 def _is_known(manifest: Manifest) -> bool:
-    """Whether the object is ours and says whose it is: no order could be about it otherwise."""
+    """Whether the object is ours and has a readable manager UID: without one no order can be about it."""
     uid = annotations.annotation(manifest, kueue.MANAGER_UID_ANNOTATION)
     return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
 
@@ -102,6 +103,6 @@ def _status_hash(view: WorkerView) -> str:
 def _hash(status: Status, view: WorkerView) -> str:
     assert view.job is not None
     ready = {name: pods.ready for name, pods in status.pods.items()}
-    # Of a suspended job nobody says whether its pods are ready.
+    # A suspended job reports no readiness of pods.
     pods_ready = None if annotations.is_suspended(view.job) else all_ready(annotations.granted(view.job), ready)
     return status_hash(status.job_status, status.phase, pods_ready)

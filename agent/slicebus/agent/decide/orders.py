@@ -1,8 +1,8 @@
-"""What to do with a message from the manager.
+"""The steps of each order of the manager.
 
-Each message type is a list of steps; a step decides by the view as it is when its turn comes. An order that comes late,
-twice, or before its neighbour changes nothing that a newer one has set: the version decides. Steps raise ConflictError
-when the order has to wait for something that is still going.
+An order is a list of steps; each step decides by the view at the time it runs. An order that comes late, twice or out
+of order changes nothing that a newer one has set: the version decides. A step raises ConflictError while it has to wait
+for an object that is being deleted.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,24 +37,24 @@ from slicebus.slices.resources import container_resources
 
 
 class Step(NamedTuple):
-    """A part of an order."""
+    """One step of an order."""
 
     decide: Callable[[WorkerView], Sequence[Command]]
-    """A pure function."""
+    """A pure function of the view."""
     is_seen: bool = True
-    """Whether steps after it may decide otherwise by what it has changed. If not, they are taken with it."""
+    """Whether later steps read what it changes. If not, they are decided together with it."""
 
 
 class NextStep(NamedTuple):
-    """What comes next of an order."""
+    """The next commands of an order."""
 
     then: int | None
-    """The number of the step to go on with when this is done; None when none is left."""
+    """The number of the step after these commands; None when none is left."""
     commands: Sequence[Command]
 
 
 class RefusedOrder(PermanentError):
-    """An order that this cluster will not carry out without a change; the manager is told."""
+    """An order that this cluster cannot carry out unless it changes. The agent answers with `Refused`."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class RefusedOrder(PermanentError):
 
 
 def steps(message: Message, cluster: ClusterName) -> list[Step]:
-    """The steps of any order. Raises ProtocolError for a message that is none."""
+    """The steps of an order. Raises ProtocolError for a message that is no order."""
     match message:
         case WorkloadSpec():
             return workload_spec(message, cluster)
@@ -78,7 +78,7 @@ def steps(message: Message, cluster: ClusterName) -> list[Step]:
 
 
 def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
-    """The first step with something to do, from this number on. Raises what that one raises, or one before it."""
+    """The first step with commands, from this number on. Raises what a step up to that one raises."""
     for then, step in enumerate(steps[number:], start=number + 1):
         if commands := step.decide(view):
             if step.is_seen:
@@ -89,9 +89,9 @@ def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
 
 
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
-    """The slice and its job come to be, or change in place.
+    """Creates the slice and its job, or changes them in place.
 
-    Reported when the copy knows the job: from then on somebody who deletes the job is noticed.
+    Reports when the copy is linked to the job: from then on a deletion of the job is noticed.
     """
     return [
         Step(lambda view: _upsert_copy(view, order)),
@@ -103,7 +103,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
 
 
 def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
-    """The job moves to its next slice, and the copies of those before it go."""
+    """Moves the job to its next slice, and removes the copies of earlier slices."""
     return [
         Step(lambda view: _move(view, order)),
         Step(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
@@ -112,36 +112,36 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
 
 
 def suspend(order: Suspend) -> list[Step]:
-    """The job loses its pods and what it was granted. The answer comes when no pod is left: see `watching.rest`."""
+    """Takes the job's pods and grant away. `reconcile.confirm_suspended` answers when no pod is left."""
     return [Step(lambda view: _suspend(view, order)), Step(lambda view: _drop_old_copies(view, order.job))]
 
 
 def delete(order: Delete) -> list[Step]:
-    """The job and its copies go. The tombstone is written before, the answer comes when the last pod is gone."""
-    return [Step(lambda view: removes(view, order.job, upto=order.spec_version))]
+    """Removes the job and its copies. The tombstone is stored before; the report follows the last pod."""
+    return [Step(lambda view: removes(view, order.job, up_to=order.spec_version))]
 
 
 def pending(notice: Pending) -> list[Step]:
-    """Why a request waits, as an Event where the user looks: on the job, and on the cluster that a RayJob made."""
-    return [Step(lambda view: _tell(view, notice))]
+    """Shows why a request waits, as an Event on the job and on the RayCluster that a RayJob made."""
+    return [Step(lambda view: _pending_events(view, notice))]
 
 
-def removes(view: WorkerView, job: JobRef, *, upto: int) -> list[Remove]:
-    """Only what was made for this very job of the manager, and not since."""
+def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:
+    """Removes the objects that were made for this job of the manager, up to that version."""
     found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
     found += [(WORKLOADS, copy) for copy in view.copies]
     return [
         Remove(resource=resource, target=target)
         for resource, target in found
-        if annotations.is_of(target, job) and annotations.spec_version(target) <= upto
+        if annotations.is_of(target, job) and annotations.spec_version(target) <= up_to
     ]
 
 
 def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 0) -> list[Command]:
-    """Where the worker's job stands, whatever order led there; nothing while it is older than `since`.
+    """Reports the version that the worker's job has, whatever order led there; nothing while it is older than `since`.
 
-    A spec for the next slice changes the job only with the relabel, and that is reported then. Nor is a job reported
-    here that was suspended: it may have pods left.
+    A spec for the next slice changes the job only with the relabel, which reports then. A suspended job is not reported
+    here: it may have pods left.
     """
     present = view.reading if view.reading is not None and view.reading.is_of(job) else None
     if present is not None and present.is_suspended:
@@ -152,7 +152,7 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
 
 
 def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
-    """Tells the manager that a spec cannot be applied, and why."""
+    """Reports to the manager that a spec cannot be applied, and why."""
     refused = Refused(
         job=order.job,
         workload=order.workload["metadata"]["name"],
@@ -164,7 +164,8 @@ def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) ->
 
 
 def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
-    """The job's copy, or None where there is none. What is not ours is refused, what is still going is waited for."""
+    """The worker's job of a manager's job, or None. Raises RefusedOrder where a foreign job has the name, ConflictError
+    where an earlier job is being deleted."""
     if view.job is None:
         return None
     if view.reading is None:
@@ -179,7 +180,7 @@ def _copy(view: WorkerView, name: str) -> Manifest | None:
 
 
 def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
-    """Whether something newer has come: on the job, or on the copy of a slice that the job has yet to move to."""
+    """Whether a newer version is there: on the job, or on the copy of a slice that the job has yet to move to."""
     present = (*([view.job] if view.job else []), *view.copies)
     return any(annotations.spec_version(m) > order.spec_version for m in present if annotations.is_of(m, order.job))
 
@@ -206,7 +207,7 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 
 def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
-    """The Workload for this cluster: no queue name and no owner, so that a Kueue here leaves it alone."""
+    """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
     annotations = dict(metadata.get("annotations", {})) | {
         kueue.MANAGER_UID_ANNOTATION: order.job.uid,
@@ -231,7 +232,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
 
 
 def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """The manager's verdict on the slice, for people who look here."""
+    """Shows the manager's status of the slice on its copy, for users of this cluster."""
     copy, status = _copy(view, order.workload["metadata"]["name"]), order.workload.get("status", {})
     if copy is None or annotations.spec_version(copy) != order.spec_version:
         return []
@@ -242,12 +243,12 @@ def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 
 def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """A resize that started at the manager: its spec has other counts than the last time. What was suspended comes back
-    with the counts of that spec, whatever it had grown to."""
+    """Applies a resize that started at the manager: its spec has other counts than the last time. A suspended job comes
+    back with the counts of that spec, whatever it had grown to."""
     job = _own_job(view, order.job)
     if job is None or _is_stale(view, order):
         return []
-    # A RayJob that is suspended has no cluster: its own spec says how large the next one will be.
+    # A suspended RayJob has no cluster: its own spec has the size of the next one.
     scale_target = job.manifest if job.manifest["spec"].get("suspend") else view.scale_target
     kind = KINDS[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
@@ -265,7 +266,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     counts = kind.counts(order.manifest, order.manifest)
     baseline = {kueue.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
     is_resized = job is not None and annotations.baseline(job.manifest) != counts
-    at = _marks(order, job, workload=name, own=counts if is_resized else None)
+    at = _stamp(order, job, workload=name, own=counts if is_resized else None)
     at["annotations"] |= baseline
     if job is None:
         if order.job.uid in view.running:
@@ -280,12 +281,12 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return []
 
 
-def _marks(
+def _stamp(
     order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str, own: Counts | None = None
 ) -> Manifest:
-    """The metadata of a job after an order. Of what is granted it gets what no later wish has given up.
+    """The metadata of a job after an order. Its grant is capped by every unanswered request.
 
-    `own` is the size of the manager's spec, where the order has brought another one.
+    `own` is the size of the manager's spec, where the order has changed it.
     """
     requested = job.requested if job is not None else None
     left = requested.answered(order.answers) if requested else None
@@ -296,7 +297,7 @@ def _marks(
 
 
 def _overruled(requested: annotations.PendingRequests | None, own: Counts) -> annotations.PendingRequests | None:
-    """A request after the worker took over another size: if somebody wants the old size again, it is asked for anew."""
+    """A request after the worker took over another size: the requested size then needs a new request."""
     if requested is None or requested.wanted == own:
         return requested
     return msgspec.structs.replace(requested, overruled=True)
@@ -305,12 +306,12 @@ def _overruled(requested: annotations.PendingRequests | None, own: Counts) -> an
 def _request_note(
     before: annotations.PendingRequests | None, after: annotations.PendingRequests | None
 ) -> dict[str, str]:
-    """The annotation of a request that an order has changed; none where it has not."""
+    """The annotation of a request that an order has changed; empty where it has not."""
     return {kueue.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
 def _resumed(job: JobReading, body: Manifest) -> Manifest:
-    """A job that was suspended runs again with what it is granted."""
+    """The patch, which also resumes a suspended job."""
     return body | {"spec": {"suspend": False}} if job.manifest["spec"].get("suspend") else body
 
 
@@ -335,11 +336,11 @@ def _places(order: WorkloadSpec) -> dict[str, Placement]:
 
 
 def _move(view: WorkerView, order: Relabel) -> list[Command]:
-    """Needs no copy of the new slice: spec and relabel may come in either order."""
+    """Moves the job, also before the copy of the new slice is there: spec and relabel may come in either order."""
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
-    at = _marks(order, job, workload=order.to_workload)
+    at = _stamp(order, job, workload=order.to_workload)
     return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=_resumed(job, {"metadata": at}))]
 
 
@@ -364,16 +365,16 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
     body = {"metadata": at, "spec": {"suspend": True}}
     resource = JOB_RESOURCES[view.key.kind]
-    told = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
-    return [Patch(resource=resource, target=job.manifest, body=body), told]
+    event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
+    return [Patch(resource=resource, target=job.manifest, body=body), event]
 
 
-def _tell(view: WorkerView, notice: Pending) -> list[Command]:
+def _pending_events(view: WorkerView, notice: Pending) -> list[Command]:
     if view.job is None or not annotations.is_of(view.job, notice.job):
         return []
     wanted = ", ".join(f"{name}={count}" for name, count in sorted(notice.wanted.items()))
     note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
     if notice.would_admit:
         note += f"; it goes on with {notice.would_admit}"
-    looked_at = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
-    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in looked_at.values()]
+    shown_on = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
+    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in shown_on.values()]

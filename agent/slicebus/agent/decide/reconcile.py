@@ -1,7 +1,7 @@
-"""What to do when something of a job has changed on the worker: ask for another size, let pods start, report.
+"""Reconciles one job of the worker: request another size, ungate pods, report.
 
-Level-triggered, from what is. What was asked for last is on the job itself, so that a restart neither forgets a request
-nor makes it twice.
+Level-triggered: each function compares what is with what should be. The last request is an annotation of the job, so a
+restart neither loses nor repeats it.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from slicebus.slices.ungate import Members, could_start, to_ungate
 
 
 def link_copies(view: WorkerView) -> list[Command]:
-    """Workload copies learn the UID of their job. From then on a job that is missing is known to be gone."""
+    """Writes the UID of the job on its Workload copies. From then on a missing job is known to be gone."""
     job = view.reading
     if job is None:
         return []
@@ -46,7 +46,7 @@ def link_copies(view: WorkerView) -> list[Command]:
 
 
 def take_off_ttl(view: WorkerView) -> list[Command]:
-    """A copy that an older version has made may have a time to live: its end would go with it, unreported."""
+    """Removes the TTL from a job that an older version has created: its end might go unreported with the job."""
     job = view.reading
     if job is None or job.is_going:
         return []
@@ -55,14 +55,14 @@ def take_off_ttl(view: WorkerView) -> list[Command]:
 
 
 def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
-    """The annotations of a Workload copy that knows its job."""
+    """The annotations that link a Workload copy to its job."""
     known = {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
     return known | ({kueue.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
 
 
 def unlink_copies(view: WorkerView) -> list[Command]:
-    """The copies no longer know a job that went with its definition: nobody has deleted it. By the next inventory the
-    manager learns that it is not there, and sends it anew."""
+    """Unlinks the copies from a job that went with its definition: nobody has deleted the job. The next inventory shows
+    the manager that it is missing, and the manager sends it again."""
     body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
@@ -72,23 +72,23 @@ def unlink_copies(view: WorkerView) -> list[Command]:
 
 
 def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
-    """Whether a copy's job that is not there went because somebody removed the definition of its kind."""
+    """Whether a copy's missing job went because somebody removed the definition of its kind."""
     by = annotations.annotation(copy, kueue.DEFINITION_ANNOTATION)
     return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
-    """The next step of asking for the size that the job has now; nothing when the manager has been asked for it.
+    """The next step of requesting the job's present size; nothing when the manager has the request.
 
-    First the wish is written down, then it is published, then it is written down that the broker has it: wherever this
-    stops, the next look goes on. Whatever is smaller is no longer granted from the first step on: the manager gives the
-    quota away as soon as it knows, and pods of a later wish must not start on what it gave before.
+    Three steps: write the request on the job, publish it, note on the job that the broker has it. Wherever this stops,
+    the next reconcile goes on. The first step also lowers the grant to the request: the manager frees the quota as soon
+    as it knows, and pods of a later request must not start under the old grant.
 
-    What an agent before this one has published and no order has answered is published once more: when its epoch ended,
-    its messages may still have been on their way, and are refused.
+    A request that an earlier agent has published and no order has answered is published again: the manager may have
+    refused it, because the epoch had ended before it arrived.
 
-    A request that the manager has overruled with a size of its own no longer stands, also where the worker wants the
-    same size again: the manager would never learn of it.
+    A request that the manager has overruled by a size of its own no longer stands. The same size needs a new request:
+    otherwise the manager would never learn of it.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -99,11 +99,11 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
     is_overruled = last is not None and last.overruled is True and last.key != key
     if wanted != (last.wanted if last else granted) or is_lost or is_overruled:
-        if _has_still_to_go(view, wanted):
+        if _runs_more_than(view, wanted):
             return []
-        wish = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
+        pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
         note = {
-            kueue.REQUESTED_ANNOTATION: wish.to_annotation(),
+            kueue.REQUESTED_ANNOTATION: pending.to_annotation(),
             kueue.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
         }
         return [_note(job, note)]
@@ -121,8 +121,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     confirmed = msgspec.structs.replace(last, confirmed=True)
     # After a conflict only the note is missing.
     publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
-    told = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
-    return [*publish, *told]
+    confirm = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    return [*publish, *confirm]
 
 
 def _note(job: JobReading, annotations: dict[str, str]) -> Command:
@@ -130,18 +130,18 @@ def _note(job: JobReading, annotations: dict[str, str]) -> Command:
     return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
-def _has_still_to_go(view: WorkerView, wanted: Counts) -> bool:
+def _runs_more_than(view: WorkerView, wanted: Counts) -> bool:
     """Whether more pods run than are wanted now.
 
-    A smaller size is asked for when its pods are gone: the manager gives their quota away at once.
+    A smaller size is requested only when its pods are gone: the manager frees their quota at once.
     """
     return any(len(members.running) > wanted.get(name, 0) for name, members in view.pod_sets.items())
 
 
 def ungate(view: WorkerView) -> list[Command]:
-    """One patch for each pod that may start now. They are independent of each other.
+    """One patch for each pod that may start now, independent of each other.
 
-    What was not answered counts as done, and is asked for again.
+    A patch without an answer counts as done, and is sent again.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -157,7 +157,7 @@ def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
 
 
 def take_over_pods(view: WorkerView, *, epoch: int) -> list[Command]:
-    """One write to each pod that an agent before this one may be about to let start: its request conflicts then."""
+    """One write to each pod that an earlier agent may be about to ungate: its patch then conflicts."""
     if view.reading is None:
         return []
     body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
@@ -168,10 +168,10 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Command]:
     ]
 
 
-def confirm_suspended(view: WorkerView, cluster: ClusterName, *, told: tuple[str, int] | None) -> list[Command]:
-    """What a job needs that the manager has suspended: that it is, and the report when no pod of it is left.
+def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple[str, int] | None) -> list[Command]:
+    """Suspends a job that the manager has suspended, and reports when no pod of it is left. Ended pods may stay.
 
-    `told` says what was reported last: of which job of the manager, and version. Pods that have ended may stay.
+    `reported`: UID of the manager's job and version of the last such report.
     """
     job = view.reading
     if job is None or job.is_going or not job.is_suspended:
@@ -179,16 +179,16 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, told: tuple[str
     if not job.manifest["spec"].get("suspend"):
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
     applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
-    if view.pod_sets or told == (applied.job.uid, applied.spec_version):
+    if view.pod_sets or reported == (applied.job.uid, applied.spec_version):
         return []
     return [Publish(cluster=cluster, message=applied)]
 
 
 def status(view: WorkerView) -> Status | None:
-    """The report on a job as it stands; None for what is not ours.
+    """The report on a job as it is now; None where it is not ours.
 
-    None also for what has ended as long as pods of it run: the manager gives their quota away with the end. KubeRay
-    ends a RayJob before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    None also for an ended job whose pods still run: the manager frees their quota with the end. KubeRay ends a RayJob
+    before its cluster, and Kubernetes before 1.31 a Job before its pods.
     """
     job = view.reading
     if job is None or job.is_going:
@@ -209,7 +209,8 @@ def status(view: WorkerView) -> Status | None:
 def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
-    """The status for the manager, when it is another than the last: an end at once, the rest not too often."""
+    """Publishes the status when it differs from the last one: an end at once, everything else at most every
+    `interval_s` seconds."""
     found = status(view)
     if found is None or (last is not None and found == last[0]):
         return []
@@ -220,12 +221,12 @@ def report(
 
 
 def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
-    """The report on a job that is no longer there, although a Workload copy knows it or it was seen here.
+    """The report on a job that is missing although a Workload copy is linked to it, or a watch has brought it before.
 
-    That is its end where it was seen, else that it is gone. `departed` is by the UID of the manager's job.
+    It is the job's end where that was seen, otherwise GONE. `departed` is by the UID of the manager's job.
 
-    The caller has asked the API server itself; an empty cache is no evidence (rule 6 of the design). Nor is the absence
-    of a job whose kind is not served, or was not since.
+    The caller has asked the API server: an empty cache is no evidence (rule 6 of the design). Neither is a missing job
+    whose kind is not served, or was not in the meantime.
     """
     if view.is_hidden:
         return None
@@ -249,7 +250,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
 
 
 def linked_uids(view: WorkerView) -> set[str]:
-    """The UIDs under which the copies know their job."""
+    """The UIDs of the jobs that the copies are linked to."""
     return {uid for copy in view.copies if (uid := annotations.annotation(copy, kueue.JOB_UID_ANNOTATION))}
 
 

@@ -1,4 +1,4 @@
-"""What the agent knows: caches, tables, the view of one job, and what its annotations say.
+"""What the agent knows: caches, tables, the view of one job, and its annotations.
 
-No clock, randomness, logging or async, and nothing of `act` or `decide`.
+No clock, randomness, logging or async in here, and no import of `act` or `decide`.
 """

@@ -1,7 +1,7 @@
-"""What the agent writes on the worker's objects, so that a restart loses nothing.
+"""The annotations that the agent keeps on the worker's objects, so that a restart loses nothing.
 
-On the job: its slice, the manager's UID, the applied version, the granted counts, what was requested last, and the
-baseline that the manager's spec had. On a Workload copy: the version, and which job it belongs to.
+On a job: its slice, the manager's UID, the applied version, the granted counts, the pending requests, and the baseline
+of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
 from typing import Self
@@ -17,7 +17,7 @@ _MOST_UNANSWERED = 16
 
 
 class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A wish that no order of the manager has answered yet."""
+    """A request that no order of the manager has answered yet."""
 
     worker_uid: str
     worker_generation: int
@@ -25,20 +25,20 @@ class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PendingRequests(msgspec.Struct, frozen=True):
-    """The last wish, on its way to the manager or there."""
+    """The last request of a job, and those before it that no order has answered."""
 
     worker_uid: str
     worker_generation: int
     wanted: Counts
     confirmed: bool = True
-    """Whether the broker has it."""
+    """Whether the broker has the last request."""
     instead_of: Counts = {}
-    """What was granted when the wish was written down. What it lowers is no longer granted from then on."""
+    """The grant when the request was written. From then on the grant is lowered to the request."""
     unanswered: tuple[PendingRequest, ...] = ()
-    """This wish and those before it, oldest first, as far as the manager may not have known them when it made the last
-    order: it may give away what they gave up, so no order that does not answer them grants more than they asked for."""
+    """This request and those before it, oldest first, that the last order does not answer. The manager may free what
+    they gave up, so no order that does not answer them grants more than they request."""
     overruled: bool | UnsetType = msgspec.UNSET
-    """Whether the worker has taken over another size of the manager's spec since: the request no longer stands."""
+    """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
 
     def to_annotation(self) -> str:
         """JSON."""
@@ -46,46 +46,46 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> RequestKey:
-        """Which request it is."""
+        """The key of the last request."""
         return RequestKey(self.worker_uid, self.worker_generation)
 
     @classmethod
     def after(cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts) -> Self:
-        """A new wish, after the last one of this job."""
+        """A new request, after the last one of this job."""
         before = last.unanswered if last else ()
         if len(before) == _MOST_UNANSWERED:
             merged = msgspec.structs.replace(before[1], wanted=lowered(before[0].wanted, before[1].wanted))
             before = (merged, *before[2:])
-        wish = PendingRequest(key.worker_uid, key.worker_generation, wanted)
+        request = PendingRequest(key.worker_uid, key.worker_generation, wanted)
         return cls(
             key.worker_uid,
             key.worker_generation,
             wanted,
             confirmed=False,
             instead_of=granted,
-            unanswered=(*before, wish),
+            unanswered=(*before, request),
         )
 
     def answered(self, by: RequestKey | UnsetType) -> Self:
-        """What is left to be answered after an order that knew of that request, and of all before it."""
+        """What stays unanswered after an order that answers the request `by` and all before it; UNSET answers all."""
         if isinstance(by, UnsetType):
             return msgspec.structs.replace(self, unanswered=())
         known = (
             number
-            for number, wish in enumerate(self.unanswered, start=1)
-            if wish.worker_uid == by.worker_uid and wish.worker_generation <= by.worker_generation
+            for number, request in enumerate(self.unanswered, start=1)
+            if request.worker_uid == by.worker_uid and request.worker_generation <= by.worker_generation
         )
         return msgspec.structs.replace(self, unanswered=self.unanswered[max(known, default=0) :])
 
     def allows(self, granted: Counts) -> Counts:
-        """What of a grant the wishes that are not answered leave."""
-        for wish in self.unanswered:
-            granted = lowered(granted, wish.wanted)
+        """The granted counts, capped by every unanswered request."""
+        for request in self.unanswered:
+            granted = lowered(granted, request.wanted)
         return granted
 
     @staticmethod
     def from_job(job: Manifest) -> "PendingRequests | None":
-        """The record on a worker's job; None where there is none or it is unreadable."""
+        """The requests on a worker's job; None where there is no annotation or it is unreadable."""
         return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
@@ -94,13 +94,13 @@ _COUNTS = msgspec.json.Decoder(Counts)
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
-    """An annotation's value."""
+    """The value of an annotation, or None."""
     value: str | None = (manifest["metadata"].get("annotations") or {}).get(name)
     return value
 
 
 def is_ours(manifest: Manifest) -> bool:
-    """Whether an agent made the object. Whatever it has not made it never touches."""
+    """Whether an agent created the object. Agents touch no other."""
     return (manifest["metadata"].get("labels") or {}).get(kueue.ORIGIN_LABEL) == kueue.ORIGIN
 
 
@@ -115,32 +115,32 @@ def spec_version(manifest: Manifest) -> int:
 
 
 def is_linked(copy: Manifest) -> bool:
-    """Whether a Workload copy knows its job: one that is missing then is gone."""
+    """Whether a Workload copy has the UID of its job: a job that is missing then is gone."""
     return bool(annotation(copy, kueue.JOB_UID_ANNOTATION))
 
 
 def slice_of(job: Manifest) -> str:
-    """The slice that a worker's job names."""
+    """The slice of a worker's job; empty for none."""
     return annotation(job, kueue.PREBUILT_NAME) or ""
 
 
 def granted(job: Manifest) -> Counts:
-    """The pods that may run, by pod set; none where nothing is readable."""
+    """The number of pods that may run, by pod set; empty where the annotation is unreadable."""
     return _counts(job, kueue.GRANTED_ANNOTATION) or {}
 
 
 def is_suspended(job: Manifest) -> bool:
-    """Whether the manager has ordered that the job has no pods: it names no pod set that may have some."""
+    """Whether the manager has suspended the job: its grant names no pod set."""
     return _counts(job, kueue.GRANTED_ANNOTATION) == {}
 
 
 def baseline(job: Manifest) -> Counts | None:
-    """The counts that the manager's spec had when it was last taken over."""
+    """The counts of the manager's spec when the worker last took them over; None for none."""
     return _counts(job, kueue.BASELINE_ANNOTATION)
 
 
 def lowered(granted: Counts, wanted: Counts) -> Counts:
-    """What of a grant is still wanted."""
+    """The granted counts, capped by the wanted ones."""
     return {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}
 
 
@@ -150,7 +150,7 @@ def encode_counts(counts: Counts) -> str:
 
 
 def job_metadata(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
-    """The metadata of a job that stands at a version of a slice. Label and annotation are always written together."""
+    """The metadata of a job at a version of a slice. Label and annotation are always written together."""
     return {
         "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN, kueue.PREBUILT_NAME: workload},
         "annotations": {
@@ -163,7 +163,7 @@ def job_metadata(job: JobRef, *, workload: str, version: int, grant: Counts) -> 
 
 
 def reference(job: Manifest) -> JobRef:
-    """The manager's job that a worker's job is the copy of."""
+    """The manager's job of which a worker's job is the copy."""
     return JobRef(
         api_version=job["apiVersion"],
         kind=job["kind"],

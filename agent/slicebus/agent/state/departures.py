@@ -1,7 +1,7 @@
-"""How a job left the worker that was not ordered to go.
+"""How a job went from the worker without an order of the manager.
 
-A job that has ended may be removed by somebody else before its end was reported: by a user, by a time to live, by an
-operator that cleans up. Only who saw its last state can tell that from a user who deleted a job that ran.
+A user, a TTL or an operator may remove an ended job before its end was reported. Only its last state distinguishes that
+from a user who deleted a running job.
 """
 
 from typing import Self
@@ -13,18 +13,18 @@ from slicebus.proto.messages import JobPhase, Manifest, Status
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """What is known of a job that is no longer there."""
+    """The last state of a job that has gone, as far as the agent knows it."""
 
     worker_uid: str
-    """Of the worker's job."""
+    """The UID of the worker's job."""
     seen: bool
-    """Whether its last state was seen. Where it was not, the job may have ended after what was seen of it."""
+    """Whether the watch brought its last state. Otherwise the job may have ended after its last known state."""
     end: Status | None = None
-    """The report of its end, where it had ended when it was seen last."""
+    """The report of its end, where the job had ended in its last known state."""
 
     @classmethod
     def of(cls, job: JobReading, final: Manifest | None) -> Self:
-        """`job` is what was known of it before, `final` its last state where the watch has brought that."""
+        """`job` is the last known state, `final` the one of its deletion, where the watch has brought that."""
         last = (JobReading.from_manifest(final) if final is not None else None) or job
         uid = last.manifest["metadata"]["uid"]
         if last.outcome.phase is JobPhase.RUNNING:

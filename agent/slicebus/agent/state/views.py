@@ -1,4 +1,4 @@
-"""What a decision about one job of the worker may look at."""
+"""The view of one job on the worker: everything that a decision about it may read."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -16,7 +16,7 @@ from slicebus.slices.ungate import Pod, PodSets, by_pod_set
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
-    """A job on the worker. Jobs of the manager that have one name after the other share it."""
+    """The kind, namespace and name of a job on the worker. Successive jobs of the manager may share it."""
 
     kind: str
     namespace: str
@@ -24,7 +24,7 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, job: JobRef) -> Self:
-        """The worker's job of one of the manager's."""
+        """The key of the worker's copy of a manager's job."""
         return cls(job.kind, job.namespace, job.name)
 
     def __str__(self) -> str:
@@ -41,25 +41,25 @@ class Tombstone(msgspec.Struct, frozen=True):
 
 
 class JobReading(msgspec.Struct, frozen=True):
-    """What a job that the agent has made says in one version of its manifest."""
+    """The content of one version of a job that an agent has created."""
 
     manifest: Manifest
     ref: JobRef
     """The manager's job that it is the copy of."""
     slice: str
-    """The slice that it names."""
+    """The slice of its annotation; empty for none."""
     version: int
-    """Of the spec that it stands at."""
+    """The applied spec version."""
     granted: Counts
     requested: annotations.PendingRequests | None
     is_suspended: bool
-    """Whether the manager has ordered that it has no pods."""
+    """Whether the manager has suspended it."""
     is_going: bool
     outcome: Outcome
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
-        """None for what no agent has made."""
+        """None for a job that no agent has created."""
         if not annotations.is_ours(manifest):
             return None
         return cls(
@@ -80,37 +80,37 @@ class JobReading(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        """Whether it is neither going, suspended nor over."""
+        """Whether it is neither being deleted, nor suspended, nor ended."""
         is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One job with everything that belongs to it. Manifests are read-only."""
+    """One job with all objects that belong to it. Manifests are read-only."""
 
     key: JobKey
     job: Manifest | None
     """Whatever has the name, ours or not."""
     reading: JobReading | None = None
-    """What `job` says, read once for each version of it; None where it is not ours."""
+    """The content of `job`, read once for each version; None where the job is not ours."""
     scale_target: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
     copies: tuple[Manifest, ...] = ()
-    """Workloads that the agent made for the job."""
+    """Workloads that the agent has created for the job."""
     pods: tuple[Pod, ...] = ()
-    """Of a job that is gone those that its name tells of."""
+    """The pods of the job; of a job that has gone those that carry its name."""
     unanswered: tuple[Pod, ...] = ()
-    """Pods that may have been let start, or not, as they were before. Among `pods` they have no gate."""
+    """Pods that were to be ungated, with an unknown result, as they were before. In `pods` they have no gate."""
     unserved: Mapping[str, str] = {}
-    """Of the kinds that the job needs those that the API server does not serve now, and why."""
+    """The kinds that the job needs and the API server does not serve, with the reason."""
     definition: str | None = None
-    """The UID of the definition of the job's kind; GONE where there is none; None where that is not known."""
+    """The UID of the definition of the job's kind; GONE where there is none; None where it is not known."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
 
     @property
     def is_hidden(self) -> bool:
-        """Whether nobody can say if the job is there: its kind may not be read, or is served in other versions only."""
+        """Whether nobody can know if the job is there: the kind may not be read, or has other versions only."""
         return self.key.kind in self.unserved and self.definition != GONE
 
     @cached_property
@@ -120,6 +120,6 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def running(self) -> set[str]:
-        """UIDs of the manager's jobs that have pods running here under this name, be the jobs still there or not."""
+        """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
         return {uid for pod in pods if (uid := pod.labels.get(kueue.MANAGER_UID_LABEL))}
