@@ -1,5 +1,7 @@
-"""The manager role: it makes slices of jobs, gives them quota and a cluster, and tells the workers what to hold.
+"""The manager role: it makes slices of jobs, gives them quota and a cluster, and publishes to each worker what it shall
+hold.
 
-`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` what both look at, and
-`metrics` what is counted. `settings` reads the environment, `permissions` says what the manager does in its cluster.
+`app` builds the parts and runs them. `act` has the tasks, `decide` the pure decisions, `state` the caches and tables
+that both read, and `metrics` the Prometheus metrics. `settings` reads the environment, and `permissions` lists what the
+manager may do in its cluster.
 """

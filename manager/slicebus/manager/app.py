@@ -171,7 +171,7 @@ class Manager(Role[ManagerSettings]):
         return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
-        """Delete finished slices that are no longer kept. One that cannot be deleted now is next time."""
+        """Delete finished slices beyond the history. A delete that fails is tried again in the next round."""
         history = SliceHistory(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
         while True:
             await asyncio.sleep(_COLLECT_S)

@@ -10,7 +10,7 @@ from slicebus.slices.sharing import FairSharing
 
 
 class Admission(StrEnum):
-    """Who gives quota."""
+    """Who admits workloads."""
 
     BUILTIN = "builtin"
     """The manager."""
@@ -40,33 +40,33 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
 
     admission: Admission = Admission.BUILTIN
     admission_writers: Count = 16
-    """The builtin admission writes so many decisions at once."""
+    """How many decisions the builtin admission writes at once."""
     cluster_lost_s: Seconds = 30.0
-    """A cluster that is silent for so long is not connected."""
+    """After this silence a cluster counts as not connected."""
     cluster_lost_requeue_s: Seconds | None = None
-    """The jobs of a cluster that is silent for so long go elsewhere; None leaves them there."""
+    """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
     drain_at_once: Count = 10
-    """So many jobs of a drained cluster are evicted at a time."""
+    """How many jobs of a drained cluster are evicted at a time."""
     placement_strategy: Strategy = Strategy.SPREAD
-    """Which cluster with room a new job gets, where its ClusterQueue does not say."""
+    """Which cluster with room a new job gets, unless its ClusterQueue names a strategy."""
     fair_sharing: FairSharing = FairSharing.OFF
-    """Whether queues of a cohort get and lose what they borrow by their shares of it."""
+    """Whether the queues of a cohort borrow, and are preempted, by their shares of the cohort."""
     queue_status_s: Seconds = 1.0
-    """The status of the queues is written at most so often."""
+    """The status of the queues is written at most once in this time."""
     breaker_share: Share = 0.2
-    """When more of a cluster's jobs than this share, and more than `breaker_count`, would be deleted within
-    `breaker_window_s`, none is until somebody says so."""
+    """The breaker holds the deletes of a cluster when they are more than this share of its jobs, and more than
+    `breaker_count`, within `breaker_window_s`. Somebody has to release them."""
     breaker_count: Count = 20
     breaker_window_s: Seconds = 60.0
     slice_history_limit: Count = 10
-    """So many finished slices of a job are kept."""
+    """How many finished slices of a job are kept."""
     slice_history_s: Seconds = 7 * 24 * 3600.0
-    """And none that has been finished for longer."""
+    """How long a finished slice is kept."""
     dead_letter_alert_s: Seconds = 600.0
-    """A cluster with a dead letter that is older gets an Event, at most so often."""
+    """A cluster gets an Event when it has a dead letter older than this, and the next one not before this time."""
 
     def __post_init__(self) -> None:
-        """A cluster is not connected before its jobs go elsewhere."""
+        """Jobs are requeued only after their cluster counts as not connected. Raises ValueError otherwise."""
         super().__post_init__()
         if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
             requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]

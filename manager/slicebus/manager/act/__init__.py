@@ -1,5 +1,5 @@
-"""The tasks of the manager: they receive, queue and watch, call decisions, and carry out the commands of these.
+"""The tasks of the manager: they receive messages, queue jobs, watch clusters, and carry out the commands decided.
 
-Nothing in here decides: what becomes of a job, a message or a cluster is a function of `decide`, called through the
-`Decider`, so that it is recorded and can be replayed.
+Nothing in here decides. What becomes of a job, a message or a cluster is a function of `decide`. It is called through
+the `Decider`, so that it is recorded and can be replayed.
 """

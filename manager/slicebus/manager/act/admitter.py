@@ -1,13 +1,13 @@
-"""Runs the admission cycle whenever something that it decides by has changed.
+"""Runs the admission cycle whenever one of its inputs has changed.
 
-There is one admitter in the fleet: the manager that holds the lease. What it has admitted is in its cache before it
-decides again. An admission whose write got no answer may or may not be there: until the object is seen at another
-version, the slice is counted as admitted, and the same write is tried again.
+The fleet has one admitter: the manager that holds the lease. Its cache has every admission before the next cycle. An
+admission whose write got no answer may have been written or not. The slice counts as admitted, and the same write is
+tried again, until the object is seen at another version.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
-was made from; a Workload that has another when the write's turn comes is decided again in the next cycle. So is what
-waits when somebody changes the quota, or the worker cluster that it was decided by. Everything else that changes gives
-quota back: only the admitter gives any, and an admission was charged with all that its chain will have.
+was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
+decision that waits is also decided again when somebody edits its quota or its worker cluster. Every other change only
+frees quota: nobody else admits, and an admission was charged with everything that its chain will use.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _RETRY_S = 0.2
 
 
 class Admitter:
-    """The one that gives quota."""
+    """The only task that admits slices."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Admitter:
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
     ) -> None:
-        """`writers` is how many decisions are written at once."""
+        """`writers` is the number of decisions that are written at once."""
         store = decide.state
         self._decide = decide
         self._store = store
@@ -61,9 +61,9 @@ class Admitter:
                 self._dirty.add(trees)
 
     async def _cycle(self, trees: list[str] | None) -> bool:
-        """One pass over some trees of quota; False when something has to be looked at again without a change.
+        """Run one cycle over some trees of quota. False when it has to run again although nothing changes.
 
-        Most changes of a slice come while nobody waits for quota of its tree: then there is nothing to decide.
+        Most changes of a slice come while nobody waits for quota of its tree. Then there is nothing to decide.
         """
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
@@ -85,7 +85,7 @@ class Admitter:
         return all(task.result() for task in tasks)
 
     async def _carry_out(self, decision: Decision, version: str) -> bool:
-        """Write what was decided of a Workload of this version; False when it has to be decided again."""
+        """Write a decision that was made from this resourceVersion; False when it has to be decided again."""
         if self._is_outdated(decision):
             return False
         namespace, _, name = decision.key.partition("/")
@@ -114,7 +114,7 @@ class Admitter:
         return True
 
     def _is_outdated(self, decision: Decision) -> bool:
-        """Whether the quota or the cluster is not what it was when the cycle was decided."""
+        """Whether somebody has edited the quota or the cluster since the cycle was decided."""
         match decision:
             case Admit(admission=admission, cluster=cluster):
                 return self._dirty.is_edited(admission.cluster_queue, cluster)

@@ -1,4 +1,4 @@
-"""Watches the dead-letter queue: its metrics, and a warning when something lies there for too long."""
+"""Watches the dead-letter queue: keeps its metrics, and warns about dead letters that are too old."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from slicebus.runtime.executor import Executor
 _log = structlog.get_logger()
 _INTERVAL_S = 15.0
 _SHARE = 10
-"""A look takes the messages away from everybody else: at most a tenth of the time."""
+"""Browsing takes the messages away from everybody else, so it may take a tenth of the time at most."""
 
 
 class DeadLetterWatch:
-    """Asks how many there are, and looks at them only when the number has changed, or once in `alert_s`."""
+    """Asks for the depth, and browses the queue only when that has changed, or once in `alert_s` seconds."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class DeadLetterWatch:
         )
 
     def count(self, delivery: Delivery, reason: DeadReason) -> None:
-        """Count what the manager has dead-lettered."""
+        """Count a message that the manager has dead-lettered."""
         letter = structs.replace(DeadLetter.from_message(delivery.message), reason=reason.value)
         self._dead.labels(*labels(letter, self._clusters())).inc()
 

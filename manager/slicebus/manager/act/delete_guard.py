@@ -1,8 +1,8 @@
-"""Keeps a breaker for each cluster: what nobody has asked to delete is not deleted on a worker without it (`endings`).
+"""Keeps a delete breaker for each cluster. Every inferred delete has to pass it (`endings`).
 
-What is held is written on the WorkerCluster, as a condition, an Event and an id. Writing the id into the annotation
-`slicebus.dev/release-deletes` releases the jobs that stood under it, and no other. A manager that starts goes on
-holding where the condition says so.
+The WorkerCluster shows held deletes as a condition, an Event and an id. Writing the id into the annotation
+`slicebus.dev/release-deletes` releases the jobs of that hold, and no others. A manager that starts goes on holding
+where the condition is True.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from slicebus.slices import kueue
 
 _log = structlog.get_logger()
 _WRITE_S = 0.5
-"""What is held is written at most so often: a namespace that goes is hundreds of changes."""
+"""Holds are written at most once in this time: a terminating namespace is hundreds of changes."""
 
 
 class DeleteGuard:
-    """Which deletes may go. `requeue` has a job reconciled again once it may."""
+    """Decides by the breakers which deletes may go. `requeue` has a job reconciled when its delete is released."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class DeleteGuard:
         self._since: dict[ClusterName, str] = {}
         self._strays: dict[ClusterName, dict[JobRef, int]] = {}
         self._listed: dict[ClusterName, int] = {}
-        """How many jobs the last inventory had."""
+        """The number of jobs in the last inventory of each cluster."""
         self._changed = asyncio.Event()
         self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
 
     def watch(self) -> None:
-        """Notice every job that is to be deleted when it is, before anything is done about the first one."""
+        """Count every delete when it is known, before the first one is carried out."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
         self._store.on_job_change(self._count, when=filter_of(self._store))
@@ -72,7 +72,8 @@ class DeleteGuard:
     async def holds(self, ref: JobRef) -> bool:
         """Whether the delete of a job is held now.
 
-        A namespace is marked before anything in it is deleted, but by another watch: the API server is asked.
+        Kubernetes marks a namespace as terminating before it deletes anything in it. That comes by another watch, which
+        may be later, so the namespace is read from the API server.
         """
         cluster, ending = self._store.view(ref).cluster, self._ending(ref)
         if cluster is None or ending is Ending.NONE:
@@ -86,8 +87,8 @@ class DeleteGuard:
         return False
 
     def hold_missing(self, kind: str) -> None:
-        """A kind is served that was not. Its jobs that are not there went with its definition, or while nobody could
-        know: their deletes are held, however few they are."""
+        """A kind is served again. Its missing jobs went with its definition, or while nobody watched: their deletes are
+        held, however few they are."""
         for ref in dict.fromkeys(self._store.refs()):
             cluster = self._store.view(ref).cluster if ref.kind == kind else None
             if cluster is None or not self._ending(ref).is_inferred:
@@ -99,7 +100,8 @@ class DeleteGuard:
         self._changed.set()
 
     def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, listed: int) -> None:
-        """What a cluster holds that it should not, all of it, with the version it holds, and of how many jobs."""
+        """Replace the strays of a cluster: each with the spec version that it holds. `listed` is the number of jobs in
+        the inventory."""
         breaker = self._breaker(cluster)
         self._listed[cluster] = listed
         before, self._strays[cluster] = self._strays.get(cluster, {}), strays
@@ -112,18 +114,18 @@ class DeleteGuard:
         self._changed.set()
 
     def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
-        """Where a job is to be deleted that should not be there, as far as that may go now."""
+        """The clusters where a job is a stray that may be deleted now, with the spec version that each holds."""
         holders = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
         return [(cluster, version) for cluster, version in holders if self._may_go(cluster, ref)]
 
     def settle(self, cluster: ClusterName, ref: JobRef) -> None:
-        """A stray has been dealt with."""
+        """A stray was deleted, or turned out to be none."""
         self._strays.get(cluster, {}).pop(ref, None)
         self._breaker(cluster).remove(ref)
         self._changed.set()
 
     async def run(self) -> None:
-        """Write what is held onto the clusters until cancelled."""
+        """Write the holds onto the WorkerClusters until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -170,7 +172,7 @@ class DeleteGuard:
         return self._breakers[cluster]
 
     def _ending(self, ref: JobRef) -> Ending:
-        """Only that of a job which ends is a decision that somebody may ask about afterwards."""
+        """Only jobs that end are decided through the `Decider`: nobody needs the others recorded."""
         is_ending = endings.is_ending(self._store.view(ref))
         return self._decide(catalog.ending, job=ref) if is_ending else Ending.NONE
 
@@ -183,7 +185,7 @@ class DeleteGuard:
                 self._store.namespaces.remove(known)
 
     def _note_deleted(self, job: Manifest) -> None:
-        """A watch has seen a job go, which may have been found to be missing before."""
+        """A watch has seen a job go. It may have counted as missing before."""
         self._store.note_deleted(job)
         ref = job_ref(job)
         if ref.uid in self._store.deleted:
@@ -191,7 +193,7 @@ class DeleteGuard:
             self._requeue(ref)
 
     def _namespace_changed(self, change: Change) -> None:
-        """Whose delete had seemed to be asked for goes with its namespace."""
+        """A delete that seemed to be asked for is inferred from a terminating namespace."""
         namespace = change.new or change.old
         if namespace is not None and (change.new is None or "deletionTimestamp" in namespace["metadata"]):
             name = namespace["metadata"]["name"]
@@ -212,7 +214,7 @@ class DeleteGuard:
             self._changed.set()
 
     def _cluster_changed(self, change: Change) -> None:
-        """A release is an annotation with the id that the status shows."""
+        """An annotation with the id that the status shows releases the hold."""
         if change.new is None:
             return
         name = ClusterName(change.new["metadata"]["name"])

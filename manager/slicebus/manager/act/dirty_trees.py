@@ -1,4 +1,4 @@
-"""Which trees of quota have to be decided again, by what has changed since the last time."""
+"""Which trees of quota a change makes dirty, so that the next admission cycle decides them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from slicebus.slices.workload import Slice
 
 
 class DirtyTrees:
-    """Follows a store's caches from now on; everything that is there is due at first."""
+    """Follows the caches of a store. At first every tree is dirty."""
 
     def __init__(self, store: Store) -> None:
         self.pending = asyncio.Event()
-        """Set while something is due."""
+        """Set while any tree is dirty."""
         self._quotas = store.quotas
         self._trees: set[str] = set()
         self._nodes: set[str] = set()
@@ -25,7 +25,7 @@ class DirtyTrees:
         self._before: dict[str, str] = {}
         self._releases = 0
         self._edited: set[str] = set()
-        """The nodes that somebody has given another spec since the trees were last taken."""
+        """The nodes whose spec somebody has edited since the trees were last taken."""
         self._clusters: set[str] = set()
         """The worker clusters that take other jobs since then."""
         store.quotas.follow_slices(self._slice_changed)
@@ -37,7 +37,7 @@ class DirtyTrees:
         store.clusters.subscribe(self._cluster_changed)
 
     def take(self) -> list[str] | None:
-        """The trees that are due, and from now on are not; None for all."""
+        """Return the dirty trees, and make them clean. None stands for all trees."""
         trees, before, dirty = dict(self._quotas.trees), self._before, self._trees
         moved = {node for node in before.keys() | trees.keys() if before.get(node) != trees.get(node)}
         for node in moved | self._nodes:
@@ -55,11 +55,11 @@ class DirtyTrees:
         return cluster in self._clusters or any(trees & self._trees_of(node) for node in self._edited)
 
     def _trees_of(self, node: str) -> set[str]:
-        """Where a node is now, and where it was."""
+        """The trees that have the node now, or had it when the trees were last taken."""
         return {tree for tree in (self._before.get(node), self._quotas.trees.get(node)) if tree}
 
     def add(self, trees: Iterable[str] | None) -> None:
-        """Make these due; all for None."""
+        """Make these trees dirty; all for None."""
         if trees is None:
             self._all = True
         else:
@@ -82,14 +82,14 @@ class DirtyTrees:
                 self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")), change)
 
     def _node_changed(self, node: str, change: Change) -> None:
-        """A queue that comes or goes changes also what waits for it without one."""
+        """A new or deleted queue also concerns the slices that wait without one."""
         self._nodes.add(node)
         if _spec(change.old) != _spec(change.new):
             self._edited.add(node)
         self.add([NOWHERE])
 
     def _cluster_changed(self, change: Change) -> None:
-        """A heartbeat changes the object every few seconds, and seldom anything that a placement depends on."""
+        """Heartbeats change the object every few seconds, but seldom anything that a placement depends on."""
         old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
         if old is None or new is None or old.without_room() != new.without_room():
             self._clusters.add(_name(change))

@@ -1,8 +1,8 @@
-"""Watches the fleet: clusters that fall silent, are given up and come back, and those that are drained.
+"""Watches the fleet: clusters that fall silent, are given up and return, and clusters that are drained.
 
-A cluster is given up when it has been silent for the whole time that the settings give, heard by this process: after a
-start every cluster has the whole time to speak, and again after more than half of them were silent at once. While it is
-given up nothing opens the fence of its agent; when it speaks again it first has to remove what went elsewhere.
+A cluster is given up after `cluster_lost_requeue_s` without a message to this process. Every cluster gets this whole
+time after a start, and again after more than half of them were silent at once. While a cluster is given up, no answer
+opens the fence of its agent. When it speaks again, it first has to remove its copies of the jobs that went elsewhere.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from slicebus.slices.conditions import Finding
 
 _log = structlog.get_logger()
 _TICKS = 10
-"""So often within the time after which a cluster is lost."""
+"""How many checks there are within `cluster_lost_s`."""
 
 
 class FleetWatch:
-    """The one that notices silence."""
+    """Notices silent clusters, and moves the jobs of lost and drained ones."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class FleetWatch:
         self._requeue = requeue
         self._started_at = 0.0
         self._since = 0.0
-        """When everybody began to have the whole time to speak."""
+        """Silence counts from here at the earliest, in the loop's time."""
         self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
         inbox.on_message(self._on_message)
 
@@ -76,7 +76,7 @@ class FleetWatch:
             self._resyncer.forget(name)
 
     async def _assess_silent(self, names: list[ClusterName], requeue_s: float) -> None:
-        """Give up those that have been silent for too long."""
+        """Give up the clusters that have been silent for too long."""
         silent = {name: self._silent_s(name, self._started_at) for name in names}
         lost = [name for name in names if silent[name] > self._settings.cluster_lost_s]
         outage = relocation.is_outage(self._store.quotas.worker_clusters, lost)
@@ -90,16 +90,16 @@ class FleetWatch:
             if finding is None:
                 continue
             if finding.status and name not in self._store.given_up:
-                # Known here before anybody acts on it: from now on no answer opens the fence of its agent.
+                # The table changes before the object: from now on no answer opens the fence of its agent.
                 self._store.given_up[name] = True
                 _log.warning("cluster.given_up", cluster=name)
-                # What was evicted before waits for its answer no longer.
+                # Jobs that were evicted before need not wait for its report any more.
                 for ref in self._store.jobs_on(name):
                     self._requeue(ref)
             await self._show(name, finding)
 
     async def _report_returned(self) -> None:
-        """Say of those that are back that they are, also where another manager had given them up."""
+        """Write onto the clusters that are back that they are. Another manager may have given them up."""
         for cluster in self._store.quotas.worker_clusters:
             name = ClusterName(cluster.name)
             speaks = self._silent_s(name, self._started_at) <= self._settings.cluster_lost_s
@@ -125,7 +125,7 @@ class FleetWatch:
                 _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
 
     def _on_message(self, name: ClusterName) -> None:
-        """A cluster speaks: is it back?"""
+        """A message came: the cluster is back if it has no copy left."""
         if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
             del self._store.given_up[name]
             _log.info("cluster.returned", cluster=name)

@@ -1,8 +1,8 @@
 """Receives what the agents publish: decode, decide, carry out; then the delivery is acknowledged.
 
-A dead letter that comes back was published by the manager's own user, and names its first sender. What an agent said
-whose epoch has ended is refused, and is no dead letter: its successor has told everything anew (docs/decisions/0012).
-Nor is what another cluster of its name says: it has no part in the fleet until it has a name of its own (0014).
+A dead letter that comes back was published by the manager's own user, and names its first sender. A message of an ended
+epoch is refused, and is no dead letter: the agent's successor has reported everything anew (docs/decisions/0012). Nor
+is a message of another cluster with the same name: it is not in the fleet until it has a name of its own (0014).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
 
 
 class Inbox:
-    """The manager's two lanes."""
+    """Handles the messages of the manager's two lanes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Inbox:
         on_dead: OnDead | None = None,
         fence_s: float | None = None,
     ) -> None:
-        """`fence_s` is what the agents shall keep."""
+        """`fence_s` is the fence that the agents shall keep, in seconds; None for none."""
         self._bus = bus
         self._on_dead = on_dead
         self._fence_s = fence_s
@@ -64,7 +64,7 @@ class Inbox:
             self._resizes.follow(jobs)
             jobs.subscribe(self._forget_deleted)
         self.last_message_at: dict[ClusterName, float] = {}
-        """When each cluster last spoke, in the loop's time."""
+        """The time of each cluster's last message, in the loop's time."""
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
         )
@@ -83,7 +83,7 @@ class Inbox:
         )
 
     def on_message(self, callback: Callable[[ClusterName], None]) -> None:
-        """Call back when a cluster has spoken, before it is answered."""
+        """Call back with the cluster of every message, before it is answered."""
         self._listeners.append(callback)
 
     async def run(self, lane: Lane, *, prefetch: int) -> None:
@@ -120,7 +120,7 @@ class Inbox:
             callback(envelope.cluster)
 
     async def _refuse(self, incoming: Incoming, error: ProtocolError) -> None:
-        """A message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
+        """Log a message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
         envelope = incoming.envelope
         fields = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
@@ -151,7 +151,7 @@ class Inbox:
                 table.pop(job_ref(change.old), None)
 
     def _publish_again(self, cluster: ClusterName) -> None:
-        """An agent that has just started may not have what was published to the one before it."""
+        """A new agent may have missed messages to the one before it, so its jobs are published again."""
         for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
@@ -162,13 +162,13 @@ class Inbox:
 
 
 def _order_key(delivery: Delivery) -> str:
-    """Messages of one object of one cluster stay in order."""
+    """The messages with one key stay in order: those of one object of one cluster."""
     cluster = delivery.message.routing_key.partition(".")[0]
     return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"
 
 
 def _is_superseded(older: Delivery, newer: Delivery) -> bool:
-    """Whether both are statuses of one job from one agent, and the second was said later."""
+    """Whether both are statuses of one job from one agent, and the second was published later."""
     first, second = older.message, newer.message
     if first.routing_key != second.routing_key or not first.routing_key.endswith(f".{Status.type}"):
         return False

@@ -13,7 +13,7 @@ from slicebus.proto.topology import agent_topology, exchange_of
 
 
 class Publisher:
-    """The manager's voice. A cluster's queues are there before anything is published to it."""
+    """Publishes the manager's messages. It declares the queues of a cluster before its first message."""
 
     def __init__(self, bus: Bus, issuer: Issuer, store: Store) -> None:
         self._bus = bus
@@ -33,7 +33,7 @@ class Publisher:
         )
         if isinstance(message, Pending):
             self._store.notices[message.job] = notice_key(message.workload, message.message)
-        # Noted before: the answer may be here before the confirm, and may ask for it again.
+        # Noted before publishing: the answer may come before the confirm, and may ask for the message again.
         is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).left_copies
         if isinstance(message, Delete) and is_recall:
             self._store.recalled[cluster, message.job] = message.spec_version
@@ -42,7 +42,7 @@ class Publisher:
         try:
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except BaseException:
-            # A spec without its relabel is half of what the worker has to know: both go again.
+            # The worker needs the spec and its relabel, so both are published again.
             if isinstance(message, Delete) and is_recall:
                 self._store.recalled.pop((cluster, message.job), None)
             elif isinstance(message, WorkloadSpec | Delete | Relabel):

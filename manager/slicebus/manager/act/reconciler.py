@@ -1,4 +1,4 @@
-"""Reconciles a job whenever something of it has changed: the handler of the manager's work queue."""
+"""Reconciles a job whenever one of its objects has changed: the handler of the manager's work queue."""
 
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
@@ -13,7 +13,7 @@ from slicebus.runtime.executor import Executor
 
 
 class Reconciler:
-    """One job at a time for each worker of the queue."""
+    """Decides and carries out what one job needs."""
 
     def __init__(self, decide: Decider[Store], executor: Executor, *, guard: DeleteGuard, resyncer: Resyncer) -> None:
         self._decide = decide
@@ -22,7 +22,7 @@ class Reconciler:
         self._resyncer = resyncer
 
     async def reconcile_job(self, ref: JobRef) -> None:
-        """Everything that one job needs now. What can never be carried out is said on the job, and raised."""
+        """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised."""
         deletes_held = await self._guard.holds(ref)
         try:
             commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())

@@ -1,6 +1,6 @@
-"""Compares what the agents hold with what they shall hold, and has the differences made good.
+"""Compares the inventories of the agents with what they shall hold, and corrects the differences.
 
-An inventory is asked for when a cluster that speaks has not sent one to this process; the agents send them unasked too.
+A cluster that speaks is asked for an inventory when it has not sent one to this process. Agents also send them unasked.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from slicebus.runtime.executor import Executor
 _log = structlog.get_logger()
 _NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW)
 _AT_ONCE = 100
-"""Jobs that are compared before somebody else may run."""
+"""How many jobs are compared before other tasks may run."""
 _ASKED_AT_ONCE = 500
-"""Jobs that one message names: about 100 KiB."""
+"""How many jobs one message names: about 100 KiB."""
 
 
 class Resyncer:
-    """The manager's side of the inventories. `requeue` has a job reconciled."""
+    """Asks for inventories, takes them in and compares them. `requeue` has a job reconciled."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Resyncer:
         self._assemblies: dict[str, Assembly] = {}
         """By speaker."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
-        """What each speaker has said of a job since its last inventory."""
+        """When each speaker has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
-        """The speaker and the epoch that an inventory has come or will come from."""
+        """The speaker and epoch whose inventory has come, or was asked for."""
         self._differences = Counter(
             "slicebus_manager_differences",
             "What inventories found: jobs to publish again, renew or delete, and statuses and requests to ask for.",
@@ -80,11 +80,11 @@ class Resyncer:
         )
 
     def forget(self, cluster: ClusterName) -> None:
-        """A cluster fell silent: when it speaks again, it is asked for an inventory."""
+        """A cluster fell silent. It is asked for an inventory when it speaks again."""
         self._expected.pop(cluster, None)
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
-        """Note what a cluster says, and ask for its inventory where none has come and none is on its way."""
+        """Note a cluster's message, and ask for its inventory where none has come and none was asked for."""
         cluster, speaker = envelope.cluster, (envelope.speaker, envelope.epoch)
         match message:
             case Hello() | Inventory():
@@ -97,7 +97,7 @@ class Resyncer:
         return []
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
-        """One page of an inventory. Return when what a complete one asks for is done or queued."""
+        """Take in one page. When it completes the inventory, return after every correction is made or queued."""
         assembly = self._assemblies.setdefault(envelope.speaker, Assembly())
         listed = assembly.add(envelope, page)
         if listed is None:
@@ -106,13 +106,13 @@ class Resyncer:
         assembly.finish()
 
     async def delete_strays(self, ref: JobRef) -> None:
-        """Delete a job where it should not be, as far as the guard lets it go."""
+        """Delete a job on the clusters that should not have it, as far as the guard allows."""
         for cluster, version in self._guard.strays(ref):
             if await self._is_known(ref, cluster):
                 _log.info("stray.kept", cluster=cluster, job=ref.key)
             else:
                 _log.info("stray.deleted", cluster=cluster, job=ref.key)
-                # Above what the worker holds, so that nothing older brings it back.
+                # The version is above what the worker holds, so that no older message brings it back.
                 order = Delete(job=ref, spec_version=version + 1, reason="UnknownJob")
                 await self._executor.run([Publish(cluster=cluster, message=order)])
             self._guard.settle(cluster, ref)
@@ -165,7 +165,7 @@ class Resyncer:
         try:
             await self._executor.run(self._decide(decision, job=job, **of_item))
         except ConflictError as error:
-            # It has just changed, so the inventory may no longer be right; the next one tells.
+            # The Workload has just changed, so the inventory may be outdated. The next one is compared anew.
             _log.info("difference.conflicted", job=job.key, error=str(error))
 
     def _has_reported_since(self, listed: Listed, ref: JobRef) -> bool:
@@ -185,15 +185,15 @@ class Resyncer:
         return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
-        """Not what came meanwhile, not what has told of itself since, nor what is recalled anyway."""
+        """Whether a listed job should not be there. A job that was reported since, or is recalled anyway, is none."""
         view = self._store.view(ref)
         if listed.cluster in view.left_copies:
             return False
         return view.cluster != listed.cluster and not self._has_reported_since(listed, ref)
 
     async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
-        """Whether the job may belong there after all. An empty cache is no evidence: the API server is asked. Raises
-        UnavailableError where the job's definition is not there either."""
+        """Whether the job may belong there after all. A cache may lack it, so it is read from the API server. Raises
+        UnavailableError where its kind is not served."""
         view = self._store.view(ref)
         if view.cluster == cluster:
             return True

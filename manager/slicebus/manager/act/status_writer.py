@@ -1,4 +1,4 @@
-"""Keeps what the manager says of objects that somebody else has made: the queues, the admission checks."""
+"""Keeps the status of objects that users have made: queues and admission checks."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -15,12 +15,12 @@ _log = structlog.get_logger()
 
 
 class StatusWriter:
-    """Writes what has changed, at most once in `interval_s`: nobody decides by it."""
+    """Writes changed statuses at most once in `interval_s` seconds: no decision depends on them."""
 
     def __init__(
         self, report: Callable[[str], list[Command]], executor: Executor, *, of: Iterable[Cache], interval_s: float
     ) -> None:
-        """`report` decides what is to be written now; it depends on these caches."""
+        """`report` decides what to write, given the time as RFC 3339. `of` are the caches that it depends on."""
         self._decide = report
         self._executor = executor
         self._interval_s = interval_s
