@@ -19,7 +19,7 @@ demo: $(READY) ## run a manager and two agents for half a minute and watch resiz
 	$(BIN)/slicebus demo
 
 sim: $(READY) ## simulate fleets from seeds until it is stopped; SEED=7 repeats one (SIM=--help: what else it can)
-	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.run $(if $(SEED),--seed $(SEED)) $(SIM)
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(SIM)
 
 recordings: $(READY) ## record anew what tests/replays makes again; ONLY=eviction records one
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)

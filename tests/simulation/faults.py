@@ -26,7 +26,7 @@ _LATE_S = 1.0
 
 
 class Weather:
-    """What goes wrong on the way of one role. Each trouble has dice of its own."""
+    """What goes wrong on the way of one role. Each trouble has random choices of its own."""
 
     def __init__(self, seed: int, role: str) -> None:
         self.levels: dict[Trouble, float] = {}
@@ -35,7 +35,7 @@ class Weather:
         self.online.set()
         self.offline = asyncio.Event()
         self._name = f"{seed}/{role}"
-        self._dice: dict[str, Random] = {}
+        self._choices: dict[str, Random] = {}
 
     def cut(self) -> None:
         """From now on the broker cannot be reached."""
@@ -50,17 +50,17 @@ class Weather:
     def happens(self, trouble: Trouble) -> bool:
         """Whether this goes wrong now."""
         level = self.levels.get(trouble, 0.0)
-        return level > 0 and self.dice(trouble).random() < level
+        return level > 0 and self.choices(trouble).random() < level
 
     def delay_s(self) -> float:
         """How long the next way takes."""
-        return self.dice("pace").uniform(0, self.levels.get("slow", _PACE_S))
+        return self.choices("pace").uniform(0, self.levels.get("slow", _PACE_S))
 
-    def dice(self, name: str) -> Random:
+    def choices(self, name: str) -> Random:
         """A source of random numbers for one purpose."""
-        if name not in self._dice:
-            self._dice[name] = Random(f"{self._name}/{name}")
-        return self._dice[name]
+        if name not in self._choices:
+            self._choices[name] = Random(f"{self._name}/{name}")
+        return self._choices[name]
 
 
 class Network:
@@ -302,7 +302,7 @@ class FaultyBus:
                     async for delivery in _until(aiter(subscription), restarted, self._link.weather.offline):
                         if self._link.weather.happens("late"):
                             await delivery.requeue()
-                            await asyncio.sleep(self._link.weather.dice("pace").uniform(0, _LATE_S))
+                            await asyncio.sleep(self._link.weather.choices("pace").uniform(0, _LATE_S))
                             continue
                         yield WatchedDelivery(delivery, self._observer)
                 finally:

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from simulation import loop
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
-from simulation.moves import REQUEUE_S, crowd, fail_pods
 from simulation.queues import FLAVORS, node_labels
+from simulation.relocations import REQUEUE_S, crowd, fail_pods
 from simulation.removals import release_held
 from simulation.rules import Rules
 from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stall, Stop, other_of
@@ -264,7 +264,7 @@ class Fleet:
             weather.levels.clear()
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something to a stopped process in a while. The day does not end before."""
+        """Do something to a stopped process in a while. The run does not end before."""
         running = asyncio.get_running_loop()
         self._all_run_at_s = max(self._all_run_at_s, running.time() + delay_s)
         running.call_later(delay_s, action, context=self.network.context.copy())

@@ -1,4 +1,4 @@
-"""A Kueue's stand-in for Jobs, so that a day beside one can be recorded without its binary.
+"""A Kueue's stand-in for Jobs, so that a run beside one can be recorded without its binary.
 
 It makes, admits, replaces, evicts and finishes slices as facts that slicebus goes by (docs/kueue-mode.md): quota first,
 then the check, then the admission, and quota back when the job is no longer active. One ClusterQueue, one flavor, first

@@ -1,4 +1,4 @@
-"""An event loop on a virtual clock: a fleet's day passes as fast as its code runs, and the same from the same seed.
+"""An event loop on a virtual clock: a fleet's run passes as fast as its code runs, and the same from the same seed.
 
 Whatever belongs to one process can be stopped as SIGSTOP stops it: none of its code runs, the world goes on, and when
 it is continued it finds every answer and every timer that has fallen due in the meantime, in this order.

@@ -15,11 +15,11 @@ from slicebus.sandbox.bus import MemoryBroker
 _QUEUES = [manager_queue(lane) for lane in Lane]
 
 
-def losses_of(seed: int, day_s: float) -> Iterator[Moment]:
-    """Those of a seed's day. Their dice are their own."""
+def losses_of(seed: int, run_s: float) -> Iterator[Moment]:
+    """Those of a seed's run. Their random choices are their own."""
     random = Random(f"{seed}/losses")
     for _ in range(random.choice((0, 1, 2))):
-        yield Lose(at_s=random.uniform(0, day_s), queue=random.choice(_QUEUES), for_s=random.choice((0.0, 1.0, 5.0)))
+        yield Lose(at_s=random.uniform(0, run_s), queue=random.choice(_QUEUES), for_s=random.choice((0.0, 1.0, 5.0)))
 
 
 async def lose(broker: MemoryBroker, item: Lose) -> None:

@@ -1,4 +1,4 @@
-"""The quota of a day: three queues in two cohorts, two flavors, and how users change them."""
+"""The quota of a run: three queues in two cohorts, two flavors, and how users change them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -34,7 +34,7 @@ _FIRST_CPU = {
 
 
 def at_first() -> Iterator[tuple[Resource, Manifest]]:
-    """Everything that a day begins with."""
+    """Everything that a run begins with."""
     for flavor in FLAVORS:
         yield RESOURCEFLAVORS, _named(RESOURCEFLAVORS, flavor, {"spec": {"nodeLabels": node_labels(flavor)}})
     for cohort, parent in COHORT_PARENTS.items():

@@ -31,7 +31,7 @@ from slicebus.slices.workload import Slice, SliceKey
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
 _TURNS = 20
-"""No job has so many others that could preempt it in a day."""
+"""No job has so many others that could preempt it in a run."""
 _READ = {CLUSTERQUEUES: ClusterQueue.from_manifest, COHORTS: Cohort.from_manifest}
 
 

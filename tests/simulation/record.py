@@ -14,10 +14,10 @@ from pathlib import Path
 
 import structlog
 
-from simulation.day import Day
 from simulation.fleet import MANAGER, Fleet
 from simulation.kueue import Kueue
 from simulation.loop import run
+from simulation.run import Run
 from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
 from slicebus.journal.export import to_line
 from slicebus.manager.settings import Admission
@@ -73,7 +73,7 @@ SCENARIOS: Mapping[str, Schedule] = {
 
 
 async def _play(fleet: Fleet) -> None:
-    await Day(fleet).pass_by()
+    await Run(fleet).pass_by()
     await asyncio.sleep(_SETTLED_S)
 
 

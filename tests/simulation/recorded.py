@@ -9,7 +9,7 @@ from slicebus.decisions.replay import Replayer
 
 
 def check(records: Iterable[Record]) -> int:
-    """Make the decisions of a day again; returns how many. Raises Violation for one that comes out otherwise."""
+    """Make the decisions of a run again; returns how many. Raises Violation for one that comes out otherwise."""
     replayer, count = Replayer(MODELS), 0
     for made in replayer.feed_together(records):
         count += 1

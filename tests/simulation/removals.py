@@ -56,25 +56,25 @@ def with_lifetimes(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
         yield msgspec.structs.replace(item, ttl_s=random.choice(_TTLS_S)) if is_mortal else item
 
 
-def removals_of(seed: int, day_s: float) -> Iterator[Moment]:
-    """Those of a seed's day. The dice of each kind are its own."""
-    yield from _deletes(Random(f"{seed}/many deletes"), day_s)
-    yield from _namespaces(Random(f"{seed}/namespaces"), day_s)
+def removals_of(seed: int, run_s: float) -> Iterator[Moment]:
+    """Those of a seed's run. The random choices of each kind are its own."""
+    yield from _deletes(Random(f"{seed}/many deletes"), run_s)
+    yield from _namespaces(Random(f"{seed}/namespaces"), run_s)
     random = Random(f"{seed}/clean-ups")
     if random.random() < 0.4:
-        yield CleanUp(at_s=random.uniform(0, day_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
+        yield CleanUp(at_s=random.uniform(0, run_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
 
 
 def breaker_of(seed: int) -> int:
-    """How many inferred deletes of a cluster pass in a minute: on every second day fewer than there are jobs."""
+    """How many inferred deletes of a cluster pass in a minute: on every second run fewer than there are jobs."""
     return Random(f"{seed}/breaker").choice((2, MANY_DELETES))
 
 
-def _deletes(random: Random, day_s: float) -> Iterator[Moment]:
-    """On two days of five, every second time while an agent hears nothing, or its API server is away."""
+def _deletes(random: Random, run_s: float) -> Iterator[Moment]:
+    """On two runs of five, every second time while an agent hears nothing, or its API server is away."""
     if random.random() < 0.6:
         return
-    at_s = round(random.uniform(2, day_s), 2)
+    at_s = round(random.uniform(2, run_s), 2)
     api = random.choice(("manager", "manager", *WORKERS))
     yield DeleteMany(
         at_s=at_s,
@@ -91,11 +91,11 @@ def _deletes(random: Random, day_s: float) -> Iterator[Moment]:
         yield ApiRestart(at_s=at_s - 1, api=worker, down_s=_OUTAGE_S)
 
 
-def _namespaces(random: Random, day_s: float) -> Iterator[Moment]:
-    """On one day of eight, on the manager."""
+def _namespaces(random: Random, run_s: float) -> Iterator[Moment]:
+    """On one run of eight, on the manager."""
     if random.random() < 0.875:
         return
-    at_s, back_s = random.uniform(2, day_s), random.choice((0.0, 10.0, 30.0, None))
+    at_s, back_s = random.uniform(2, run_s), random.choice((0.0, 10.0, 30.0, None))
     yield NamespaceGoes(at_s=at_s, api="manager", back_s=back_s)
 
 

@@ -1,153 +1,165 @@
-"""Runs seeds: one again and again, a set of them, or on and on.
+"""A simulated run: what the schedule says happens, then the faults end, and everything has to agree."""
 
-make sim            runs seed after seed until it is stopped, and says how many an hour
-make sim SEED=7     repeats one, with everything that happened in it; a failure is thinned to what it needs
-"""
+import asyncio
 
-import argparse
-import gc
-import itertools
-import multiprocessing
-import os
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from time import perf_counter
+from simulation import recorded
+from simulation.agreement import Agreement
+from simulation.fleet import Fleet
+from simulation.losses import lose
+from simulation.relocations import resize_nodes, shrink_nodes
+from simulation.removals import clean_up, delete_many, remove_namespace
+from simulation.schedule import (
+    MANY_CORES,
+    WORKERS,
+    ApiRestart,
+    BrokerRestart,
+    CleanUp,
+    Cordon,
+    Cut,
+    Deactivate,
+    Delete,
+    DeleteMany,
+    Drain,
+    Edit,
+    Forge,
+    Impostor,
+    Item,
+    Join,
+    Lose,
+    Moment,
+    NamespaceGoes,
+    Nodes,
+    Policy,
+    Prioritize,
+    Quota,
+    Revalue,
+    Scale,
+    Squat,
+    StopQueue,
+    Submit,
+)
+from simulation.users import Users
+from simulation.violations import Violation
+from slicebus.proto.errors import SlicebusError
+from slicebus.proto.topology import JOURNAL
 
-from simulation.dice import schedule_of
-from simulation.mutations import MUTATIONS
-from simulation.playing import Outcome, play, play_seed
-from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
-from simulation.shrink import shrunk
-
-_SEEDS_A_PROCESS = 8
-"""Of which it never collects the garbage: to end it and begin another is faster."""
-_SHOWN = 40
-_SHRINK_TRIES = 300
-_TOLD = 20
-
-
-def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Outcomes in the order of their numbers, from so many processes."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulation.playing"])
-    with context.Pool(jobs, initializer=gc.disable, maxtasksperchild=_SEEDS_A_PROCESS) as pool:
-        remaining = iter(numbers)
-        waiting = deque(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 4 * jobs))
-        while waiting:
-            yield waiting.popleft().get()
-            waiting.extend(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 1))
-
-
-def main() -> int:
-    """Run seeds; 1 when one has failed."""
-    options = _options()
-    if options.crashes:
-        return _everywhere(SHORT if options.seed is None else calm(schedule_of(options.seed)), options)
-    if options.seed is not None:
-        outcome = play_seed(options.seed, options.mutation, options.writers)
-        report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
-        return bool(outcome.problem)
-    return _all(partial(play_seed, mutation=options.mutation, writers=options.writers), _chosen(options), options)
-
-
-def _chosen(options: argparse.Namespace) -> Iterable[int]:
-    if options.count is None:
-        return options.seeds or itertools.count(options.first)
-    return itertools.chain(range(options.first, options.first + options.count), options.seeds)
+_WARM_UP_S = 4.0
+_REPLAYED = 3
+"""Of so many runs one is replayed: that costs a tenth of a run."""
+_LOOK_S = 25.0
+"""Agreement has to last from one look to the next."""
+_CALM_S = 300.0
+"""Long enough for every lease, backoff and periodic comparison to have come round."""
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+async def play(fleet: Fleet) -> None:
+    """Raises Violation when the fleet does not agree in the end, or its journal does not explain what it decided."""
+    one = Run(fleet)
+    await one.pass_by()
+    for name in WORKERS:
+        await resize_nodes(fleet.client(name), MANY_CORES)
+    await fleet.calm_down()
+    fleet.note("the faults end")
+    await _agree(fleet, one.users)
+    if fleet.schedule.seed % _REPLAYED == 0:
+        count = recorded.check(fleet.memory.streams[JOURNAL].records)
+        fleet.note(f"{count} decisions are made again, and are the same")
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Play a fleet's days from seeds.")
-    parser.add_argument("--seed", type=int, help="play this one, and show what happened")
-    parser.add_argument(
-        "--crashes", action="store_true", help="play the seed, or a short day, with a crash before each effect"
-    )
-    parser.add_argument("--count", type=int, help="play so many; without it, on and on")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument(
-        "--seeds", type=_numbers, default=[], metavar="N,N", help="play these: after the --count, or alone"
-    )
-    parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
-    parser.add_argument("--writers", type=int, help="how many decisions of the admission are written at once")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
-    parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
-    options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
-    return options
+class Run:
+    """Makes happen what the schedule says."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.users = Users(fleet)
+        self._fleet = fleet
+
+    async def pass_by(self) -> None:
+        """Begin with the quota, and make everything of the schedule happen."""
+        await self.users.set_up()
+        await asyncio.sleep(_WARM_UP_S)
+        self._fleet.break_loose()
+        await asyncio.gather(*(self.at(item) for item in self._fleet.schedule.items if isinstance(item, Moment)))
+
+    async def at(self, item: Moment) -> None:
+        """Make one thing happen at its time. What users cannot do then they do not do."""
+        await asyncio.sleep(item.at_s)
+        self._fleet.note(str(item))
+        try:
+            await self._happen(item)
+        except SlicebusError as error:
+            self._fleet.note(f"given up: {error}")
+
+    async def _happen(self, item: Item) -> None:
+        match item:
+            case Submit():
+                await self.users.submit(item)
+            case Scale():
+                await self.users.scale(item)
+            case Edit():
+                await self.users.edit(item)
+            case Delete():
+                await self.users.delete(item)
+            case CleanUp():
+                await clean_up(self._fleet, item)
+            case NamespaceGoes():
+                await remove_namespace(self._fleet, item)
+            case DeleteMany():
+                await delete_many(self._fleet, item)
+            case Squat():
+                await self.users.squat(item)
+            case Quota():
+                await self.users.set_quota(item)
+            case Join():
+                await self.users.join(item)
+            case Prioritize():
+                await self.users.prioritize(item)
+            case Revalue():
+                await self.users.revalue(item)
+            case Policy():
+                await self.users.set_policy(item)
+            case StopQueue():
+                await self.users.stop_queue(item)
+            case Deactivate():
+                await self.users.deactivate(item)
+            case Cordon():
+                await self.users.cordon(item)
+            case Drain():
+                await self.users.drain(item)
+            case Nodes():
+                await shrink_nodes(self._fleet.client(item.cluster), item, cores=self._fleet.schedule.cores)
+            case Cut():
+                await self._fleet.cut(item.cluster, item.for_s)
+            case Forge():
+                await self.users.forge(item)
+            case Impostor():
+                await self.users.impersonate(item)
+            case BrokerRestart():
+                await self._fleet.broker.restart(item.down_s)
+            case Lose():
+                await lose(self._fleet.memory, item)
+            case ApiRestart():
+                await self._fleet.servers[item.api].restart(item.down_s)
 
 
-def _all(play_one: Callable[[int], Outcome], numbers: Iterable[int], options: argparse.Namespace) -> int:
-    """Play one after the other and report each that fails."""
-    began, checked, failed, number = perf_counter(), 0, 0, 0
-    for number, outcome in enumerate(outcomes(play_one, numbers, options.jobs), start=1):
-        checked += outcome.checked
-        if outcome.problem:
-            failed += 1
-            report(outcome, outcome.trace[-_SHOWN:], shrink=options.shrink, mutation=options.mutation)
-            if options.until_failure:
-                break
-        if number % _TOLD == 0:
-            print(_progress(number, failed, checked, perf_counter() - began), flush=True)
-    print(_progress(number, failed, checked, perf_counter() - began))
-    return bool(failed)
-
-
-def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
-    return f"{played} seeds, {failed} failed, {checked} changes checked, {played / elapsed_s * 3600:.0f} an hour"
-
-
-def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
-    """A day in which nothing else goes wrong, with a crash before each effect that it has without one."""
-    plan = [*every_crash(schedule, play(schedule, options.mutation))]
-    return _all(partial(_play_nth, plan, options.mutation), range(len(plan)), options)
-
-
-def calm(schedule: Schedule) -> Schedule:
-    """The same day with users only."""
-    users = [item for item in schedule.items if not isinstance(item, TROUBLES)]
-    return schedule.with_items(tuple(users))
-
-
-def every_crash(schedule: Schedule, outcome: Outcome) -> Iterator[Schedule]:
-    """The day with a crash before each effect that it had, one at a time."""
-    for role, count in outcome.effects.items():
-        for effect in range(1, count + 1):
-            yield schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
-
-
-def _play_nth(plan: list[Schedule], mutation: str | None, number: int) -> Outcome:
-    return play(plan[number], mutation)
-
-
-def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | None) -> None:
-    """What happened in a seed, and of a failure what it needs."""
-    print("\n".join(shown))
-    print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
-    if not outcome.problem:
-        return
-    original = schedule_of(outcome.seed)
-    if outcome.schedule != original:
-        print(outcome.schedule)
-    if shrink:
-        left = shrunk(
-            outcome.schedule, lambda thinner: play(thinner, mutation).kind == outcome.kind, most=_SHRINK_TRIES
-        )
-        print(f"of {len(outcome.schedule.items)} items {len(left.items)} are needed:\n{left}")
-        last = play(left, mutation)
-        print("\n".join(last.trace[-_SHOWN:]))
-        print(last.problem)
-    writers = outcome.schedule.admission_writers
-    more = f" SIM='--writers {writers}'" if writers != original.admission_writers else ""
-    print(f"again: make sim SEED={outcome.seed}{more}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+async def _agree(fleet: Fleet, users: Users) -> None:
+    """Wait until everything agrees at two looks in a row. Raises Violation when it does not, or not for long."""
+    agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
+    ends_at, agreed = clock() + _CALM_S, False
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        try:
+            fleet.rules.check_ends()
+            await agreement.check()
+        except Violation as violation:
+            if not agreed and clock() < ends_at:
+                continue
+            if await users.end_turns(within_s=_CALM_S):
+                ends_at, agreed = clock() + _CALM_S, False
+            elif agreed:
+                raise Violation(f"agreement did not last: {violation}") from violation
+            else:
+                raise
+        else:
+            if agreed:
+                return
+            agreed = True

@@ -1,4 +1,4 @@
-"""What can happen in a simulated day. A schedule can be thinned item by item: each stands for itself."""
+"""What can happen in a simulated run. A schedule can be thinned item by item: each stands for itself."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
 MANY_CORES = 64
 """More than all jobs together need."""
 MANY_DELETES = 20
-"""More jobs than a day has on one cluster: the default of the breaker."""
+"""More jobs than a run has on one cluster: the default of the breaker."""
 MANY_WRITERS = 16
 """As many as there are by default: more than most cycles have decisions."""
 
@@ -27,7 +27,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         """As a person reads it."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         at_s = fields.pop("at_s", None)
-        when = "all day" if at_s is None else f"{at_s:7.2f}"
+        when = "all along" if at_s is None else f"{at_s:7.2f}"
         return f"{when:>7}  {type(self).__name__.lower()} {' '.join(f'{k}={v}' for k, v in fields.items() if v != '')}"
 
 
@@ -40,14 +40,14 @@ class Noise(Item):
 
 
 class Crash(Item):
-    """A process of a role dies before its nth effect of the day."""
+    """A process of a role dies before its nth effect of the run."""
 
     role: str
     effect: int
 
 
 class Stop(Item):
-    """A process of a role is stopped before its nth effect of the day, and goes on with that effect later."""
+    """A process of a role is stopped before its nth effect of the run, and goes on with that effect later."""
 
     role: str
     effect: int
@@ -55,7 +55,7 @@ class Stop(Item):
 
 
 class Stall(Item):
-    """A process of an agent is stopped before it lets the nth pod of the day start, and lets it start when it goes on.
+    """A process of an agent is stopped before it lets the nth pod of the run start, and lets it start when it goes on.
     Meanwhile every job of its cluster wants more pods."""
 
     role: str
@@ -64,7 +64,7 @@ class Stall(Item):
 
 
 class Moment(Item):
-    """What happens at one moment, in seconds from the day's beginning."""
+    """What happens at one moment, in seconds from the run's beginning."""
 
     at_s: float
 
@@ -274,13 +274,13 @@ def other_of(name: str) -> str:
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A day: what it is played with, and what happens in it."""
+    """A run: what it is played with, and what happens in it."""
 
     seed: int
     standbys: tuple[str, ...]
     """The roles that have a second process."""
     inventory_s: float
-    """How often the agents tell unasked what they hold; practically never on days when nothing shall heal by itself."""
+    """How often the agents tell unasked what they hold; practically never on runs when nothing shall heal by itself."""
     items: tuple[Item, ...]
     fair_sharing: FairSharing = FairSharing.OFF
     cores: int = MANY_CORES
@@ -291,7 +291,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs of a cluster may be deleted within a minute that nobody has asked to delete."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
-        """The same day with other items."""
+        """The same run with other items."""
         return msgspec.structs.replace(self, items=items)
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""What counts as agreement when the faults have ended, on days that were thinned to what they need."""
+"""What counts as agreement when the faults have ended, on runs that were thinned to what they need."""
 
-from simulation.playing import play
+from simulation.outcome import play
 from simulation.schedule import Item, Scale, Schedule, StopQueue, Submit
 
 SLOW_PODS = 208

@@ -1,6 +1,6 @@
 """Schedules: the same for a seed, and thinned to what a failure needs."""
 
-from simulation.dice import schedule_of
+from simulation.random_choices import schedule_of
 from simulation.schedule import Crash, Moment, Quota, Schedule
 from simulation.shrink import shrunk
 
@@ -22,7 +22,7 @@ def test_a_seed_has_one_schedule() -> None:
 def test_a_day_is_told_in_its_order() -> None:
     moments = [item.at_s for item in schedule_of(7).items if isinstance(item, Moment)]
     assert moments == sorted(moments)
-    assert str(Crash(role="manager", effect=3)) == "all day  crash role=manager effect=3"
+    assert str(Crash(role="manager", effect=3)) == "all along  crash role=manager effect=3"
 
 
 def test_only_what_a_failure_needs_is_left() -> None:

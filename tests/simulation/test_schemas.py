@@ -1,4 +1,4 @@
-"""Everything that slicebus writes of Kueue's kinds passes Kueue's own schemas, whatever a day brings.
+"""Everything that slicebus writes of Kueue's kinds passes Kueue's own schemas, whatever a run brings.
 
 They lie beside the checkout on some machines; elsewhere the project's subset of them is held.
 """
@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from simulation.fleet import Server
-from simulation.playing import play_seed
+from simulation.outcome import play_seed
 from slicebus.kube.transport import Answer, Request
 from slicebus.sandbox.apiserver.schema import problems, unknown
 from support.servers import SHARED_CRDS

@@ -48,7 +48,7 @@ leave the schedules as they are and yet make another seed the first."""
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "simulation.run", *arguments],
+        [sys.executable, "-m", "simulation", *arguments],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,

@@ -68,7 +68,7 @@ class Users:
         self._clients: dict[str, KubeClient] = {MANAGER: world.manager, **world.workers}
 
     async def set_up(self) -> None:
-        """The quota that a day begins with."""
+        """The quota that a run begins with."""
         for resource, manifest in queues.at_first():
             await self._clients[MANAGER].create(resource, manifest)
 

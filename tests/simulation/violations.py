@@ -1,4 +1,4 @@
-"""What ends a day."""
+"""What ends a run."""
 
 
 class Violation(AssertionError):

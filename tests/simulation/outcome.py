@@ -6,11 +6,11 @@ import traceback
 import msgspec
 import structlog
 
-from simulation import day
-from simulation.dice import schedule_of
+from simulation import run as one_run
 from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.mutations import mutated
+from simulation.random_choices import schedule_of
 from simulation.schedule import Schedule
 from simulation.violations import Violation
 
@@ -23,7 +23,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     trace: list[str]
     checked: int
     effects: dict[str, int]
-    """The effects that each role had in the day."""
+    """The effects that each role had in the run."""
     virtual_s: float
 
     @property
@@ -50,7 +50,7 @@ def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
     # A mutation that does not fit the product is no outcome.
     with mutated(mutation):
         try:
-            run(fleet.run(day.play))
+            run(fleet.run(one_run.play))
         except Violation as violation:
             problem = str(violation)
         except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
@@ -66,7 +66,7 @@ def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
 
 
 def play_seed(seed: int, mutation: str | None = None, writers: int | None = None) -> Outcome:
-    """Play the day of a seed, with so many writers of the admission; as many as the seed says for None."""
+    """Play the run of a seed, with so many writers of the admission; as many as the seed says for None."""
     schedule = schedule_of(seed)
     if writers is not None:
         schedule = msgspec.structs.replace(schedule, admission_writers=writers)

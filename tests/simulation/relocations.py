@@ -20,16 +20,16 @@ _FAILS_S = 30.0
 _CROWD = 8
 
 
-def moves_of(seed: int, day_s: float) -> Iterator[Moment]:
-    """Those of a seed's day. Their dice are their own."""
+def moves_of(seed: int, run_s: float) -> Iterator[Moment]:
+    """Those of a seed's run. Their random choices are their own."""
     random = Random(f"{seed}/moves")
     if random.random() < 0.3:
-        yield Drain(at_s=random.uniform(1, day_s), cluster=random.choice(WORKERS), for_s=random.choice((5.0, 40.0)))
+        yield Drain(at_s=random.uniform(1, run_s), cluster=random.choice(WORKERS), for_s=random.choice((5.0, 40.0)))
     if random.random() < 0.3:
         cpu, for_s = random.choice((0, 2, 4)), random.choice((10.0, 40.0))
-        yield Nodes(at_s=random.uniform(0, day_s), cluster=random.choice(WORKERS), cpu=cpu, for_s=for_s)
+        yield Nodes(at_s=random.uniform(0, run_s), cluster=random.choice(WORKERS), cpu=cpu, for_s=for_s)
     if random.random() < 0.3:
-        yield Cut(at_s=random.uniform(1, day_s), cluster=random.choice(WORKERS), for_s=random.choice(_CUTS_S))
+        yield Cut(at_s=random.uniform(1, run_s), cluster=random.choice(WORKERS), for_s=random.choice(_CUTS_S))
 
 
 async def shrink_nodes(client: KubeClient, item: Nodes, *, cores: int) -> None:

@@ -1,4 +1,4 @@
-"""A day on which more is wanted than there is: jobs of low priority are there first, and those of high come later."""
+"""A run on which more is wanted than there is: jobs of low priority are there first, and those of high come later."""
 
 from collections.abc import Iterator
 from random import Random
@@ -8,16 +8,16 @@ from simulation.schedule import MANY_CORES, Moment, Policy, Quota, Submit
 
 _KINDS = ("Job", "Job", "RayCluster", "RayJob")
 _NAMES = "cdefgh"
-"""Not those of the other jobs of a day."""
+"""Not those of the other jobs of a run."""
 
 
 def cores_of(seed: int) -> int:
-    """How many cores each node has: on every second day so few that not every job has room on each cluster."""
+    """How many cores each node has: on every second run so few that not every job has room on each cluster."""
     return Random(f"{seed}/cores").choice((MANY_CORES, MANY_CORES, 4, 8))
 
 
-def rush_of(seed: int, day_s: float) -> Iterator[Moment]:
-    """On every second day."""
+def contention_of(seed: int, run_s: float) -> Iterator[Moment]:
+    """On every second run."""
     random = Random(f"{seed}/rush")
     if random.random() < 0.5:
         return
@@ -27,7 +27,7 @@ def rush_of(seed: int, day_s: float) -> Iterator[Moment]:
     for number, name in enumerate(_NAMES):
         is_late = number >= len(_NAMES) // 2
         yield Submit(
-            at_s=round(random.uniform(day_s / 2, day_s) if is_late else random.uniform(0, day_s / 3), 2),
+            at_s=round(random.uniform(run_s / 2, run_s) if is_late else random.uniform(0, run_s / 3), 2),
             kind=random.choice(_KINDS),
             name=name,
             size=random.choice((1, 2, 4)),

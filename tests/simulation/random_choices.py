@@ -1,14 +1,14 @@
-"""The schedule of a seed. The dice of one kind of item change nothing in the others."""
+"""The schedule of a seed. The random choices of one kind of item change nothing in the others."""
 
 from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
+from simulation.contention import contention_of, cores_of
 from simulation.losses import losses_of
-from simulation.moves import moves_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
+from simulation.relocations import moves_of
 from simulation.removals import breaker_of, removals_of, with_lifetimes
-from simulation.rush import cores_of, rush_of
 from simulation.schedule import (
     MANY_WRITERS,
     ROLES,
@@ -54,22 +54,28 @@ _STOPS_S = (2.0, 14.0, 20.0, 40.0)
 """Less and more than a Lease lasts."""
 _STOPPED_S = (0.1, 2.0, 10.0, 40.0)
 _STALL_S, _STARTS = 40.0, 12
-"""Longer than a Lease; about as many pods as an agent lets start in a day."""
+"""Longer than a Lease; about as many pods as an agent lets start in a run."""
 _EFFECTS = {role: 500 if role == "manager" else 250 for role in ROLES}
-"""About as many as a role has in a day."""
+"""About as many as a role has in a run."""
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The day of a seed: the same for the same seed."""
+    """The run of a seed: the same for the same seed."""
     random = Random(f"{seed}/schedule")
     actions = list(_actions(random))
-    day_s = actions[-1].at_s
-    moments = [*actions, *_outages(random, day_s), *_own(seed, day_s), *moves_of(seed, day_s), *rush_of(seed, day_s)]
-    moments = [*with_lifetimes(seed, moments), *removals_of(seed, day_s)]
+    run_s = actions[-1].at_s
+    moments = [
+        *actions,
+        *_outages(random, run_s),
+        *_own(seed, run_s),
+        *moves_of(seed, run_s),
+        *contention_of(seed, run_s),
+    ]
+    moments = [*with_lifetimes(seed, moments), *removals_of(seed, run_s)]
     standbys = tuple(role for role in ROLES if random.random() < 0.5)
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
-        moments += losses_of(seed, day_s)
+        moments += losses_of(seed, run_s)
     return Schedule(
         seed=seed,
         standbys=standbys,
@@ -114,38 +120,38 @@ def _stalls(seed: int) -> Iterator[Stall]:
             yield Stall(role=f"agent-{name}", pod=random.randint(1, _STARTS), for_s=_STALL_S)
 
 
-def _outages(random: Random, day_s: float) -> Iterator[Moment]:
+def _outages(random: Random, run_s: float) -> Iterator[Moment]:
     for _ in range(random.choice((0, 1, 2))):
-        yield BrokerRestart(at_s=random.uniform(1, day_s), down_s=random.choice((0.0, 1.0, 20.0)))
+        yield BrokerRestart(at_s=random.uniform(1, run_s), down_s=random.choice((0.0, 1.0, 20.0)))
     for _ in range(random.choice((0, 1, 2))):
         api = random.choice(("manager", *WORKERS))
-        yield ApiRestart(at_s=random.uniform(1, day_s), api=api, down_s=random.choice((0.0, 3.0, 25.0)))
+        yield ApiRestart(at_s=random.uniform(1, run_s), api=api, down_s=random.choice((0.0, 3.0, 25.0)))
 
 
-def _own(seed: int, day_s: float) -> Iterator[Moment]:
-    """What has dice of its own: the rest of the day is as it would be."""
-    yield from _stops(Random(f"{seed}/stops"), day_s)
-    yield from _impostors(Random(f"{seed}/impostors"), day_s)
-    yield from _policies(Random(f"{seed}/preemption"), day_s)
+def _own(seed: int, run_s: float) -> Iterator[Moment]:
+    """What has random choices of its own: the rest of the run is as it would be."""
+    yield from _stops(Random(f"{seed}/stops"), run_s)
+    yield from _impostors(Random(f"{seed}/impostors"), run_s)
+    yield from _policies(Random(f"{seed}/preemption"), run_s)
 
 
-def _policies(random: Random, day_s: float) -> Iterator[Moment]:
-    """Who may be preempted, on two days of three."""
+def _policies(random: Random, run_s: float) -> Iterator[Moment]:
+    """Who may be preempted, on two runs of three."""
     if random.random() < 1 / 3:
         return
     for queue in QUEUES:
         yield Policy(at_s=0.0, queue=queue, spec=policy_of(random))
     for _ in range(random.randint(0, 3)):
-        at_s = round(random.uniform(0, day_s), 2)
+        at_s = round(random.uniform(0, run_s), 2)
         yield Policy(at_s=at_s, queue=random.choice(list(QUEUES)), spec=policy_of(random))
 
 
-def _stops(random: Random, day_s: float) -> Iterator[Moment]:
-    """What takes quota away, on two days of three."""
+def _stops(random: Random, run_s: float) -> Iterator[Moment]:
+    """What takes quota away, on two runs of three."""
     if random.random() < 1 / 3:
         return
     for _ in range(random.randint(1, 4)):
-        at_s, for_s = round(random.uniform(0, day_s), 2), random.choice(_STOPPED_S)
+        at_s, for_s = round(random.uniform(0, run_s), 2), random.choice(_STOPPED_S)
         kind = random.randrange(4)
         if kind < 2:
             of: Literal["ClusterQueue", "LocalQueue"] = random.choice(("ClusterQueue", "LocalQueue"))
@@ -158,10 +164,10 @@ def _stops(random: Random, day_s: float) -> Iterator[Moment]:
             yield Cordon(at_s=at_s, cluster=random.choice(WORKERS), for_s=for_s)
 
 
-def _impostors(random: Random, day_s: float) -> Iterator[Moment]:
+def _impostors(random: Random, run_s: float) -> Iterator[Moment]:
     for _ in range(random.choice((0, 0, 1, 2))):
         yield Impostor(
-            at_s=round(random.uniform(0, day_s), 2),
+            at_s=round(random.uniform(0, run_s), 2),
             of=random.choice(WORKERS),
             for_s=random.choice((5.0, 20.0, 60.0)),
             restored=random.random() < 0.5,

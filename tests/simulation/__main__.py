@@ -1,0 +1,153 @@
+"""Runs seeds: one again and again, a set of them, or on and on.
+
+make sim            runs seed after seed until it is stopped, and says how many an hour
+make sim SEED=7     repeats one, with everything that happened in it; a failure is thinned to what it needs
+"""
+
+import argparse
+import gc
+import itertools
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from time import perf_counter
+
+from simulation.mutations import MUTATIONS
+from simulation.outcome import Outcome, play, play_seed
+from simulation.random_choices import schedule_of
+from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
+from simulation.shrink import shrunk
+
+_SEEDS_A_PROCESS = 8
+"""Of which it never collects the garbage: to end it and begin another is faster."""
+_SHOWN = 40
+_SHRINK_TRIES = 300
+_TOLD = 20
+
+
+def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
+    """Outcomes in the order of their numbers, from so many processes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulation.outcome"])
+    with context.Pool(jobs, initializer=gc.disable, maxtasksperchild=_SEEDS_A_PROCESS) as pool:
+        remaining = iter(numbers)
+        waiting = deque(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 4 * jobs))
+        while waiting:
+            yield waiting.popleft().get()
+            waiting.extend(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 1))
+
+
+def main() -> int:
+    """Run seeds; 1 when one has failed."""
+    options = _options()
+    if options.crashes:
+        return _everywhere(SHORT if options.seed is None else calm(schedule_of(options.seed)), options)
+    if options.seed is not None:
+        outcome = play_seed(options.seed, options.mutation, options.writers)
+        report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
+        return bool(outcome.problem)
+    return _all(partial(play_seed, mutation=options.mutation, writers=options.writers), _chosen(options), options)
+
+
+def _chosen(options: argparse.Namespace) -> Iterable[int]:
+    if options.count is None:
+        return options.seeds or itertools.count(options.first)
+    return itertools.chain(range(options.first, options.first + options.count), options.seeds)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Play a fleet's days from seeds.")
+    parser.add_argument("--seed", type=int, help="play this one, and show what happened")
+    parser.add_argument(
+        "--crashes", action="store_true", help="play the seed, or a short day, with a crash before each effect"
+    )
+    parser.add_argument("--count", type=int, help="play so many; without it, on and on")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument(
+        "--seeds", type=_numbers, default=[], metavar="N,N", help="play these: after the --count, or alone"
+    )
+    parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
+    parser.add_argument("--writers", type=int, help="how many decisions of the admission are written at once")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
+    parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
+    return options
+
+
+def _all(play_one: Callable[[int], Outcome], numbers: Iterable[int], options: argparse.Namespace) -> int:
+    """Play one after the other and report each that fails."""
+    began, checked, failed, number = perf_counter(), 0, 0, 0
+    for number, outcome in enumerate(outcomes(play_one, numbers, options.jobs), start=1):
+        checked += outcome.checked
+        if outcome.problem:
+            failed += 1
+            report(outcome, outcome.trace[-_SHOWN:], shrink=options.shrink, mutation=options.mutation)
+            if options.until_failure:
+                break
+        if number % _TOLD == 0:
+            print(_progress(number, failed, checked, perf_counter() - began), flush=True)
+    print(_progress(number, failed, checked, perf_counter() - began))
+    return bool(failed)
+
+
+def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
+    return f"{played} seeds, {failed} failed, {checked} changes checked, {played / elapsed_s * 3600:.0f} an hour"
+
+
+def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
+    """A run in which nothing else goes wrong, with a crash before each effect that it has without one."""
+    plan = [*every_crash(schedule, play(schedule, options.mutation))]
+    return _all(partial(_play_nth, plan, options.mutation), range(len(plan)), options)
+
+
+def calm(schedule: Schedule) -> Schedule:
+    """The same run with users only."""
+    users = [item for item in schedule.items if not isinstance(item, TROUBLES)]
+    return schedule.with_items(tuple(users))
+
+
+def every_crash(schedule: Schedule, outcome: Outcome) -> Iterator[Schedule]:
+    """The run with a crash before each effect that it had, one at a time."""
+    for role, count in outcome.effects.items():
+        for effect in range(1, count + 1):
+            yield schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
+
+
+def _play_nth(plan: list[Schedule], mutation: str | None, number: int) -> Outcome:
+    return play(plan[number], mutation)
+
+
+def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | None) -> None:
+    """What happened in a seed, and of a failure what it needs."""
+    print("\n".join(shown))
+    print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
+    if not outcome.problem:
+        return
+    original = schedule_of(outcome.seed)
+    if outcome.schedule != original:
+        print(outcome.schedule)
+    if shrink:
+        left = shrunk(
+            outcome.schedule, lambda thinner: play(thinner, mutation).kind == outcome.kind, most=_SHRINK_TRIES
+        )
+        print(f"of {len(outcome.schedule.items)} items {len(left.items)} are needed:\n{left}")
+        last = play(left, mutation)
+        print("\n".join(last.trace[-_SHOWN:]))
+        print(last.problem)
+    writers = outcome.schedule.admission_writers
+    more = f" SIM='--writers {writers}'" if writers != original.admission_writers else ""
+    print(f"again: make sim SEED={outcome.seed}{more}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
