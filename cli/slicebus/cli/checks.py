@@ -22,6 +22,7 @@ from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, ma
 from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices import kueue
+from slicebus.slices.jobs import LEFT_OUT
 
 _CONNECT_S = 5.0
 
@@ -169,6 +170,9 @@ async def _job_kinds(client: KubeClient) -> Check:
     left_out = [JOB_RESOURCES[kind].definition for kind in served if not served[kind]]
     if left_out:
         found += f"; without {', '.join(left_out)} the jobs of those kinds are left out, and nothing else"
+    if LEFT_OUT:
+        advice = "repair or remove the package that brings the kind; every other kind is run"
+        return Check("job kinds", f"{found}; left out: {'; '.join(LEFT_OUT.values())}", advice)
     return Check("job kinds", found)
 
 

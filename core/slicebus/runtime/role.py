@@ -25,6 +25,7 @@ from slicebus.proto.topology import Topology, journal_queue
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
 from slicebus.runtime.settings import RoleSettings
+from slicebus.slices.jobs import LEFT_OUT
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
@@ -100,10 +101,12 @@ class Role(ABC, Generic[Settings]):
 
     def _notes(self) -> dict[str, str | None]:
         left_out = self._informers.left_out if self._informers else []
-        return annotations(not_ready=self.not_ready(), left_out=left_out)
+        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()])
 
     async def run(self) -> None:
         """Wait for the lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
+        for name, reason in LEFT_OUT.items():
+            _log.error("job_kind.left_out", entry_point=name, reason=reason)
         epoch = self._epoch = await self._lease.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")

@@ -18,6 +18,7 @@ from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_
 from slicebus.runtime.leadership import annotations
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
+from slicebus.slices.jobs import LEFT_OUT
 
 
 class Doctor:
@@ -107,3 +108,13 @@ async def test_job_kinds_that_are_not_served_are_named_and_no_fault(doctor: Doct
     for definition in custom_resource_definitions(ray_crds.__name__):
         await doctor.client.create(CRDS, definition)
     assert (await doctor.findings())["job kinds"].found == "the API server serves Job, RayCluster, RayJob"
+
+
+async def test_a_package_that_does_not_bring_its_job_kind_is_a_fault(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await doctor.lease()
+    monkeypatch.setitem(LEFT_OUT, "train", "train_job:TrainJob is no job kind: it has no counts")
+    kinds = (await doctor.findings())["job kinds"]
+    assert kinds.found.endswith("; left out: train_job:TrainJob is no job kind: it has no counts")
+    assert kinds.advice == "repair or remove the package that brings the kind; every other kind is run"

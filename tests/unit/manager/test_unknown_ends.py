@@ -222,7 +222,7 @@ def test_its_end_counts_when_it_is_reported_after_all() -> None:
 
 
 def test_a_raycluster_that_is_suspended_shows_it_once() -> None:
-    job = a_job() | {"apiVersion": "ray.io/v1", "kind": RayCluster.kind, "status": {"state": "ready"}}
+    job = a_job() | {"apiVersion": "ray.io/v1", "kind": RayCluster.resource.kind, "status": {"state": "ready"}}
     job["spec"]["suspend"] = True
     world = World(runs())
     world.take(GONE)

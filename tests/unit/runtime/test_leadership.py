@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from slicebus.ambient.clock import now
 from slicebus.kube.cache import Cache
@@ -15,6 +16,7 @@ from slicebus.kube.times import micro_time_text
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.leadership import Leadership, annotations
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.slices.jobs import LEFT_OUT
 from support.waiting import eventually
 from unit.kube.servers import DEFINITIONS, SYSTEM
 from unit.runtime.test_role import AwayBus, Leader, leader
@@ -100,6 +102,23 @@ async def test_without_the_broker_nobody_is_ready(api: KubeClient) -> None:
     async with runs(role):
         await role.leading.wait()
         assert role.not_ready() == "there is no connection to the broker"
+
+
+async def test_a_package_that_does_not_bring_its_job_kind_is_named(
+    api: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LEFT_OUT, "train", "train_job:TrainJob is no job kind: it has no counts")
+    role = leader(api, AwayBus())
+    with capture_logs() as said:
+        async with runs(role):
+
+            async def written() -> bool:
+                lease = Leadership.from_manifest(await api.get(LEASES, role.component, SYSTEM), now=now())
+                return lease.left_out == LEFT_OUT["train"]
+
+            await eventually(written, "the Lease names what is left out")
+    entry = {"event": "job_kind.left_out", "log_level": "error", "entry_point": "train", "reason": LEFT_OUT["train"]}
+    assert entry in said
 
 
 async def test_who_waits_for_a_definition_says_so_and_goes_on_when_it_comes(api: KubeClient) -> None:

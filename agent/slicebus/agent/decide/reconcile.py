@@ -237,7 +237,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
             return departure.end
         if (annotations.is_linked(copy) or departure is not None) and not went_with_definition(view, copy):
             job = JobRef(
-                api_version=KINDS[view.key.kind].api_version,
+                api_version=KINDS[view.key.kind].resource.api_version,
                 kind=view.key.kind,
                 namespace=view.key.namespace,
                 name=view.key.name,

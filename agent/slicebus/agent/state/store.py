@@ -5,31 +5,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from slicebus.agent.state import annotations
+from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
-from slicebus.kube.resources import GONE, JOB_RESOURCES, JOBS, NODES, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import Pod
 
-_JOB_NAME = "batch.kubernetes.io/job-name"
-_RAY_CLUSTER = "ray.io/cluster"
-_RAY_ORIGIN_NAME = "ray.io/originated-from-cr-name"
-_RAY_ORIGIN_KIND = "ray.io/originated-from-crd"
 _BY_OWNER = "owner"
 _BY_JOB = "job"
 _OURS = f"{kueue.ORIGIN_LABEL}={kueue.ORIGIN}"
 
 SELECTORS: dict[Resource, str | None] = {
-    JOBS: _OURS,
-    RAYJOBS: _OURS,
-    # Children of RayJobs do not have our label: KubeRay makes them.
-    RAYCLUSTERS: None,
+    # What a job's own controller makes has not our label.
+    **{resource: None if owners.has_parents(kind) else _OURS for kind, resource in JOB_RESOURCES.items()},
     WORKLOADS: _OURS,
     PODS: kueue.POD_SET_LABEL,
     NODES: None,
@@ -119,7 +113,7 @@ class Store:
         return self._seen
 
     def _view(self, key: JobKey) -> WorkerView:
-        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        job = self._job(key)
         if job is None:
             self.published.pop(key, None)
         pods = self._pods_of(key, job)
@@ -140,7 +134,7 @@ class Store:
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
-        kinds = (kind, *KINDS[kind].needs)
+        kinds = (kind, KINDS[kind].child_kind)
         return {name: self.unserved[name] for name in kinds if name in self.unserved}
 
     def _is_unanswered(self, pod: Pod) -> bool:
@@ -191,7 +185,7 @@ class Store:
             return forward
 
         for resource in JOB_RESOURCES.values():
-            self._caches[resource].subscribe(changed(_keys_of_job))
+            self._caches[resource].subscribe(changed(owners.keys_of_job))
         self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
         self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
 
@@ -232,13 +226,14 @@ class Store:
 
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order
-        job = self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
+        job = self._job(key)
         mine = job is not None and annotations.annotation(job, kueue.MANAGER_UID_ANNOTATION) == uid
         return job is not None and mine and annotations.spec_version(job) >= version
 
     def _scale_target(self, job: Manifest) -> Manifest | None:
-        child = KINDS[job["kind"]].child(job)
-        return job if child is None else self._caches[RAYCLUSTERS].get(job["metadata"]["namespace"], child)
+        kind = KINDS[job["kind"]]
+        child = kind.child(job)
+        return job if child is None else self._job(JobKey(kind.child_kind, job["metadata"]["namespace"], child))
 
     def _pods_of(self, key: JobKey, job: Manifest | None) -> tuple[Pod, ...]:
         named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
@@ -251,26 +246,15 @@ class Store:
         return tuple(found.values())
 
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
-        metadata = pod["metadata"]
-        labels, namespace = metadata.get("labels", {}), metadata["namespace"]
-        if _JOB_NAME in labels:
-            job = self._caches[JOBS].get(namespace, labels[_JOB_NAME])
-            yield JobKey("Job", namespace, labels[_JOB_NAME])
-            if job is None or not annotations.is_ours(job):
-                # The submitter of a RayJob is a Job of its name.
-                yield JobKey("RayJob", namespace, labels[_JOB_NAME])
-        if kueue.RAYJOB_LABEL in labels:
-            yield JobKey("RayJob", namespace, labels[kueue.RAYJOB_LABEL])
-            return
-        if _RAY_CLUSTER in labels:
-            cluster = self._caches[RAYCLUSTERS].get(namespace, labels[_RAY_CLUSTER])
-            gone = [JobKey("RayCluster", namespace, labels[_RAY_CLUSTER])]
-            yield from _keys_of_job(cluster) if cluster is not None else gone
+        return owners.keys_of_pod(pod, self._job)
+
+    def _job(self, key: JobKey) -> Manifest | None:
+        return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
 
 
 def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
     if resource == PODS:
-        return {_BY_OWNER: _owner_labels}
+        return {_BY_OWNER: owners.owner_labels}
     if resource == WORKLOADS:
         return {_BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
     return {}
@@ -281,13 +265,6 @@ def _pod_stands(change: Change) -> bool:
     return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
 
 
-def _owner_labels(pod: Manifest) -> Iterator[str]:
-    metadata = pod["metadata"]
-    for label in (_JOB_NAME, _RAY_CLUSTER, kueue.RAYJOB_LABEL):
-        if label in metadata.get("labels", {}):
-            yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
-
-
 def _version(manifest: Manifest) -> str:
     version: str = manifest["metadata"]["resourceVersion"]
     return version
@@ -295,15 +272,6 @@ def _version(manifest: Manifest) -> str:
 
 def _key(job: Manifest) -> JobKey:
     return JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
-
-
-def _keys_of_job(job: Manifest) -> Iterator[JobKey]:
-    """The job itself, when it is ours; for a RayCluster that a RayJob made, that RayJob."""
-    labels = job["metadata"].get("labels", {})
-    if labels.get(_RAY_ORIGIN_KIND) == "RayJob":
-        yield JobKey("RayJob", job["metadata"]["namespace"], labels[_RAY_ORIGIN_NAME])
-    elif annotations.is_ours(job):
-        yield _key(job)
 
 
 def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:

@@ -1,9 +1,10 @@
 """The job kinds: how each tells its pod sets, counts and end, and what its copy on a worker looks like.
 
-`JobKind` is the interface; `KINDS` holds Job, RayCluster and RayJob. Both roles use these, so they live in the domain.
+`JobKind` is the interface. `KINDS` holds Job, RayCluster and RayJob, and what other packages bring by the entry points
+`slicebus.job_kinds`; `LEFT_OUT` says which of those do not load. Both roles use these, so they live in the domain.
 """
 
-from slicebus.slices.jobs.base import JobKind, Outcome, Placement, Problem
-from slicebus.slices.jobs.registry import KINDS
+from slicebus.slices.jobs.base import JobKind, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.registry import KINDS, LEFT_OUT
 
-__all__ = ["KINDS", "JobKind", "Outcome", "Placement", "Problem"]
+__all__ = ["KINDS", "LEFT_OUT", "JobKind", "Outcome", "Placement", "Problem", "Refusal"]

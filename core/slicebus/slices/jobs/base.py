@@ -5,6 +5,8 @@ from typing import Any, Protocol
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
@@ -35,22 +37,44 @@ class Placement(msgspec.Struct, frozen=True):
     """What containers request, by their name: what the slice is charged for, not what the job asks for by now."""
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """How the status of a kind says why a job is refused.
+
+    With `conditions` it is a condition. Without, `status.message` and `status.reason` say it, and an annotation says
+    of a job that slicebus leaves it alone.
+    """
+
+    conditions: bool = True
+
+    def status(self, job: Manifest, finding: Finding, *, now: str) -> Manifest:
+        """The part of the job's status that shows a finding. A merge patch replaces the whole list of conditions."""
+        if not self.conditions:
+            return {"message": finding.message, "reason": finding.reason}
+        if has_finding(job, finding):
+            return {"conditions": job["status"]["conditions"]}
+        return {"conditions": with_findings(job, finding, now=now)}
+
+
 class JobKind(Protocol):
     """One kind of elastic job, with `spec.suspend`. Every method is a pure function of the manifests it is given.
 
-    A job's counts are in the spec of its *carrier*: the job itself, or on a worker the child RayCluster of a RayJob.
+    The spec of a job's *scale target* holds its counts: that is the job itself, or a RayJob's RayCluster on a worker.
     """
 
-    api_version: str
-    kind: str
-    needs: tuple[str, ...]
-    """Other kinds that a worker must serve for a job of this one."""
+    resource: Resource
+    """Where it is served. The caches and the permissions of both roles come of it."""
+    owner_labels: tuple[str, ...]
+    """Labels of pods whose value is the name of a job of this kind."""
+    child_kind: str
+    """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
+    refusal: Refusal
+    """How its status says why a job is refused."""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """Pods by pod set that the carrier wants now. For a multi-host Ray group these are pods, not replicas."""
+        """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 
     def problems(self, job: Manifest) -> list[Problem]:
         """Why the job cannot be taken at all; empty for a job that can."""
@@ -63,7 +87,7 @@ class JobKind(Protocol):
         """
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """The JSON patch that gives a carrier these counts; empty when it has them or must not be written to."""
+        """The JSON patch that gives a scale target these counts; empty when it has them or must not be written to."""
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """The job with these counts in its own spec. Pod sets that it has not are passed over; whole replicas only."""
@@ -84,7 +108,10 @@ class JobKind(Protocol):
         """Whether the job runs, succeeded or failed, by its status."""
 
     def child(self, job: Manifest) -> str | None:
-        """The name of the RayCluster that carries the counts and the pods of a job on a worker; None if it does."""
+        """The name of a job's scale target of `child_kind`, empty until it is there; None where the job is its own."""
+
+    def made_by(self, child: Manifest) -> str:
+        """The name of the job of this kind that made an object of `child_kind`; empty when none did."""
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """Labels by which a worker's pods belong to the job: those of any entry."""

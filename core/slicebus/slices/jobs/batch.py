@@ -3,24 +3,28 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+"""The Job controller sets it on the pods of a Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
 _COUNTERS = ("succeeded", "failed")
-_SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+_SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
 """The API server writes these into the template, together with a selector; the worker's has to make its own."""
 
 
 class BatchJob:
     """A Job has one pod set, `main`, whose count is the parallelism."""
 
-    api_version = "batch/v1"
-    kind = "Job"
-    needs: tuple[str, ...] = ()
+    resource = Resource("batch", "v1", "jobs", "Job")
+    owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
+    child_kind = ""
+    refusal = Refusal()
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """One pod set."""
@@ -95,9 +99,13 @@ class BatchJob:
         """None: a Job carries its own counts."""
         return None
 
+    def made_by(self, child: Manifest) -> str:
+        """Nothing: it has no children."""
+        return ""
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that the Job controller sets."""
-        return [{"batch.kubernetes.io/job-name": job["metadata"]["name"]}]
+        return [{JOB_NAME_LABEL: job["metadata"]["name"]}]
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """One."""

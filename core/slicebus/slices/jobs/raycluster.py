@@ -4,19 +4,24 @@ from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.ray_validation import cluster_problems
+from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
+
+CLUSTER_LABEL = "ray.io/cluster"
+"""KubeRay sets it on the pods of a RayCluster."""
 
 
 class RayCluster:
     """A RayCluster has a pod set for the head and one for each worker group."""
 
-    api_version = "ray.io/v1"
-    kind = "RayCluster"
-    needs: tuple[str, ...] = ()
+    resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
+    owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
+    child_kind = ""
+    refusal = Refusal()
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups."""
@@ -68,9 +73,13 @@ class RayCluster:
         """None: a RayCluster carries its own counts."""
         return None
 
+    def made_by(self, child: Manifest) -> str:
+        """Nothing: it has no children."""
+        return ""
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that KubeRay sets."""
-        return [{"ray.io/cluster": job["metadata"]["name"]}]
+        return [{CLUSTER_LABEL: job["metadata"]["name"]}]
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""

@@ -7,13 +7,18 @@ import msgspec
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import kueue
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.ray_validation import rayjob_problems
+from slicebus.slices.jobs.raycluster import CLUSTER_LABEL, RayCluster
+from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
 _SUBMITTER = "submitter"
+_ORIGIN_NAME = "ray.io/originated-from-cr-name"
+_ORIGIN_KIND = "ray.io/originated-from-crd"
 _SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """What KubeRay gives a submitter without a template (`GetDefaultSubmitterTemplate`)."""
 _PHASES = {"SUCCEEDED": JobPhase.SUCCEEDED, "FAILED": JobPhase.FAILED, "STOPPED": JobPhase.FAILED}
@@ -25,9 +30,11 @@ class RayJob:
     On a worker the counts are those of the child RayCluster: edits of the RayJob's own cluster spec are disregarded.
     """
 
-    api_version = "ray.io/v1"
-    kind = "RayJob"
-    needs: tuple[str, ...] = ("RayCluster",)
+    resource = Resource("ray.io", "v1", "rayjobs", "RayJob")
+    # The submitter is a Job that has the RayJob's name.
+    owner_labels: tuple[str, ...] = (kueue.RAYJOB_LABEL, JOB_NAME_LABEL)
+    child_kind = RayCluster.resource.kind
+    refusal = Refusal(conditions=False)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, the groups, the submitter."""
@@ -40,9 +47,8 @@ class RayJob:
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods of the cluster as KubeRay will make them, and the submitter."""
-        cluster_spec = (
-            scale_target["spec"]["rayClusterSpec"] if scale_target["kind"] == self.kind else scale_target["spec"]
-        )
+        spec = scale_target["spec"]
+        cluster_spec = spec if scale_target["kind"] == self.child_kind else spec["rayClusterSpec"]
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}
         return ray.cluster_counts(cluster_spec) | submitter
 
@@ -72,7 +78,7 @@ class RayJob:
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas: of the child, or of the child that a suspended RayJob will have."""
-        if scale_target["kind"] == self.kind:
+        if scale_target["kind"] == self.resource.kind:
             cluster_spec, is_suspended = scale_target["spec"]["rayClusterSpec"], scale_target["spec"].get("suspend")
             return ray.resize_groups(cluster_spec, counts, at="/spec/rayClusterSpec") if is_suspended else []
         return ray.resize_groups(scale_target["spec"], counts) if ray.is_resizable(scale_target["spec"]) else []
@@ -115,20 +121,26 @@ class RayJob:
         name: str = job.get("status", {}).get("rayClusterName", "")
         return name
 
+    def made_by(self, child: Manifest) -> str:
+        """By the labels that KubeRay sets on the RayCluster."""
+        labels = child["metadata"].get("labels", {})
+        name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
+        return name
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The child's pods, and those of the submitter Job, which has the RayJob's name.
 
         While it is suspended its status names no child any more, and only our own label tells of the pods left.
         """
         name = job["metadata"]["name"]
-        selectors = [{"batch.kubernetes.io/job-name": name}, {kueue.RAYJOB_LABEL: name}]
+        selectors = [{JOB_NAME_LABEL: name}, {kueue.RAYJOB_LABEL: name}]
         if child := self.child(job):
-            selectors.append({"ray.io/cluster": child})
+            selectors.append({CLUSTER_LABEL: child})
         return selectors
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
-        return ray.replica_size(scale_target, pod_set) if scale_target["kind"] == "RayCluster" else 1
+        return ray.replica_size(scale_target, pod_set) if scale_target["kind"] == self.child_kind else 1
 
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""

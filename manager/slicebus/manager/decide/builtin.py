@@ -17,7 +17,6 @@ from slicebus.manager.decide.manifests import (
     findings_patch,
     free_name,
     has_finalizer,
-    job_status_with,
     priority_class,
     priority_spec,
     workload_manifest,
@@ -305,7 +304,7 @@ def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command
 
 def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
     """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
-    status = job_status_with(job, finding, now=now)
+    status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
     if all(job.get("status", {}).get(name) == value for name, value in status.items()):
         return []
     return [

@@ -98,7 +98,7 @@ def stamp_of(envelope: Envelope) -> Stamp:
 
 def job_of(item: InventoryItem) -> JobRef:
     """The manager's job that an item is about."""
-    return JobRef(KINDS[item.kind].api_version, item.kind, item.namespace, item.name, item.uid)
+    return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
 def difference(view: JobView, item: InventoryItem | None) -> Difference:

@@ -6,7 +6,7 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue
-from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.workload import Slice
 
@@ -75,15 +75,6 @@ def annotation_patch(name: str, value: str) -> Manifest:
 def findings_patch(target: Manifest, *findings: Finding, now: str) -> Manifest:
     """Conditions to set in `/status`. A merge patch replaces the whole list."""
     return {"status": {"conditions": with_findings(target, *findings, now=now)}}
-
-
-def job_status_with(job: Manifest, finding: Finding, *, now: str) -> Manifest:
-    """The part of a job's status that shows a finding. A RayJob has no conditions: it has a message and a reason."""
-    if job["kind"] == "RayJob":
-        return {"message": finding.message, "reason": finding.reason}
-    if has_finding(job, finding):
-        return {"conditions": job["status"]["conditions"]}
-    return {"conditions": with_findings(job, finding, now=now)}
 
 
 def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> Manifest:

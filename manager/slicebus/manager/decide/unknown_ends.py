@@ -8,7 +8,7 @@ it says why. Its user deletes it, or activates its Workload to have it run anew.
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch
-from slicebus.manager.decide.manifests import findings_patch, job_status_with, write_status
+from slicebus.manager.decide.manifests import findings_patch, write_status
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.conditions import Finding, conditions_of, has_finding
@@ -39,7 +39,7 @@ def stop(view: JobView, *, now: str) -> list[Command]:
         return []
     finding, workload = _finding(view, slice), view.workload(slice)
     if not has_finding(workload, finding):
-        status = job_status_with(view.job, finding, now=now)
+        status = KINDS[view.ref.kind].refusal.status(view.job, finding, now=now)
         return [
             Patch(
                 resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"status": status}, subresource="status"
@@ -69,7 +69,7 @@ def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         return []
     suspended = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
     shown = job | {"status": {"conditions": conditions_of(job)} | suspended}
-    finding_status = job_status_with(shown, _finding(view, slice), now=now)
+    finding_status = KINDS[view.ref.kind].refusal.status(shown, _finding(view, slice), now=now)
     return write_status(job, suspended | finding_status)
 
 

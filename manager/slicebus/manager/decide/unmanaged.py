@@ -17,8 +17,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
-
-_WITHOUT_CONDITIONS = ("RayJob",)
+from slicebus.slices.jobs import KINDS
 
 
 def report(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
@@ -43,7 +42,7 @@ def _has_check(view: JobView) -> bool:
 
 
 def _write(job: Manifest, message: str, *, now: str) -> Command | None:
-    if job["kind"] in _WITHOUT_CONDITIONS:
+    if not KINDS[job["kind"]].refusal.conditions:
         return _annotate(job, message) if annotation(job, kueue.NOT_MANAGED_ANNOTATION) != message else None
     finding = Finding(ACCEPTED_CONDITION, False, NOT_MANAGED, message)
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))

@@ -19,16 +19,18 @@ def created(job: dict[str, Any]) -> dict[str, Any]:
     """The job that an agent creates on an empty cluster when it is told of a slice."""
     kind, granted = KINDS[job["kind"]], KINDS[job["kind"]].counts(job, job)
     order = WorkloadSpec(
-        job=JobRef(api_version=kind.api_version, kind=kind.kind, namespace="team", name="demo", uid="u1"),
+        job=JobRef(
+            api_version=kind.resource.api_version, kind=kind.resource.kind, namespace="team", name="demo", uid="u1"
+        ),
         spec_version=4,
         workload={"metadata": {"name": SLICE, "namespace": "team"}, "spec": {"podSets": kind.pod_sets(job)}},
         manifest=job,
         granted=granted,
         flavors={name: PodSetFlavor(node_labels={"pool": "spot"}) for name in granted},
     )
-    view = WorkerView(key=JobKey(kind.kind, "team", "demo"), job=None)
+    view = WorkerView(key=JobKey(job["kind"], "team", "demo"), job=None)
     commands = [command for step in workload_spec(order, ClusterName("worker")) for command in step.decide(view)]
-    [manifest] = [c.manifest for c in commands if isinstance(c, Create) and c.manifest["kind"] == kind.kind]
+    [manifest] = [c.manifest for c in commands if isinstance(c, Create) and c.manifest["kind"] == job["kind"]]
     return manifest
 
 

@@ -20,12 +20,12 @@ every_kind = pytest.mark.parametrize(
 
 
 def test_there_are_three_kinds_by_their_own_names() -> None:
-    assert {name: kind.api_version for name, kind in KINDS.items()} == {
+    assert {name: kind.resource.api_version for name, kind in KINDS.items()} == {
         "Job": "batch/v1",
         "RayCluster": "ray.io/v1",
         "RayJob": "ray.io/v1",
     }
-    assert all(kind.kind == name for name, kind in KINDS.items())
+    assert all(kind.resource.kind == name for name, kind in KINDS.items())
 
 
 @every_kind
@@ -48,7 +48,7 @@ def test_a_plain_job_has_no_problems(kind: JobKind, job: dict[str, Any]) -> None
 def test_a_copy_has_only_the_metadata_that_travels(kind: JobKind, job: dict[str, Any]) -> None:
     made = kind.worker_copy(job, {})
     assert made.keys() == {"apiVersion", "kind", "metadata", "spec"}
-    assert (made["apiVersion"], made["kind"]) == (kind.api_version, kind.kind)
+    assert (made["apiVersion"], made["kind"]) == (kind.resource.api_version, kind.resource.kind)
     assert made["metadata"] == {
         "name": "demo",
         "namespace": "team",
