@@ -5,7 +5,7 @@ from typing import Any
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, RAYCLUSTERS, RAYJOBS, WORKLOADS, Resource
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, RAYCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
@@ -13,8 +13,7 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 NAMESPACE = objects.NAMESPACE
-RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in (JOBS, RAYCLUSTERS, RAYJOBS)}
-FIXED_PODS = {"Job": 0, "RayCluster": 1, "RayJob": 2}
+FIXED_PODS = {"RayCluster": 1, "RayJob": 2}
 """Pods beside the workers: the head, and the submitter."""
 
 
@@ -31,7 +30,7 @@ class Story:
         self.world = world
         self.kind = kind
         self.name = name
-        self.resource = RESOURCES[kind]
+        self.resource = JOB_RESOURCES[kind]
 
     async def submit(self) -> None:
         await self.world.manager.create(self.resource, elastic(self.kind, self.name))
@@ -79,7 +78,7 @@ class Story:
             pods = await self.pods()
             ready = [pod for pod in pods if pod.get("status", {}).get("phase") == "Running"]
             waiting = [pod for pod in pods if is_gated(pod)]
-            return len(ready) == running + FIXED_PODS[self.kind] and len(waiting) == gated
+            return len(ready) == running + FIXED_PODS.get(self.kind, 0) and len(waiting) == gated
 
         what = f"{running} workers of {self.name} run and {gated} are gated"
         await eventually(look, what, within_s=within_s)
