@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.inventory import Assembly, Difference, Stamp, difference, is_elsewhere, lacks_request
+from slicebus.manager.decide.inventory import Assembly, Difference, Stamp, difference, lacks_request
 from slicebus.manager.state.annotations import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
@@ -138,12 +138,6 @@ def test_a_status_is_compared_as_it_was_mirrored(ready: bool) -> None:
     for ready_there in (True, False):
         item = an_item(status=status_hash(job["status"], JobPhase.RUNNING, ready_there))
         assert difference(view, item) is (Difference.NONE if ready_there is ready else Difference.STATUS)
-
-
-def test_a_job_is_elsewhere_only_when_the_manager_runs_it_there() -> None:
-    assert not is_elsewhere(dispatched(), EAST)
-    assert is_elsewhere(dispatched(), WEST)
-    assert not is_elsewhere(a_view(a_job()), WEST), "not placed is not elsewhere"
 
 
 def a_page(number: int, *, of: int = 3, round: int = 1) -> Inventory:

@@ -79,7 +79,7 @@ class FleetWatch:
         """Give up the clusters that have been silent for too long."""
         silent = {name: self._silent_s(name, self._started_at) for name in names}
         lost = [name for name in names if silent[name] > self._settings.cluster_lost_s]
-        outage = relocation.is_outage(self._store.quotas.worker_clusters, lost)
+        outage = self._decide(catalog.is_outage, silent=lost)
         if outage:
             self._since = asyncio.get_running_loop().time()
         for name in names:

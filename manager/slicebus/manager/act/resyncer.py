@@ -17,14 +17,14 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, is_elsewhere, stamp_of
+from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, stamp_of
+from slicebus.manager.decide.strays import Whereabouts
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
-    Delete,
     Heartbeat,
     Hello,
     Inventory,
@@ -108,13 +108,14 @@ class Resyncer:
     async def delete_strays(self, ref: JobRef) -> None:
         """Delete a job on the clusters that should not have it, as far as the guard allows."""
         for cluster, version in self._guard.strays(ref):
-            if await self._is_known(ref, cluster):
-                _log.info("stray.kept", cluster=cluster, job=ref.key)
-            else:
-                _log.info("stray.deleted", cluster=cluster, job=ref.key)
-                # The version is above what the worker holds, so that no older message brings it back.
-                order = Delete(job=ref, spec_version=version + 1, reason="UnknownJob")
-                await self._executor.run([Publish(cluster=cluster, message=order)])
+            stored_uid = None
+            if self._decide(catalog.whereabouts, job=ref, cluster=cluster) is Whereabouts.UNKNOWN:
+                stored_uid = await self._stored_uid(ref)
+            commands = self._decide(
+                catalog.delete_stray, job=ref, cluster=cluster, version=version, stored_uid=stored_uid
+            )
+            _log.info("stray.deleted" if commands else "stray.kept", cluster=cluster, job=ref.key)
+            await self._executor.run(commands)
             self._guard.settle(cluster, ref)
 
     async def _compare(self, listed: Listed) -> None:
@@ -185,26 +186,19 @@ class Resyncer:
         return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
-        """Whether a listed job should not be there. A job that was reported since, or is recalled anyway, is none."""
-        view = self._store.view(ref)
-        if listed.cluster in view.left_copies:
-            return False
-        return view.cluster != listed.cluster and not self._has_reported_since(listed, ref)
+        reported_since = self._has_reported_since(listed, ref)
+        return self._decide(catalog.is_stray, job=ref, cluster=listed.cluster, reported_since=reported_since)
 
-    async def _is_known(self, ref: JobRef, cluster: ClusterName) -> bool:
-        """Whether the job may belong there after all. A cache may lack it, so it is read from the API server. Raises
-        UnavailableError where its kind is not served."""
-        view = self._store.view(ref)
-        if view.cluster == cluster:
-            return True
-        if is_elsewhere(view, cluster):
-            return False
+    async def _stored_uid(self, ref: JobRef) -> str | None:
+        """The UID under a job's name on the API server; None where there is none. Raises UnavailableError where its
+        kind is not served."""
         try:
             job = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
         except NotFoundError:
             await self._informers.confirm(JOB_RESOURCES[ref.kind])
-            return False
-        return bool(job["metadata"]["uid"] == ref.uid)
+            return None
+        uid: str = job["metadata"]["uid"]
+        return uid
 
     def _report(self, listed: Listed, differences: Tally[str]) -> None:
         cluster, reported_at = listed.cluster, self._reported_at.get(listed.speaker, {})

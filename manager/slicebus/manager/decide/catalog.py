@@ -22,6 +22,7 @@ from slicebus.manager.decide import (
     kueue_status,
     queue_status,
     relocation,
+    strays,
     terms,
     unmanaged,
     verdicts,
@@ -31,6 +32,7 @@ from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.inventory import Difference, Stamp
 from slicebus.manager.decide.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.slice_history import collect as collected
+from slicebus.manager.decide.strays import Whereabouts
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.envelope import Envelope
@@ -124,6 +126,23 @@ def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: st
     return inventory.lacks_request(store.view(job), request, speaker=speaker, published_at=published_at)
 
 
+def is_stray(store: Store, *, job: JobRef, cluster: ClusterName, reported_since: bool) -> bool:
+    """Whether a job that a worker lists should not be there."""
+    return strays.is_stray(store.view(job), cluster, reported_since=reported_since)
+
+
+def whereabouts(store: Store, *, job: JobRef, cluster: ClusterName) -> Whereabouts:
+    """Where the manager runs a job that a cluster should not have, as far as its caches say."""
+    return strays.whereabouts(store.view(job), cluster)
+
+
+def delete_stray(
+    store: Store, *, job: JobRef, cluster: ClusterName, version: int, stored_uid: str | None
+) -> list[Command]:
+    """The delete of a job where it should not be; `stored_uid` is what the API server has under its name."""
+    return strays.delete(store.view(job), cluster, version=version, stored_uid=stored_uid)
+
+
 def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
     """What a worker's inventory shows that it holds, although no report of it has come."""
     return dispatch.take_as_applied(store.view(job), version=version)
@@ -138,6 +157,11 @@ def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> li
     """What to do with a cluster that has been silent for too long."""
     manifest = store.clusters.get(None, cluster)
     return worker_cluster.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
+
+
+def is_outage(store: Store, *, silent: Sequence[ClusterName]) -> bool:
+    """Whether so many clusters are silent that the broker, or this side, is more likely away than all of them."""
+    return relocation.is_outage(store.quotas.worker_clusters, silent)
 
 
 def assess_silent(
@@ -247,9 +271,13 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     compare,
     status_differs,
     lacks_request,
+    is_stray,
+    whereabouts,
+    delete_stray,
     take_as_applied,
     renew,
     lose,
+    is_outage,
     assess_silent,
     show_standing,
     is_back,

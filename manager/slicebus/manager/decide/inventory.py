@@ -171,11 +171,6 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
     return status_hash(reported.job_status, reported.phase, is_ready)
 
 
-def is_elsewhere(view: JobView, cluster: ClusterName) -> bool:
-    """Whether the manager has a job and runs it on another cluster."""
-    return view.cluster is not None and view.cluster != cluster
-
-
 def _status_hash(view: JobView) -> str:
     """Of what was mirrored last. A job that has ended takes no more statuses."""
     if view.job is None:
