@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from slicebus.agent.permissions import PERMISSIONS as AGENT_PERMISSIONS
 from slicebus.agent.settings import AgentSettings
 from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.resources import RAYCLUSTERS, Resource
 from slicebus.manager.permissions import permissions as manager_permissions
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
-from slicebus.runtime.permissions import Permission
+from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
 from support.helm import CHARTS, HelmError, Manifest, environment, only, render
 
@@ -43,6 +45,23 @@ def test_the_rules_are_what_the_role_does_and_no_more(
     rendered = render(helm, chart, VALUES[chart] | values)
     assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
     assert granted(only(rendered, "Role")) == verbs(p for p in wanted if p.own_namespace)
+
+
+def verbs_for_more_kinds(wanted: tuple[Permission, ...], more: Resource) -> tuple[Permission, ...]:
+    """The permissions with those for RayClusters given for another kind too."""
+    of_ray = (p for p in wanted if p.resource == RAYCLUSTERS)
+    return (*wanted, *(replace(p, resource=more) for p in of_ray), *definitions_of((more,)))
+
+
+@pytest.mark.parametrize(("chart", "values", "wanted"), RULES.values(), ids=RULES.keys())
+def test_a_job_kind_from_elsewhere_is_allowed_what_every_kind_is(
+    helm: Path, chart: str, values: dict[str, Any], wanted: tuple[Permission, ...]
+) -> None:
+    more = Resource("example.dev", "v1", "trainjobs", "TrainJob")
+    extra = {"extraJobKinds": [{"group": more.group, "plural": more.plural}]}
+    rendered = render(helm, chart, VALUES[chart] | values | extra)
+    wanted = verbs_for_more_kinds(wanted, more)
+    assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
 
 
 def test_the_agents_variables_are_its_settings(helm: Path) -> None:
