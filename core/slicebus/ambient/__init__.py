@@ -1,4 +1,4 @@
-"""What code takes from its surroundings: time, randomness, and the pauses that are made of both.
+"""The ambient inputs of code: time, randomness, and the pauses that depend on both.
 
 `slicebus.ambient.clock` has the time and the random numbers of the context that a task runs in, `backoff` how long to
 wait before trying again. Nothing in here waits, and nothing knows a broker or an API server.

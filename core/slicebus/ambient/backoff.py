@@ -1,8 +1,8 @@
-"""How long to wait before trying again: longer after each failure, and not the same for all who wait.
+"""The pause before a retry: longer after each failure, with jitter.
 
-Everything that tries again waits by a `Backoff`: tenacity takes one as it is where a call is repeated, and whoever
-keeps state of its own counts its failures. tenacity's own strategies were rejected: they know one source of random
-numbers a process, and a simulation has several processes in one.
+Every retry waits by a `Backoff`: tenacity takes one as its `wait`, and code with state of its own counts failures.
+tenacity's own strategies were rejected: they know one source of random numbers a process, and a simulation has several
+processes in one.
 """
 
 import msgspec
@@ -17,7 +17,10 @@ _SHORTER, _LONGER = 0.5, 1.5
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Pauses that double from about `first_s`, none longer than `most_s`: each may be half shorter or longer."""
+    """Pauses that double from about `first_s` to at most `most_s` seconds.
+
+    Jitter makes each up to half shorter or longer.
+    """
 
     first_s: float
     most_s: float

@@ -1,7 +1,7 @@
-"""What a decision asks the shell to do, in either role.
+"""The commands that decisions return and the executor carries out, in either role.
 
-Commands of one decision are carried out in order; the first that fails ends it. Every command is safe to repeat:
-patches carry the resourceVersion that was decided on, a create finds its own name taken, a message has its version.
+The commands of one decision are carried out in order; the first error ends it. Every command is safe to repeat: a
+patch has the resourceVersion that was decided on, a second create finds the name taken, a message has a version.
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch an object as it was when decided: another resourceVersion is a conflict, decided again.
+    """Patch an object in the state that was decided on: another resourceVersion is a conflict, and is decided again.
 
     A mapping is a merge patch, a list a JSON patch.
     """
@@ -49,16 +49,16 @@ class Emit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """Publish a message, and go on when the broker has confirmed it."""
+    """Publish a message, and wait until the broker has confirmed it."""
 
     cluster: ClusterName
     message: Message
     correlation: MessageId | None = None
-    """The chain of messages it belongs to; None begins one, or continues that of the message being handled."""
+    """The chain of messages it belongs to; None continues that of the message being handled, or begins one."""
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
-    """Look at the job again after a while, although nothing may have changed."""
+    """Reconcile the job again after `delay_s` seconds, changed or not."""
 
     job: JobRef
     delay_s: float

@@ -1,8 +1,8 @@
-"""Makes a role's decisions, so that each can be recorded with everything that it was made from, and made again.
+"""Calls a role's decisions and records each with all its inputs, so that a replay can make it again.
 
-A decision is a function of the role's state (its caches and tables) and of keyword arguments, and of nothing else. Its
-name, the arguments and what comes of it are recorded; the state is, by its changes. Arguments are of types that msgspec
-reads and writes, or an `Incoming`.
+A decision is a function of the role's state (its caches and tables) and of keyword arguments, and of nothing else. The
+recording has its name, arguments and outcome, and every change of the state. Arguments have types that msgspec encodes,
+or are an `Incoming`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,17 +47,17 @@ from slicebus.proto.messages import Manifest, Message
 
 
 class State(Protocol):
-    """Everything that a role decides by."""
+    """The inputs of a role's decisions."""
 
     def decides_by(self) -> Iterable[tuple[Resource, Cache]]:
-        """The caches."""
+        """The caches that decisions read, by resource."""
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """The tables, by name."""
 
 
 class Incoming:
-    """A message in a role's hands. A recording has it once; decisions name its number there."""
+    """A received message. A recording has it once; decisions refer to it by its number."""
 
     def __init__(self, number: int, received: codec.Received) -> None:
         self.number = number
@@ -65,12 +65,12 @@ class Incoming:
 
     @property
     def envelope(self) -> Envelope:
-        """What is known of it without its body."""
+        """The message's attributes."""
         return self.received.envelope
 
     @property
     def message(self) -> Message:
-        """What it says."""
+        """The message itself."""
         return self.received.message
 
 
@@ -89,11 +89,11 @@ class Decider(Generic[S]):
         self._received = 0
 
     def recording(self) -> AbstractAsyncContextManager[None]:
-        """Publish what is recorded until the context is left."""
+        """Publish the recorded decisions until the context is left."""
         return self._recorder.recording() if self._recorder else nullcontext()
 
     def begin(self) -> None:
-        """Record from now on: before the first decision, when the caches are synced."""
+        """Record from now on. Call it when the caches are synced, before the first decision."""
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
@@ -104,7 +104,7 @@ class Decider(Generic[S]):
         self._recorder.begin(Began(version=version("slicebus")), partial(content, self.state))
 
     def receive(self, wire: WireMessage) -> Incoming:
-        """A message, read. Raises ProtocolError."""
+        """The decoded message. Raises ProtocolError."""
         self._received += 1
         number, problem = self._received, ""
         try:
@@ -116,7 +116,7 @@ class Decider(Generic[S]):
             self._record(lambda: Received.of(wire, number=number, at=_at(), problem=problem))
 
     def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **given: P.kwargs) -> R:
-        """What is decided. Raises what the decision raises."""
+        """The outcome of the decision. Raises what the decision raises."""
         what, at = decision.__name__, _at()
         try:
             outcome = decision(self.state, *args, **given)
@@ -183,9 +183,9 @@ _NOTHING = b"[]"
 
 
 def encode_outcome(outcome: object) -> bytes:
-    """What a decision has returned. Commands name their targets; everything else is written in full."""
+    """The outcome of a decision as JSON. Commands name their targets; everything else is written in full."""
     if outcome == []:
-        return _NOTHING  # What most decisions come to.
+        return _NOTHING  # The outcome of most decisions.
     return encode(_written(outcome))
 
 
@@ -196,14 +196,14 @@ def _written(outcome: object) -> object:
 
 
 def failure_of(error: Exception) -> Failure:
-    """An error that a decision has raised."""
+    """The recorded form of an error that a decision has raised."""
     return Failure(
         error=type(error).__name__, text=problem_of(error) if isinstance(error, ProtocolError) else str(error)
     )
 
 
 def problem_of(error: ProtocolError) -> str:
-    """Why a message cannot be used."""
+    """The reason and detail of a protocol error."""
     return f"{error.reason}: {error.detail}"
 
 
@@ -225,7 +225,7 @@ def _command(command: Command) -> RecordedCommand:
 
 
 def _name(target: Manifest) -> str:
-    """Which object, and the version of it that was decided on."""
+    """The object, and its version that was decided on."""
     metadata = target["metadata"]
     where = f"{metadata['namespace']}/" if "namespace" in metadata else ""
     return f"{target['kind']} {where}{metadata['name']} {metadata['uid']}@{metadata['resourceVersion']}"

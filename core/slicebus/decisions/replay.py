@@ -1,7 +1,7 @@
-"""Makes recorded decisions again, by this version, from the inputs that they had.
+"""Makes recorded decisions again with this version's code, from their recorded inputs.
 
-The state is built by the caches and tables that the roles use themselves, so that views of it are made by the same
-code. A source is replayed from the first snapshot that there is of it; after a gap, from the next one.
+The state is in the caches and tables that the roles use themselves, so that the same code makes its views. A source is
+replayed from its first snapshot on; after a gap, from the next one.
 """
 
 import inspect
@@ -47,7 +47,7 @@ WINDOW = 256
 _LAST = 2**62
 _ARGUMENTS_KEPT = 4096
 _MESSAGES_KEPT = 4096
-"""Messages that a later decision may refer to: more than can be under way at once."""
+"""Messages that a later decision may refer to: more than a role handles at once."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -83,12 +83,12 @@ class Made(msgspec.Struct, frozen=True):
     what: str
     given: bytes
     recorded: bytes
-    """What came of it then, as JSON."""
+    """The recorded outcome, as JSON."""
     made: bytes
-    """What comes of it now; empty where this version has no such decision."""
+    """The outcome of this version; empty where it has no such decision."""
     same: bool
     problem: str = ""
-    """Why it could not be made by this version."""
+    """Why this version could not make it."""
 
 
 class _Callable(msgspec.Struct):
@@ -97,9 +97,9 @@ class _Callable(msgspec.Struct):
     decision: Decision
     decoder: msgspec.json.Decoder[Any]
     repeats: bool
-    """Whether the same arguments come again: those of a look at a job do, a message's or a time's do not."""
+    """Whether the same arguments come again: those of reconciling a job do, messages and times do not."""
     known: dict[bytes, dict[str, Any]]
-    """Arguments that were read already."""
+    """Decoded arguments, by their JSON."""
 
 
 class _Reader(msgspec.Struct, frozen=True):
@@ -114,24 +114,24 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 class Phase(Enum):
-    """How far a source's state is known."""
+    """How much of a source's state is known."""
 
     UNKNOWN = auto()
-    """Before the first snapshot, or after a gap: records are passed over."""
+    """Before the first snapshot, or after a gap: records are skipped."""
     COLLECTING = auto()
-    """Within a snapshot: what happened since its first part waits."""
+    """Within a snapshot: records since its first part wait."""
     KNOWN = auto()
 
 
 class Replay:
-    """One source."""
+    """The replay of one source."""
 
     def __init__(self, source: Source, model: Model) -> None:
         self.source = source
         self.state = model.state()
         self.phase = Phase.UNKNOWN
         self.passed_over = 0
-        """Decisions that could not be made again, as not all that they were made from is there."""
+        """The number of decisions that could not be made again because inputs are missing."""
         self._model = model
         self._callable: dict[str, _Callable] = {}
         self._caches: dict[str, Cache] = {}
@@ -143,7 +143,7 @@ class Replay:
         self._next = 0
 
     def batch(self, offset: int, batch: Batch, *, until: Position | None = None) -> Iterator[Made]:
-        """Take in a batch, not further than `until`; gives its decisions as they are made."""
+        """Feed a batch, up to `until`; yields its decisions as they are made."""
         if batch.number < self._next:
             return  # Published twice.
         if batch.number > self._next:
@@ -160,7 +160,7 @@ class Replay:
                 yield from self._feed(Position(offset, index), record)
 
     def _next_known(self, offset: int, index: int, record: Record) -> Made | None:
-        """What nearly every record is: a decision, or a change of the state. By its type, as there are many."""
+        """Handle a record while the state is known. Compares types, which is faster than `match`: records are many."""
         kind = type(record)
         if kind is Decided:
             return self._decide(Position(offset, index), record)  # type: ignore[arg-type]
@@ -208,8 +208,8 @@ class Replay:
             yield from self._feed(position, record)
 
     def _apply(self, record: Record) -> None:
-        """Change the state. What this version does not decide by is left out: its decisions show what comes of that.
-        Raises InvalidError for what no role has recorded."""
+        """Change the state; skip resources and tables that this version does not have. Raises InvalidError for a record
+        that no role has written."""
         try:
             self._change(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -231,8 +231,8 @@ class Replay:
                 self._tables[name].pop(_read(self._readers[name].key, key), None)
 
     def _receive(self, position: Position, record: Received) -> Made | None:
-        """Read a message again. One that could not be read then, or cannot now, is a decision; one whose body was
-        taken out, as it could not be looked into for secrets, is not."""
+        """Decode a message again. A difference counts as a decision. A message whose body was redacted as a whole is
+        skipped."""
         if record.text == MARK:
             return None
         problem = ""
@@ -259,12 +259,12 @@ class Replay:
         except InvalidError as error:
             problem = str(error)
         if made == recorded:
-            made = recorded  # Nobody needs it twice.
+            made = recorded  # One copy is enough.
         same = made is recorded or (not problem and _same(recorded, made))
         return Made(self.source, position, record.at, record.what, given, recorded, made, same, problem)
 
     def _make(self, what: str, given: bytes) -> bytes:
-        """What comes of a decision. Raises InvalidError when this version cannot make it."""
+        """The outcome of a decision as JSON. Raises InvalidError when this version cannot make it."""
         found = self._callable.get(what) or self._prepare(what)
         arguments = found.known.get(given)
         if arguments is None:
@@ -280,9 +280,9 @@ class Replay:
             return encode(failure_of(error))
 
     def _prepare(self, what: str) -> "_Callable":
-        """A decision with what reads its arguments: every parameter but the first, which is the state.
+        """A decision with the decoder of its arguments: all parameters but the first, which is the state.
 
-        One that the recording does not have yet has its default.
+        A parameter that is missing in the recording gets its default.
         """
         decision = self._model.decisions.get(what)
         if decision is None:
@@ -313,7 +313,7 @@ class Replayer:
         self.sources: dict[Source, Replay] = {}
 
     def feed(self, record: StreamRecord, *, until: Position | None = None) -> Iterator[Made]:
-        """Take in one record of the journal; gives the decisions of a batch as they are made. Raises InvalidError."""
+        """Feed one record of the journal; yields the decisions of a batch as they are made. Raises InvalidError."""
         if record.message.type != DECISIONS_TYPE:
             return
         batch = decode_batch(record.message)
@@ -323,11 +323,11 @@ class Replayer:
         yield from self.sources[source].batch(record.offset, batch, until=until)
 
     def feed_together(self, records: Iterable[StreamRecord], *, until: Position | None = None) -> Iterator[Made]:
-        """Take in records that follow each other; gives their decisions in the order of the recording. Raises
-        InvalidError after those from before what is invalid.
+        """Feed successive records; yields their decisions in the order of the recording. Raises InvalidError after the
+        decisions before the invalid record.
 
-        The sources are replayed one after the other, as they have nothing in common: what one decides by, and its code,
-        stay in the processor's caches. Taking turns with each batch took a sixth longer.
+        Sources share nothing and are replayed one after the other: the data and code of one stay in the processor's
+        caches. Changing the source with each batch took a sixth longer.
         """
         by_source: defaultdict[str, list[tuple[int, StreamRecord]]] = defaultdict(list)
         for number, record in enumerate(records):
@@ -349,16 +349,16 @@ class Replayer:
 
     @property
     def passed_over(self) -> int:
-        """Decisions that could not be made again."""
+        """The number of decisions that could not be made again."""
         return sum(replay.passed_over for replay in self.sources.values())
 
 
 class _UnknownMessage(SlicebusError):
-    """A decision was about a message that is not in the recording."""
+    """A decision refers to a message that is not in the recording."""
 
 
 def _same(recorded: bytes, made: bytes) -> bool:
-    """Whether they say the same; what was redacted in the recording may be there now."""
+    """Whether two outcomes are equal, apart from what the recording has redacted."""
     then, now = orjson.loads(recorded), orjson.loads(made)
     return bool(then == now or then == redacted(now))
 

@@ -1,4 +1,4 @@
-"""What a role remembers beside its caches, in tables whose changes can be observed and recorded.
+"""Tables: what a role remembers beside its caches. Their changes can be observed and recorded.
 
 Keys and values are never changed in place.
 """
@@ -12,11 +12,11 @@ Default = TypeVar("Default")
 Observer = Callable[[Any, Any], None]
 
 FORGOTTEN = object()
-"""What an observer gets for an entry that was removed."""
+"""The value that an observer gets for a removed entry."""
 
 
 class Table(MutableMapping[Key, Value]):
-    """A dictionary with keys and values of types that can be written down (msgspec's)."""
+    """A dictionary whose keys and values msgspec can encode."""
 
     def __init__(self, key_type: Any, value_type: Any) -> None:
         self.key_type = key_type

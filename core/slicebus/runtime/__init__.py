@@ -1,1 +1,1 @@
-"""What the process of every role has: its life cycle, settings, probes, logs, and the executor of its commands."""
+"""The parts that every role's process has: life cycle, settings, probes, logs, and the executor of commands."""

@@ -19,13 +19,13 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 """At most a day: infinity is a number too."""
 
 _PATH = re.compile(r" - at `\$\.(\w+).*`$")
-"""Where msgspec says that it found something wrong."""
+"""The field in the text of a msgspec error."""
 
 
 def from_environment(type: type[Settings], environment: Mapping[str, str], names: Mapping[str, str]) -> Settings:
-    """A settings object from the variables that are set; `names` gives the variable of each field.
+    """A settings object from environment variables; `names` has the variable of each field. Empty counts as unset.
 
-    Raises ConfigurationError for one that is missing or is not what the field is.
+    Raises ConfigurationError, which names the variable, for a missing or invalid value.
     """
     values = {field: environment[name] for field, name in names.items() if environment.get(name)}
     for field in msgspec.structs.fields(type):
@@ -36,5 +36,5 @@ def from_environment(type: type[Settings], environment: Mapping[str, str], names
     except msgspec.ValidationError as error:
         text = str(error)
         found = _PATH.search(text)
-        # Without a path the settings do not go together; they name their variables themselves.
+        # An error without a path is about several settings, and names their variables itself.
         raise ConfigurationError(f"{names[found[1]]}: {text[: found.start()]}" if found else text) from error

@@ -1,4 +1,4 @@
-"""Carries out commands: the only place where a role writes to its cluster and to the bus."""
+"""Carries out commands: only here does a role write to its cluster and to the bus."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,15 +15,15 @@ from slicebus.proto.messages import JobRef, Manifest
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
 
 
-async def _take_as_gone(_: Resource) -> None:
-    """What is not found is gone."""
+async def _accept_absence(_: Resource) -> None:
+    """Take an object that is not found as gone."""
 
 
 class Executor:
     """Carries out the commands of one decision in order.
 
-    Every write goes through to the cache, so that the next decision sees it before the watch does. After a conflict the
-    object is read again before the error is raised, so that deciding again is worth it.
+    The answer of every write goes into the cache, so that the next decision sees it before the watch does. After a
+    conflict the object is read again before the error is raised, so that the next decision is made from its new state.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Executor:
         component: str,
         check: Callable[[], None] = lambda: None,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
-        confirm: Callable[[Resource], Awaitable[None]] = _take_as_gone,
+        confirm: Callable[[Resource], Awaitable[None]] = _accept_absence,
     ) -> None:
-        """`check` raises where this process may no longer lead: it may have been stopped between decision and write.
+        """`check` raises where this process may no longer lead: it may have stood still between decision and write.
         `confirm` raises where an object that is not found may have gone with its definition (`Informers.confirm`).
 
-        An object that `is_watched` stays in its cache until the watch says that it is gone: only the watch says in what
-        state it went.
+        An object that `is_watched` stays in its cache until the watch reports its deletion: only the watch has its last
+        state.
         """
         self._client = client
         self._caches = caches
@@ -55,7 +55,7 @@ class Executor:
         self._events = EventRecorder(client, component=component)
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
-        """Carry out all of them. Raises the first error, or LeaseLost; what was done before stays done."""
+        """Carry out all commands. Raises the first error, or LeaseLost; commands before it keep their effect."""
         for command in commands:
             self._check()
             match command:
@@ -73,7 +73,7 @@ class Executor:
                     self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read an object again that the cache has, and forget it when it is gone and the watch will not say so."""
+        """Read a cached object again. One that is gone leaves the cache, unless the watch will report that."""
         metadata = target["metadata"]
         try:
             found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
@@ -92,7 +92,7 @@ class Executor:
         try:
             created = await self._client.create(resource, manifest, field_manager=self._component)
         except (ConflictError, TransientError):
-            # Without an answer it may have been made all the same: deciding again must not make another.
+            # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):
                 self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
             raise
@@ -109,7 +109,7 @@ class Executor:
             await self.refresh(resource, command.target)
             raise
         except InvalidError as error:
-            # What a JSON patch tests may be another by now: the server finds that before it compares the versions.
+            # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
             if isinstance(command.body, list) and await self._has_changed(command):
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
             raise
@@ -136,7 +136,7 @@ class Executor:
 
 
 def _fenced(command: Patch) -> MergePatch | JsonPatch:
-    """The patch with the resourceVersion that was decided on; the server refuses it when there is a newer one."""
+    """The patch with the resourceVersion that was decided on; the server refuses it when the object has a newer one."""
     version = command.target["metadata"]["resourceVersion"]
     if isinstance(command.body, list):
         fence = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}

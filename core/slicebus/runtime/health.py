@@ -1,7 +1,7 @@
 """Probes and metrics over HTTP.
 
-Liveness touches no dependency (rule 8 of the design): it says that this process' event loop turns. An outage of the
-broker or of the API server must never restart anything.
+Liveness touches no dependency (rule 8 of the design): it shows that the event loop of this process runs. An outage of
+the broker or of the API server must never restart anything.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ async def health_server(
 ) -> AsyncIterator[str]:
     """Serve `/healthz`, `/readyz` and `/metrics` on `host:port`; yields the URL. Port 0 picks a free one.
 
-    `not_ready` says why the process does not work, in words, which is what `/readyz` then says; empty while it does.
+    `not_ready` gives the reason why the process does not work, which `/readyz` then answers; empty while it works.
     """
     host, port = _parse(address)
 

@@ -1,4 +1,4 @@
-"""Who leads, and whether that one works: what a leader writes onto its Lease, and `slicebus doctor` reads."""
+"""The annotations that a leader writes on its Lease: whether it works. `slicebus doctor` reads them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,24 +9,24 @@ import msgspec
 from slicebus.proto.messages import Manifest
 
 NOT_READY_ANNOTATION = "slicebus.dev/not-ready"
-"""On a Lease: why its holder does not work."""
+"""On a Lease: the reason why its holder does not work."""
 LEFT_OUT_ANNOTATION = "slicebus.dev/left-out"
-"""On a Lease: the job kinds that its holder leaves out, and why."""
+"""On a Lease: the job kinds that its holder leaves out, with the reasons."""
 
 
 def annotations(*, not_ready: str, left_out: Sequence[str]) -> dict[str, str | None]:
-    """What a leader writes with each renewal."""
+    """The annotations that a leader writes with each renewal; None removes one."""
     return {NOT_READY_ANNOTATION: not_ready or None, LEFT_OUT_ANNOTATION: "; ".join(left_out) or None}
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """What a Lease says."""
+    """The content of a Lease."""
 
     holder: str
     """Empty where nobody leads."""
     epoch: int
     silent_s: float
-    """Since the last renewal, by the clock of whoever reads: clocks may differ by some seconds."""
+    """Seconds since the last renewal, by the reader's clock: clocks may differ by some seconds."""
     duration_s: float
     not_ready: str = ""
     left_out: str = ""
@@ -38,14 +38,14 @@ class Leadership(msgspec.Struct, frozen=True):
 
     @property
     def absence(self) -> str:
-        """Why nobody leads, in words."""
+        """Why nobody leads, for people."""
         if not self.holder:
             return "nobody leads"
         return f"{self.holder} led, and has not renewed it for {self.silent_s:.0f} s"
 
     @classmethod
     def from_manifest(cls, lease: Manifest, *, now: datetime) -> Self:
-        """Of a Lease as its holder last wrote it."""
+        """The leadership that a Lease shows at `now`."""
         spec, written = lease["spec"], lease["metadata"].get("annotations") or {}
         renewed = spec.get("renewTime") or spec.get("acquireTime")
         return cls(

@@ -1,4 +1,4 @@
-"""What a role may do in its cluster, as data: the charts grant just this, `slicebus doctor` asks the server for it."""
+"""The permissions of a role, as data: the charts grant exactly these, and `slicebus doctor` checks them."""
 
 from collections.abc import Iterable
 
@@ -28,12 +28,12 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 def definitions_of(resources: Iterable[Resource]) -> tuple[Permission, ...]:
-    """To see whether the definitions stand of those that are custom."""
+    """Permissions to read the definitions of custom resources."""
     return tuple(Permission(CRDS, ("get",), name=resource.definition) for resource in resources if resource.is_custom)
 
 
 async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace: str) -> list[str]:
-    """What the server's authorizer does not allow, as `verb resource`."""
+    """The permissions that the server's authorizer denies, as `verb resource`."""
     return [
         f"{verb} {permission}{f' in {namespace}' if permission.own_namespace else ''}"
         for permission in wanted

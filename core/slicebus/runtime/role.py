@@ -1,4 +1,4 @@
-"""What a manager and an agent have in common: probes first, then connections, then the lease, then the work."""
+"""The life cycle of a manager or agent: probes first, then connections, then the Lease, then the work."""
 
 import asyncio
 import math
@@ -30,17 +30,18 @@ from slicebus.slices.jobs import LEFT_OUT
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 _RENEWALS = 3
-"""Who has had no answer for so many of them cannot say that it works."""
+"""A role without an answer for so many renewals of its Lease is not ready."""
 
 Settings = TypeVar("Settings", bound=RoleSettings)
 Result = TypeVar("Result")
 
 
 class Role(ABC, Generic[Settings]):
-    """A manager or an agent, on a connected client and bus that its caller closes. One at a time leads, by a Lease."""
+    """A manager or an agent, on a connected client and bus that the caller closes. One process at a time leads, by a
+    Lease."""
 
     component: ClassVar[str]
-    """Names the Lease, and who writes and tells."""
+    """The name of the Lease, the field manager and the reporter of Events."""
 
     def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -59,18 +60,18 @@ class Role(ABC, Generic[Settings]):
         self._informers: Informers | None = None
         self._epoch: int | None = None
         self.leading = asyncio.Event()
-        """Set once it does its work."""
+        """Set once the role does its work."""
 
     @abstractmethod
     async def topology(self) -> Topology:
-        """What it needs of the broker. What it raises that is transient is tried again."""
+        """The queues and exchanges that the role needs. Transient errors are retried."""
 
     @abstractmethod
     async def lead(self, epoch: int) -> None:
         """Do the role's work until cancelled."""
 
     def recorder(self, source: Source) -> Recorder | None:
-        """What records this role's decisions; None where they are not to be recorded."""
+        """The recorder of this role's decisions; None where the settings record none."""
         if not self._settings.record_decisions:
             return None
         return Recorder(self._bus, source, registry=self._registry)
@@ -82,13 +83,13 @@ class Role(ABC, Generic[Settings]):
         unserved: MutableMapping[str, str],
         definitions: MutableMapping[str, str],
     ) -> Informers:
-        """What keeps the caches of this role, which needs everything but what is optional."""
+        """The informers that feed this role's caches. The role waits for every resource that is not `optional`."""
         made = Informers(self._client, optional=frozenset(optional), unserved=unserved, definitions=definitions)
         self._informers = made
         return made
 
     def not_ready(self) -> str:
-        """Why it does not work, in words; empty while it leads, or stands by, in working order."""
+        """The reason why it does not work; empty while it leads, or stands by, in working order."""
         if not self._bus.connected:
             return "there is no connection to the broker"
         if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
@@ -104,7 +105,7 @@ class Role(ABC, Generic[Settings]):
         return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()])
 
     async def run(self) -> None:
-        """Wait for the lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
+        """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
         for name, reason in LEFT_OUT.items():
             _log.error("job_kind.left_out", entry_point=name, reason=reason)
         epoch = self._epoch = await self._lease.acquire()
@@ -121,19 +122,19 @@ class Role(ABC, Generic[Settings]):
 
 
 async def retry_until_available(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-    """The result of a call that a role cannot begin without, however long the broker or the API server is away."""
+    """The result of a call that a role needs to start. Transient errors are retried without end."""
 
     async def attempt() -> Result:
         return await call()
 
-    def tell(state: RetryCallState) -> None:
+    def log_attempt(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("role.waiting", what=what, error=str(error))
 
     attempts = AsyncRetrying(
         retry=retry_if_exception_type(TransientError),
         wait=_BACKOFF,
-        before_sleep=tell,
+        before_sleep=log_attempt,
     )
     return await attempts(attempt)
 
@@ -143,8 +144,8 @@ async def run_role(
 ) -> None:
     """Connect as `name`, serve the probes, and work until cancelled.
 
-    A broker that is not there is waited for, alive and not ready: ending would only make the wait longer. A standby is
-    ready while it waits for the lease. Raises ForbiddenError when the broker refuses the user.
+    Waits for an unreachable broker, alive and not ready: a restart would only make the wait longer. A standby is ready
+    while it waits for the Lease. Raises ForbiddenError when the broker refuses the user.
     """
     registry, working = CollectorRegistry(), list[Role[Settings]]()
 

@@ -1,4 +1,4 @@
-"""Runs a role until it ends or is told to."""
+"""Runs a role until it ends or gets a signal."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ EXIT_USAGE = 2
 
 
 async def until_signal(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main`; SIGTERM or SIGINT cancels it, and it then has its own grace to finish what it has begun."""
+    """Run `main`. SIGTERM or SIGINT cancels it; `main` bounds its own clean-up."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(main, name="main")
     stopped = asyncio.Event()
@@ -41,8 +41,8 @@ async def until_signal(main: Coroutine[Any, Any, None]) -> None:
 
 
 def run_process(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a role to its end. Exit status: 0 after a signal, 1 after a failure, 2 for settings that cannot work."""
-    # Until the settings say otherwise; they may be what is wrong.
+    """Run a role to its end. Exit status: 0 after a signal, 1 after a failure, 2 for invalid settings."""
+    # The default until the settings are read: their errors are logged too.
     configure_logging()
     try:
         asyncio.run(until_signal(main()))

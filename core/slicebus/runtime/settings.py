@@ -38,32 +38,33 @@ class RoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     amqp_url: AmqpUrl
     kubeconfig: str | None = None
     namespace: str = "slicebus-system"
-    """Where the Lease is, and on a worker the tombstones."""
+    """The namespace of the Lease, and on a worker of the tombstones."""
     identity: str = ""
     health_address: Address = "0.0.0.0:8080"
     log_format: LogFormat = "json"
     log_level: LogLevel = "INFO"
     workers: Count = 16
-    """Jobs that are looked at at once."""
+    """Jobs that are reconciled at once."""
     prefetch: Count = 200
-    """Messages of a lane that are under way at once."""
+    """Unacknowledged messages of a queue, at most."""
     lease_duration_s: Seconds = 12.0
     lease_renew_s: Seconds = 2.0
-    """A standby sees the last renewal so much later, and leads so long after that: 14 s at most."""
+    """The pause between renewals. A standby sees the last one up to this much later, and leads one lease duration after
+    that: 14 s at most with the defaults."""
     record_decisions: bool = True
-    """Whether decisions go into the journal, with all that they were made from."""
+    """Whether decisions go into the journal, with their inputs."""
     journal_max_age: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,5}[YMDhms]$")] = JOURNAL_MAX_AGE
-    """For how long the journal keeps a message, as RabbitMQ writes it. Of a journal that is there nothing changes."""
+    """How long the journal keeps a message, in RabbitMQ's notation. An existing journal keeps its own setting."""
     journal_max_bytes: Annotated[int, msgspec.Meta(ge=_JOURNAL_LEAST_BYTES)] = JOURNAL_MAX_BYTES
 
     def __post_init__(self) -> None:
-        """A lease must not run out before its holder has tried twice to renew it."""
+        """Raises ValueError where a lease would expire before its holder has tried twice to renew it."""
         if self.lease_duration_s < 3 * self.lease_renew_s:
             duration, renew = self.variables["lease_duration_s"], self.variables["lease_renew_s"]
             raise ValueError(f"{duration} must be at least three times {renew}")
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
-        """Raises ConfigurationError, which names the variable."""
+        """The settings from environment variables. Raises ConfigurationError, which names the variable."""
         settings = from_environment(cls, environment, cls.variables)
         return settings if settings.identity else msgspec.structs.replace(settings, identity=socket.gethostname())

@@ -1,4 +1,4 @@
-"""How long whoever tries again waits."""
+"""The pauses before retries."""
 
 from itertools import pairwise
 from random import Random
@@ -21,12 +21,12 @@ class Middle(Random):
 @pytest.mark.parametrize(
     ("failures", "pause_s"), [(1, 0.2), (2, 0.4), (3, 0.8), (5, 3.2), (6, 4.0), (7, 4.0), (10_000, 4.0)]
 )
-def test_pauses_double_up_to_what_is_never_longer_than_the_longest(failures: int, pause_s: float) -> None:
+def test_pauses_double_up_to_the_longest(failures: int, pause_s: float) -> None:
     with ambient(clock=now, random=Middle()):
         assert BACKOFF.pause_s(failures) == pause_s
 
 
-def test_pauses_are_spread_by_the_randomness_of_the_context() -> None:
+def test_jitter_comes_from_the_randomness_of_the_context() -> None:
     def pauses() -> list[float]:
         with ambient(clock=now, random=Random(7)):
             return [BACKOFF.pause_s(1) for _ in range(1000)]
@@ -37,7 +37,7 @@ def test_pauses_are_spread_by_the_randomness_of_the_context() -> None:
     assert 0.29 < max(found) <= 0.3
 
 
-async def test_tenacity_waits_by_it(jumping: LoopTime) -> None:
+async def test_tenacity_takes_a_backoff_as_its_wait(jumping: LoopTime) -> None:
     tried: list[float] = []
 
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""A small role: a cache, a table, and decisions, recorded onto a bus of this process."""
+"""A small role: a cache, a table, and decisions, recorded on an in-process bus."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Decisions are recorded with what they were made from, and made again from that."""
+"""Decisions are recorded with their inputs, and made again from these."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +71,7 @@ async def some_work(role: Role) -> None:
             role.decide.receive(a_message(body=b"\xff"))
 
 
-async def test_the_same_code_decides_the_same(role: Role) -> None:
+async def test_the_same_code_makes_the_same_decisions(role: Role) -> None:
     await some_work(role)
     replayer, made = replay(role.records)
     assert [(each.what, each.same) for each in made] == [
@@ -127,7 +127,7 @@ DIFFERENT: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize(("other", "expected", "problem"), DIFFERENT.values(), ids=DIFFERENT.keys())
-async def test_other_code_is_found(role: Role, other: Any, expected: Any, problem: str) -> None:
+async def test_a_change_of_the_code_shows_as_a_difference(role: Role, other: Any, expected: Any, problem: str) -> None:
     await some_work(role)
     _, made = replay(role.records, names=other)
     different = [each for each in made if not each.same]
@@ -138,7 +138,7 @@ async def test_other_code_is_found(role: Role, other: Any, expected: Any, proble
     assert str(different[0].position) == "0.2"
 
 
-async def test_an_export_without_secrets_is_decided_the_same(role: Role) -> None:
+async def test_an_export_without_secrets_replays_the_same(role: Role) -> None:
     secret = {"env": [{"name": "DB_PASSWORD", "value": "hunter2"}]}
     async with role.recorded():
         role.store.pods.put(a_pod("a", 1, spec={"node": secret}))
@@ -155,7 +155,7 @@ async def test_an_export_without_secrets_is_decided_the_same(role: Role) -> None
     assert b"(redacted)" in made[0].made
 
 
-async def test_what_cannot_be_written_down_does_not_end_the_work(role: Role) -> None:
+async def test_an_outcome_that_cannot_be_encoded_does_not_stop_the_role(role: Role) -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
@@ -165,7 +165,7 @@ async def test_what_cannot_be_written_down_does_not_end_the_work(role: Role) -> 
         assert role.decide(names) == ["deep"]
 
 
-def test_without_a_recorder_it_is_only_decided() -> None:
+def test_without_a_recorder_nothing_is_recorded() -> None:
     store = Store()
     decide = Decider(store)
     decide.begin()
@@ -232,7 +232,7 @@ WHOLE: dict[str, tuple[list[Record], int, int]] = {
 }
 
 
-async def test_a_replay_ends_where_it_is_told_to(role: Role) -> None:
+async def test_a_replay_ends_at_the_given_position(role: Role) -> None:
     await some_work(role)
     replayer = Replayer({"manager": model()})
     made = [each for record in role.records for each in replayer.feed(record, until=Position.parse("0.6"))]
@@ -248,20 +248,20 @@ def test_positions() -> None:
 
 
 @pytest.mark.parametrize(("records", "made_again", "passed_over"), WHOLE.values(), ids=WHOLE.keys())
-def test_only_what_is_known_is_decided_again(records: list[Record], made_again: int, passed_over: int) -> None:
+def test_decisions_before_a_snapshot_are_skipped(records: list[Record], made_again: int, passed_over: int) -> None:
     replayer, made = replay(records)
     assert [each.same for each in made] == [True] * made_again
     assert replayer.passed_over == passed_over
 
 
-def test_a_message_from_before_the_recording_is_passed_over() -> None:
+def test_a_decision_about_an_unrecorded_message_is_skipped() -> None:
     unknown = Decided(what="reason", at=0.0, given=Raw(b'{"incoming":7,"times":1}'), outcome=Raw(b'"x"'))
     replayer, made = replay([batch(0, *START, unknown, decided("a"))])
     assert [each.what for each in made] == ["names"]
     assert replayer.passed_over == 1
 
 
-def test_leaders_that_overlap_are_apart() -> None:
+def test_overlapping_leaders_are_replayed_separately() -> None:
     later = msgspec.structs.replace(SOURCE, epoch=2)
     records = [
         batch(0, *START),
@@ -282,7 +282,7 @@ BOTH: Mapping[RoleName, Model] = {"manager": model(), "agent": model()}
 
 
 @pytest.mark.parametrize("window", [1, 7, 10_000])
-def test_records_that_are_fed_together_give_what_they_give_one_by_one(window: int) -> None:
+def test_records_fed_together_give_the_same_as_one_by_one(window: int) -> None:
     records, one_by_one, together = list(records_of_file(str(LIFE))), Replayer(MODELS), Replayer(MODELS)
     made = [each for record in records for each in one_by_one.feed(record)]
     windows = [records[start : start + window] for start in range(0, len(records), window)]
@@ -291,7 +291,7 @@ def test_records_that_are_fed_together_give_what_they_give_one_by_one(window: in
     assert together.passed_over == one_by_one.passed_over
 
 
-def test_what_comes_before_something_invalid_is_decided_and_nothing_after_it() -> None:
+def test_decisions_before_an_invalid_record_are_made_and_none_after_it() -> None:
     records = [
         batch(0, *START, decided("a")),
         batch(0, *START, source=AGENT),
@@ -310,7 +310,7 @@ def unreadable(key: bytes) -> Noted:
     return Noted(table="seen", key=Raw(key), value=Raw(b"1"))
 
 
-def test_records_that_are_fed_together_end_where_they_are_told_to() -> None:
+def test_records_fed_together_end_at_the_given_position() -> None:
     records = [batch(0, *START, decided("a")), batch(1, decided("a"), decided("a")), batch(1, *START, source=AGENT)]
     replayer = Replayer(BOTH)
     assert len(list(replayer.feed_together(records, until=Position.parse("101.0")))) == 2
@@ -320,13 +320,13 @@ def test_records_that_are_fed_together_end_where_they_are_told_to() -> None:
     }
 
 
-def test_what_this_version_does_not_decide_by_is_left_out() -> None:
+def test_resources_and_tables_that_this_version_lacks_are_skipped() -> None:
     other = Noted(table="other", key=Raw(b"1"), value=Raw(b"1"))
     [made] = replay([batch(0, *START, other, Put(of="secrets", object=a_pod("s")), decided("a"))])[1]
     assert made.same
 
 
-def test_a_table_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_table_is_an_error() -> None:
     with pytest.raises(InvalidError, match="tables were others"):
         replay([batch(0, *START, unreadable(b"1"))])
 
@@ -336,7 +336,7 @@ def test_a_batch_has_its_records_in_order() -> None:
     assert [record.object["metadata"]["name"] for record in read.records if isinstance(record, Put)] == ["a", "b"]
 
 
-async def test_an_argument_that_the_recording_does_not_have_yet_has_its_default(role: Role) -> None:
+async def test_an_argument_that_the_recording_lacks_gets_its_default(role: Role) -> None:
     await some_work(role)
     _, made = replay(role.records, names=lambda store, *, besides=(): [*names(store), *besides])
     assert made

@@ -1,4 +1,4 @@
-"""Settings of both roles: what is read, and that a wrong value is told with the variable's name."""
+"""Settings of both roles: defaults, variables, and errors that name the variable."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.value
 
 
 @PARAMETERS
-def test_the_least_that_must_be_set_gives_the_defaults(
+def test_required_variables_alone_give_the_defaults(
     role: Role, least: dict[str, str], variables: dict[str, str]
 ) -> None:
     settings = role.from_env(least)
@@ -69,14 +69,14 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
 
 
 @PARAMETERS
-def test_what_must_be_set_is_named(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
+def test_a_missing_value_is_named(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
     for name in least:
         for environment in (least | {name: ""}, {other: value for other, value in least.items() if other != name}):
             with pytest.raises(ConfigurationError, match=f"^{name} is not set$"):
                 role.from_env(environment)
 
 
-def test_an_empty_variable_is_as_good_as_none() -> None:
+def test_an_empty_variable_counts_as_unset() -> None:
     _, least, variables = ROLES["agent"]
     empty = {name: "" for name in variables.values() if name not in least}
     assert AgentSettings.from_env(least | empty) == AgentSettings.from_env(least)
@@ -110,7 +110,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("role", "least", "name", "value"), CASES)
-def test_a_wrong_value_is_told_with_the_variables_name(
+def test_the_error_of_a_wrong_value_names_the_variable(
     role: Role, least: dict[str, str], name: str, value: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
@@ -121,7 +121,7 @@ def test_a_wrong_value_is_told_with_the_variables_name(
     assert len(text) > len(name) + 10
 
 
-def test_a_password_is_not_told() -> None:
+def test_errors_show_no_password() -> None:
     with pytest.raises(ConfigurationError) as raised:
         ManagerSettings.from_env({"AMQP_URL": "ampq://manager:hunter2@broker"})
     assert "hunter2" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The executor on an API server and a bus of this process: order, fences, conflicts, and what the caches learn."""
+"""The executor on an in-process API server and bus: order, fences, conflicts, and the caches."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -111,7 +111,7 @@ async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
     assert said == [({}, False), ({"a": "1"}, True), ({"a": "2"}, True), ({"a": "3"}, False)]
 
 
-async def test_nothing_is_done_after_the_first_error(shell: Shell) -> None:
+async def test_the_first_error_ends_the_commands(shell: Shell) -> None:
     shell.refuses = UnavailableError("no broker")
     with pytest.raises(UnavailableError):
         await shell.run(
@@ -141,7 +141,7 @@ async def test_a_patch_changes_the_object_that_it_was_decided_on(shell: Shell, b
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_a_patch_of_what_has_changed_since_is_a_conflict_and_shows_the_change(shell: Shell, body: Any) -> None:
+async def test_a_patch_of_a_changed_object_is_a_conflict_and_refreshes_the_cache(shell: Shell, body: Any) -> None:
     one = await shell.given(a="0")
     await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(a="theirs")))
     with pytest.raises(ConflictError):
@@ -154,7 +154,7 @@ async def test_a_patch_of_what_has_changed_since_is_a_conflict_and_shows_the_cha
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_a_patch_of_what_is_gone_is_a_conflict_and_the_cache_forgets_it(shell: Shell, body: Any) -> None:
+async def test_a_patch_of_a_missing_object_is_a_conflict_and_leaves_the_cache(shell: Shell, body: Any) -> None:
     one = await shell.given(a="0")
     await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
     with pytest.raises(ConflictError, match="gone"):
@@ -163,7 +163,7 @@ async def test_a_patch_of_what_is_gone_is_a_conflict_and_the_cache_forgets_it(sh
 
 
 @pytest.mark.parametrize("changed", [True, False], ids=["it has changed", "it is as it was"])
-async def test_a_test_of_a_patch_that_fails_is_a_conflict_where_the_object_has_changed(
+async def test_a_failing_test_of_a_json_patch_is_a_conflict_where_the_object_has_changed(
     shell: Shell, changed: bool
 ) -> None:
     one = await shell.given(a="0")
@@ -189,7 +189,7 @@ async def test_a_patch_of_the_status_leaves_the_spec(shell: Shell) -> None:
     assert (found["spec"]["accepted"], found["status"]["epoch"]) == (True, 3)
 
 
-async def test_a_create_that_finds_the_name_taken_is_a_conflict_and_shows_who_has_it(shell: Shell) -> None:
+async def test_a_create_with_a_taken_name_is_a_conflict_and_caches_the_present_object(shell: Shell) -> None:
     await shell.client.create(CONFIGMAPS, config_map(a="theirs"))
     with pytest.raises(AlreadyExistsError):
         await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine")))
@@ -199,7 +199,7 @@ async def test_a_create_that_finds_the_name_taken_is_a_conflict_and_shows_who_ha
     assert cached["data"] == {"a": "theirs"}
 
 
-async def test_a_create_without_an_answer_shows_what_it_has_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_create_without_an_answer_is_cached(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     create = shell.client.create
 
     async def unanswered(*given: Any, **how: Any) -> Manifest:
@@ -212,7 +212,7 @@ async def test_a_create_without_an_answer_shows_what_it_has_made(shell: Shell, m
     assert shell.cached() == await shell.there()
 
 
-async def test_what_the_server_refuses_is_no_conflict(shell: Shell) -> None:
+async def test_an_invalid_write_is_no_conflict(shell: Shell) -> None:
     with pytest.raises(InvalidError):
         await shell.run(Create(resource=CONFIGMAPS, manifest=config_map("Not A Name")))
 
@@ -223,7 +223,7 @@ async def test_a_remove_removes(shell: Shell) -> None:
     assert await shell.there() is None
 
 
-async def test_a_remove_of_what_is_gone_is_done(shell: Shell) -> None:
+async def test_a_remove_of_a_missing_object_succeeds(shell: Shell) -> None:
     one = await shell.given()
     await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
     await shell.run(Remove(resource=CONFIGMAPS, target=one), Requeue(job=JOB, delay_s=1.0))
@@ -255,7 +255,7 @@ async def _unavailable(*_: Any, **__: Any) -> Manifest:
     raise UnavailableError("503")
 
 
-async def test_a_message_is_published_with_what_caused_it(shell: Shell) -> None:
+async def test_a_message_is_published_with_its_cause(shell: Shell) -> None:
     cause = Envelope(id="1", type="status", cluster=EAST, subject="", time="", epoch=1, sequence=1, correlation_id="1")
     await shell.run(Publish(cluster=EAST, message=Resync()), caused_by=cause)
     assert shell.done == [(Resync(), cause)]
@@ -278,7 +278,7 @@ async def test_a_command_that_comes_twice_has_its_effect_once(shell: Shell, comm
     assert (await shell.there("one"), await shell.there("two")) == before
 
 
-async def test_resources_that_nobody_watches_are_written_without_a_cache(api: KubeClient) -> None:
+async def test_unwatched_resources_are_written_without_a_cache(api: KubeClient) -> None:
     def no_cache(_: Resource) -> None:
         return None
 
@@ -291,7 +291,7 @@ async def test_resources_that_nobody_watches_are_written_without_a_cache(api: Ku
         await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
 
 
-async def test_whoever_may_no_longer_lead_writes_nothing(api: KubeClient) -> None:
+async def test_a_process_that_may_no_longer_lead_writes_nothing(api: KubeClient) -> None:
     shell, checks = Shell(api), iter([None, LeaseLost("stopped for too long")])
 
     def check() -> None:

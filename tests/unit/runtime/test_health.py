@@ -1,4 +1,4 @@
-"""Probes and metrics. Liveness must say that the process lives, whatever its neighbours do."""
+"""Probes and metrics. Liveness depends on the process alone."""
 
 import aiohttp
 import pytest
@@ -23,7 +23,7 @@ async def test_liveness_touches_no_dependency() -> None:
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("", (200, "ok\n")), ("waits", (503, "waits\n"))])
-async def test_readiness_is_what_the_role_says(reason: str, expected: tuple[int, str]) -> None:
+async def test_readiness_shows_the_roles_reason(reason: str, expected: tuple[int, str]) -> None:
     async with health_server("127.0.0.1:0", not_ready=lambda: reason, registry=CollectorRegistry()) as url:
         assert await fetch(f"{url}/readyz") == expected
 
@@ -38,13 +38,13 @@ async def test_metrics_are_those_of_the_registry() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:", "localhost:http", "localhost:65536", "8080"])
-async def test_what_is_no_address_is_told(address: str) -> None:
+async def test_an_invalid_address_is_a_configuration_error(address: str) -> None:
     with pytest.raises(ConfigurationError, match="host:port"):
         async with health_server(address, not_ready=lambda: "", registry=CollectorRegistry()):
             pass
 
 
-async def test_an_address_that_is_taken_is_told() -> None:
+async def test_a_taken_address_is_a_configuration_error() -> None:
     async with health_server("127.0.0.1:0", not_ready=lambda: "", registry=CollectorRegistry()) as url:
         taken = url.removeprefix("http://")
         with pytest.raises(ConfigurationError, match=f"cannot listen on {taken}"):

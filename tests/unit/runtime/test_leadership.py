@@ -1,4 +1,4 @@
-"""Whether a role works: what it says of itself, writes onto its Lease, and what that tells somebody else."""
+"""Whether a role works: its readiness, the annotations on its Lease, and how `doctor` reads them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,13 +44,13 @@ STANDING: dict[str, tuple[Manifest, tuple[bool, str, str]]] = {
 
 
 @pytest.mark.parametrize(("manifest", "expected"), STANDING.values(), ids=STANDING.keys())
-def test_a_lease_says_who_leads_and_whether_that_one_works(manifest: Manifest, expected: tuple[bool, str, str]) -> None:
+def test_a_lease_shows_who_leads_and_whether_it_works(manifest: Manifest, expected: tuple[bool, str, str]) -> None:
     found = Leadership.from_manifest(manifest, now=NOW)
     assert (found.is_at_work, found.not_ready, found.left_out) == expected
     assert found.epoch == 7
 
 
-def test_why_nobody_leads_is_said_in_words() -> None:
+def test_the_reason_why_nobody_leads() -> None:
     assert Leadership.from_manifest(lease(""), now=NOW).absence == "nobody leads"
     silent = Leadership.from_manifest(lease(age_s=20), now=NOW)
     assert silent.absence == "a led, and has not renewed it for 20 s"
@@ -80,7 +80,7 @@ async def runs(role: Leader) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_who_leads_and_who_stands_by_are_ready(api: KubeClient) -> None:
+async def test_leader_and_standby_are_ready(api: KubeClient) -> None:
     first, second = leader(api, AwayBus(), "a"), leader(api, AwayBus(), "b")
     assert first.not_ready() == "the API server has not answered for the Lease"
     async with runs(first):
@@ -109,7 +109,7 @@ async def test_a_package_that_does_not_bring_its_job_kind_is_named(
 ) -> None:
     monkeypatch.setitem(LEFT_OUT, "train", "train_job:TrainJob is no job kind: it has no counts")
     role = leader(api, AwayBus())
-    with capture_logs() as said:
+    with capture_logs() as logs:
         async with runs(role):
 
             async def written() -> bool:
@@ -118,10 +118,10 @@ async def test_a_package_that_does_not_bring_its_job_kind_is_named(
 
             await eventually(written, "the Lease names what is left out")
     entry = {"event": "job_kind.left_out", "log_level": "error", "entry_point": "train", "reason": LEFT_OUT["train"]}
-    assert entry in said
+    assert entry in logs
 
 
-async def test_who_waits_for_a_definition_says_so_and_goes_on_when_it_comes(api: KubeClient) -> None:
+async def test_a_role_that_waits_for_a_definition_is_not_ready_until_it_comes(api: KubeClient) -> None:
     for resource in (WORKLOADS, RAYCLUSTERS, RAYJOBS):
         await api.delete(CRDS, resource.definition)
     bus = AwayBus()

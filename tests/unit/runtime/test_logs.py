@@ -1,4 +1,4 @@
-"""What a process logs: one line an event, from a level on, libraries included."""
+"""The logs of a process: one line an event, from a level on, libraries included."""
 
 import logging
 from collections.abc import Iterator
@@ -56,9 +56,7 @@ def test_levels_below_the_threshold_are_left_out(
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [("INFO", ["warning", "error"]), ("ERROR", ["error"])])
-def test_libraries_are_heard_from_warning_on(
-    capsys: pytest.CaptureFixture[str], threshold: str, expected: list[str]
-) -> None:
+def test_libraries_log_from_warning_on(capsys: pytest.CaptureFixture[str], threshold: str, expected: list[str]) -> None:
     configure_logging(level=threshold)
     for level in ("info", "warning", "error"):
         getattr(logging.getLogger("aio_pika"), level)("the connection was lost")

@@ -1,4 +1,4 @@
-"""How a role begins: the lease is held from the first moment on, and what is not there yet is waited for."""
+"""The start of a role: it holds the Lease from the first moment on, and waits for what is missing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ async def running(role: Leader) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_broker_that_is_away_is_waited_for_with_the_lease_in_hand(api: KubeClient) -> None:
+async def test_a_leader_waits_for_an_unreachable_broker_and_keeps_its_lease(api: KubeClient) -> None:
     bus = AwayBus()
     bus.away.set()
     role = leader(api, bus)
@@ -84,7 +84,7 @@ async def test_a_broker_that_is_away_is_waited_for_with_the_lease_in_hand(api: K
     assert spec["holderIdentity"] == "", "given back"
 
 
-async def test_who_loses_the_lease_ends(api: KubeClient) -> None:
+async def test_a_leader_that_loses_the_lease_ends(api: KubeClient) -> None:
     role = leader(api, AwayBus())
     async with running(role) as task:
         await role.leading.wait()
@@ -94,7 +94,7 @@ async def test_who_loses_the_lease_ends(api: KubeClient) -> None:
         assert raised.group_contains(LeaseLost)
 
 
-async def test_what_may_pass_is_tried_again_and_the_rest_is_not(jumping: LoopTime) -> None:
+async def test_only_transient_errors_are_retried(jumping: LoopTime) -> None:
     answers = [UnavailableError("no"), ThrottledError("no"), InvalidError("never")]
 
     async def call() -> None:
