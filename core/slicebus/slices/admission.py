@@ -1,8 +1,8 @@
 """The builtin admission: which pending slices get quota and a cluster now, why the others wait, and who loses quota.
 
-`cycle` is one pass over everything that is pending. Each admission is charged before the next slice is looked at, so a
-cycle never gives more than there is, whichever of its decisions get written; a slice that replaces another is charged
-the difference.
+`cycle` is one pass over all pending slices. Each admission is charged before the next slice is assessed, so a cycle
+never admits more than there is, whichever of its decisions are written. A slice that replaces another is charged the
+difference.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ _DEACTIVATED = "The workload is deactivated"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a cycle decides by."""
+    """The inputs of a cycle."""
 
     cluster_queues: Mapping[str, ClusterQueue]
     cohorts: tuple[Cohort, ...]
@@ -48,11 +48,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[Slice, ...]
     clusters: tuple[Cluster, ...]
     load: Mapping[str, int]
-    """Chains by worker cluster, also of jobs that are not among the slices."""
+    """The number of chains on each worker cluster, also of jobs that are not among the slices."""
     granted: Mapping[str, Mapping[FlavorResource, int]] = {}
-    """What these chains together were granted, by worker cluster."""
+    """What these chains together are granted, by worker cluster."""
     strategy: Strategy = Strategy.SPREAD
-    """Of the placement, for queues that do not name another."""
+    """The placement strategy of queues that name none."""
     fair_sharing: FairSharing = FairSharing.OFF
 
 
@@ -74,7 +74,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The slice that holds a chain's quota is to give it back, and the whole chain with it.
+    """A chain loses its quota; `key` is the slice that holds it.
 
     The quota stays charged until the worker has no pod of it left: `Slice.evicting`.
     """
@@ -83,14 +83,14 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: EvictionReason
     message: str
     preemption: str = ""
-    """The `PreemptionReason`, where it is a preemption."""
+    """The `PreemptionReason`; empty for any other eviction."""
 
 
 Decision = Admit | Wait | Evict
 
 
 class _Cycle:
-    """One pass over everything that waits."""
+    """One pass over all pending slices."""
 
     def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
         self.snapshot = snapshot
@@ -99,15 +99,15 @@ class _Cycle:
         self.reservations = Reservations(self.use)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
-        going = self.use.going()
-        self.placer.leave(going)
+        leaving = self.use.evicted_holders()
+        self.placer.evict(leaving)
         self.victims: dict[str, list[Slice]] = {}
-        """Those who are evicted already, by the UID of the one that they were preempted for."""
-        for victim in going:
+        """The evicted slices by the UID of their preemptor."""
+        for victim in leaving:
             self.victims.setdefault(preempted_for(victim), []).append(victim)
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
-        """Every slice is decided once."""
+        """Decide every pending slice once."""
         lines: dict[str, deque[Slice]] = {}
         for slice in pending:
             queue = self._queue_of(slice)
@@ -118,33 +118,33 @@ class _Cycle:
         for name, line in lines.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
                 lines[name] = preemptors_first(line, self._is_preemptor)
-        for slice, found in self._in_turn(lines):
+        for slice, found in self._ranked(lines):
             queue = self._usable_queue_of(slice)
-            decisions = self._settle(slice, queue, found)
+            decisions = self._decisions_of(slice, queue, found)
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
 
-    def _in_turn(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
+    def _ranked(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:
-            return by_distance(lines, self._look, self._is_preemptor)
+            return by_distance(lines, self._assess, self._is_preemptor)
         trees: dict[int, list[str]] = {}
         for name in lines:
-            trees.setdefault(id(self.use.now.queues[name].root), []).append(name)
-        return by_share(lines, trees.values(), self._look, self._head)
+            trees.setdefault(id(self.use.current.queues[name].root), []).append(name)
+        return by_share(lines, trees.values(), self._assess, self._head)
 
     def _head(self, slice: Slice, nomination: Nomination) -> Head:
         queue = nomination.admission.cluster_queue
         own, needs = self.use.own(queue, slice), usage_of(slice, nomination.admission)
         return Head(
-            node=self.use.later.queues[queue],
+            node=self.use.projected.queues[queue],
             needs={key: need - own.get(key, 0) for key, need in needs.items()},
             waits_for_preempted=self._is_preemptor(slice),
             rank=rank(slice),
         )
 
     def _is_preemptor(self, slice: Slice) -> bool:
-        """Whether somebody was preempted for it who is leaving, or has left since the last cycle."""
+        """Whether workloads were preempted for the slice that are leaving, or left since the last cycle."""
         return slice.uid in self.victims or waits_for_preempted(slice)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
@@ -166,12 +166,12 @@ class _Cycle:
         labels = self.snapshot.namespaces.get(slice.namespace, {})
         if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
-        if circle := self.use.now.circles.get(queue.name):
+        if circle := self.use.current.circles.get(queue.name):
             return f"the cohorts {' and '.join(circle)} are each other's parent"
         return queue
 
-    def _look(self, slice: Slice) -> Nomination | Misfit:
-        """What a slice could have as things are, or why it need not be looked at."""
+    def _assess(self, slice: Slice) -> Nomination | Misfit:
+        """What a slice could be assigned now, or why it need not be assessed."""
         queue = self._usable_queue_of(slice)
         if queue.name in self.blocked:
             message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
@@ -179,39 +179,43 @@ class _Cycle:
         replaced = self.use.held.get(slice.chain_id)
         if replaced is not None and replaced.key != slice.replaces:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
-        if replaced is not None and self.use.is_going(replaced):
+        if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
 
     def _room(self, slice: Slice, queue: ClusterQueue) -> Room:
-        now, later = (forest.queues[queue.name] for forest in (self.use.now, self.use.later))
+        current, projected = (forest.queues[queue.name] for forest in (self.use.current, self.use.projected))
         return Room(
             queue,
             self.snapshot.flavors,
-            now,
-            later if later is not now else None,
-            self.search.outlook(slice, queue),
+            current,
+            projected if projected is not current else None,
+            self.search.assess_preemption(slice, queue),
             may_preempt_to_borrow=self.search.may_preempt_to_borrow(queue),
         )
 
     def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
         found = nominate(slice, room, replaced=replaced)
-        if isinstance(found, Nomination) and Mode.NO_FIT < found.mode < Mode.LATER and self._is_preemptor(slice):
-            # Its victims are on their way: no others, as long as there is room when they are gone.
-            kept = nominate(slice, msgspec.structs.replace(room, victims=_nobody), replaced=replaced)
-            found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.LATER else found
-        if room.later is not None and not (isinstance(found, Nomination) and found.mode >= Mode.LATER):
-            # In other flavors than those with room now it may have room when those are gone who are evicted already.
-            then = nominate(slice, _later(room), replaced=replaced)
+        if (
+            isinstance(found, Nomination)
+            and Mode.NO_FIT < found.mode < Mode.AFTER_EVICTION
+            and self._is_preemptor(slice)
+        ):
+            # Its victims are leaving. It gets no others, as long as it fits when they are gone.
+            kept = nominate(slice, msgspec.structs.replace(room, victims=_no_victims), replaced=replaced)
+            found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else found
+        if room.projected is not None and not (isinstance(found, Nomination) and found.mode >= Mode.AFTER_EVICTION):
+            # After the evictions it may fit in other flavors than those with room now.
+            then = nominate(slice, _projected(room), replaced=replaced)
             if isinstance(then, Nomination) and then.mode is Mode.FIT:
                 misfit = found if isinstance(found, Misfit) else found.misfit
-                return msgspec.structs.replace(then, mode=Mode.LATER, misfit=misfit)
+                return msgspec.structs.replace(then, mode=Mode.AFTER_EVICTION, misfit=misfit)
         has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
         return found if has_hope else self._without_victims(slice, room, replaced) or found
 
     def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
-        """All of it in flavors after those that its queue would preempt for, or a part."""
+        """The whole slice in later flavors than those that its queue would preempt for, or a part of it."""
         if room.queue.fungibility.may_rather_preempt:
             found = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
             if isinstance(found, Nomination) and found.mode is Mode.FIT:
@@ -219,14 +223,14 @@ class _Cycle:
         part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
         return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
 
-    def _settle(self, slice: Slice, queue: ClusterQueue, found: Nomination | Misfit) -> list[Decision]:
-        """What becomes of a slice whose turn it is. Its own decision comes last."""
+    def _decisions_of(self, slice: Slice, queue: ClusterQueue, found: Nomination | Misfit) -> list[Decision]:
+        """The decisions about the slice that is next. Its own comes last."""
         if isinstance(found, Misfit):
             return [_wait(slice, found)]
         match found.mode:
             case Mode.FIT:
-                return [self._give(slice, queue, found.admission)]
-            case Mode.LATER:
+                return [self._admit(slice, queue, found.admission)]
+            case Mode.AFTER_EVICTION:
                 return [self._wait_for_evicted(slice, found)]
             case Mode.NO_CANDIDATES:
                 return [_wait(slice, found.misfit)]
@@ -234,27 +238,27 @@ class _Cycle:
                 return self._preempt(slice, queue, found)
 
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
-        """Whoever is to go for a slice, and the slice waits."""
+        """Evict the victims of a slice, and let the slice wait."""
         needs, spared = usage_of(slice, found.admission), None
         replaced = self.use.held.get(slice.chain_id)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
             preemptor = Preemptor(
-                slice=slice, queue=queue, node=room.later or room.node, needs=needs, short=found.short
+                slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=found.short
             )
             victims = self.search.victims(preemptor)
             if not (victims and self._would_fit(slice, room, replaced, victims)):
-                # Where it would have other flavors then, and not fit, it would only take turns with them.
+                # Choosing other flavors then, and not fitting, it would evict its victims again and again.
                 victims, spared = [], self._without_victims(slice, room, replaced)
         if not victims:
-            return [self._give(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
-        going = [victim.candidate.slice for victim in victims]
-        self.placer.leave(going)
-        with self.placer.later():
+            return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
+        evicted = [victim.candidate.slice for victim in victims]
+        self.placer.evict(evicted)
+        with self.placer.projected():
             nowhere = self._place(slice, queue, found.admission)
         if isinstance(nowhere, Misfit):
-            # Quota alone would not let it run: nobody loses his for that.
-            self.placer.leave(going, times=-1)
+            # It would have quota and no cluster: nobody loses quota for that.
+            self.placer.evict(evicted, times=-1)
             return [_wait(slice, nowhere)]
         self.use.preempt(victims)
         self.search.forget()
@@ -267,13 +271,13 @@ class _Cycle:
             )
             for victim in victims
         ]
-        return [*evictions, self._wait_for_evicted(slice, found, going)]
+        return [*evictions, self._wait_for_evicted(slice, found, evicted)]
 
     def _would_fit(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> bool:
-        """Whether a slice is admitted when these are gone as well, beside what others choose then who wait."""
+        """Whether a slice fits without these victims, when the waiting slices have chosen flavors again."""
 
         def fits() -> bool:
-            return isinstance(assign(slice, _later(room), replaced=replaced), Admission)
+            return isinstance(assign(slice, _projected(room), replaced=replaced), Admission)
 
         with without(victims):
             if not fits():
@@ -282,17 +286,17 @@ class _Cycle:
                 return fits()
 
     def _choose(self, slice: Slice) -> Admission | None:
-        """What a slice that waits has when those are gone who are evicted."""
-        found = assign(slice, _later(self._room(slice, self._usable_queue_of(slice))))
+        """What a waiting slice is assigned after the evictions."""
+        found = assign(slice, _projected(self._room(slice, self._usable_queue_of(slice))))
         return found if isinstance(found, Admission) else None
 
     def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
-        """What a slice waits for is kept for it, on top of what it has."""
+        """Let a slice wait for evicted workloads, and reserve their quota for it."""
         own = [*victims, *self.victims.get(slice.uid, ())]
         self.reservations.keep(slice, found.admission, self._usable_queue_of(slice))
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
-            # Its own victims may be gone before the others: what they left is still kept for it.
+            # Its own victims may leave before the others: what they left stays reserved for it.
             reason = WAITING_FOR_PREEMPTED if waits_for_preempted(slice) else PENDING
             return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
         keys = sorted({each.key for each in own})
@@ -304,7 +308,7 @@ class _Cycle:
             would_admit=f"the end of {', '.join(keys[:_VICTIMS_SHOWN])}{' and others' * (len(keys) > _VICTIMS_SHOWN)}",
         )
 
-    def _give(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
+    def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
         placed = self._place(slice, queue, admission)
         if isinstance(placed, Misfit):
             return _wait(slice, placed)
@@ -316,20 +320,20 @@ class _Cycle:
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
     def _place(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Placed | Misfit:
-        """Where a slice would run."""
+        """The place where a slice would run."""
         replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
             return self.placer.find(slice, admission, self._room(slice, queue), own=own, replaced=replaced)
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
-    """Who loses its quota, and a decision for every pending slice.
+    """The evictions, and a decision about every pending slice.
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     evictions, pending = stopped(snapshot), in_order(snapshot.slices)
-    asleep = [slice.key for slice in snapshot.slices if _sleeps(slice)]
-    waits = [Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in asleep]
+    deactivated = [slice.key for slice in snapshot.slices if _is_deactivated(slice)]
+    waits = [Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated]
     decided: list[Decision] = [*evictions, *waits]
     if not pending:
         return decided
@@ -337,7 +341,7 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
 
 
 def stopped(snapshot: Snapshot) -> list[Evict]:
-    """The holders of quota that somebody has stopped: deactivated, or in a queue that is drained."""
+    """Evictions of the quota holders that are deactivated or in a drained queue."""
     queues = {name for name, queue in snapshot.cluster_queues.items() if queue.drained}
     locals = {key for key, queue in snapshot.local_queues.items() if queue.drained}
 
@@ -360,21 +364,21 @@ def stopped(snapshot: Snapshot) -> list[Evict]:
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
-    """Those that are to be looked at, in the order in which they are."""
+    """The pending slices by rank."""
     return sorted(filter(is_pending, slices), key=rank)
 
 
 def is_pending(slice: Slice) -> bool:
-    """Whether a slice is to be looked at: it wants quota and has none. One that was evicted comes back."""
-    return slice.active and _has_none(slice)
+    """Whether a slice wants quota and has none, as one does again after its eviction."""
+    return slice.active and _lacks_quota(slice)
 
 
-def _sleeps(slice: Slice) -> bool:
-    """Whether somebody has deactivated what would wait."""
-    return not slice.active and _has_none(slice)
+def _is_deactivated(slice: Slice) -> bool:
+    """Whether a slice would be pending if it were active."""
+    return not slice.active and _lacks_quota(slice)
 
 
-def _has_none(slice: Slice) -> bool:
+def _lacks_quota(slice: Slice) -> bool:
     return slice.admission is None and not (slice.finished or slice.deleting)
 
 
@@ -382,11 +386,11 @@ def _wait(slice: Slice, misfit: Misfit) -> Wait:
     return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)
 
 
-def _later(room: Room) -> Room:
-    """As it will be when those are gone who are evicted, without anybody else being preempted."""
-    return msgspec.structs.replace(room, node=room.later or room.node, later=None, victims=None)
+def _projected(room: Room) -> Room:
+    """The room after the evictions, without any preemption."""
+    return msgspec.structs.replace(room, node=room.projected or room.node, projected=None, victims=None)
 
 
-def _nobody(key: FlavorResource, need: int) -> tuple[Mode, int]:
-    """Nobody is preempted."""
+def _no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:
+    """An assessment that allows no preemption."""
     return Mode.NO_CANDIDATES, 0

@@ -1,4 +1,4 @@
-"""What somebody may have written into an annotation: everybody who may change the object, and anything."""
+"""Reads values from annotations. Anybody who may change the object may have written anything there."""
 
 from typing import TypeVar
 
@@ -7,11 +7,11 @@ import msgspec
 Value = TypeVar("Value")
 
 _DIGITS = 18
-"""Of a number: more do not fit into 64 bits, and of thousands int() raises."""
+"""Most digits of a number: more do not fit into 64 bits, and int() raises for thousands."""
 
 
 def read_json(text: str | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
-    """The value; None for no text, and for one that is not of the decoder's type."""
+    """The value; None for no text, and for a text of another type."""
     if not text:
         return None
     try:

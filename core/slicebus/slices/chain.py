@@ -1,8 +1,8 @@
-"""What to do with the slices of one job so that they follow the size it wants.
+"""Plans the changes that bring the slices of one job to its wanted size.
 
-A chain is the unfinished slices of one job. At rest it has one; while a scale-up waits it has two, the admitted one and
-a pending one that replaces it. `plan` compares the chain with the wanted counts and says what to change; carrying that
-out and planning again ends with nothing left to change, from whatever state a crash has left.
+A chain is the unfinished slices of one job. It usually has one; while a scale-up is pending it has two, the admitted
+slice and its pending replacement. `plan` compares the chain with the wanted counts and returns the changes. Carrying
+them out and planning again ends with no change left, whatever state a crash has left.
 
 Source of the rules: KEP-77 and Kueue v0.19.2, `pkg/workloadslicing`.
 """
@@ -20,7 +20,7 @@ OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
 
 
 class Scaling(Enum):
-    """How wanted counts relate to a slice's counts."""
+    """How wanted counts differ from a slice's counts."""
 
     NONE = "the counts are equal"
     DOWN = "some pod set shrank and none grew"
@@ -29,7 +29,7 @@ class Scaling(Enum):
 
 
 def scaling(current: Counts, wanted: Counts) -> Scaling:
-    """How `wanted` relates to `current`."""
+    """How `wanted` differs from `current`."""
     if current.keys() != wanted.keys():
         return Scaling.STRUCTURAL
     if current == wanted:
@@ -64,7 +64,7 @@ class FinishSlice(msgspec.Struct, frozen=True):
 
 
 class RefuseScaling(msgspec.Struct, frozen=True):
-    """The wanted pod sets are not those of the chain: nothing is changed, and somebody should be told."""
+    """The wanted pod sets are not those of the chain: nothing is changed, and the user is told."""
 
     slice: Slice
     message: str
@@ -74,10 +74,10 @@ ChainCommand = CreateSlice | SetCounts | FinishSlice | RefuseScaling
 
 
 def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
-    """The commands that bring a job's slices to the wanted counts; empty when they are there.
+    """The commands that bring a job's slices to the wanted counts; none where nothing is to change.
 
-    `slices` are all Workloads of the job, in any order. Those that end come before what is made, so that a chain never
-    has more than two unfinished slices.
+    `slices` are all Workloads of the job, in any order. Slices are finished before one is created, so a chain never has
+    more than two unfinished slices.
     """
     unfinished = [slice for slice in slices if not slice.finished and not slice.deleting]
     if len(unfinished) > 1:
@@ -88,15 +88,15 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
     ended: list[ChainCommand] = [
         _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
     ]
-    # Until its worker has no pod left an evicted slice stays as it is: it is charged for what may still run.
+    # An evicted slice stays as it is until its worker has no pod left: its quota is charged for what may still run.
     return ended if holder.evicting else ended + _follow(holder, pending, wanted)
 
 
 def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:
-    """The slice that the chain rests on, and the pending one that is to replace it.
+    """The slice that holds the chain, and its pending replacement.
 
-    The newest admitted slice holds the chain, also while it is evicted; then nothing is to replace it. Where none is
-    admitted the oldest does: it is the one that a worker's objects may still name.
+    The newest admitted slice holds the chain, also while it is evicted; then it has no replacement. Where none is
+    admitted the oldest holds it: a worker's objects may still name that one.
     """
     admitted = [slice for slice in unfinished if slice.admitted or slice.evicting]
     if not admitted:
@@ -122,7 +122,7 @@ def _follow(holder: Slice, pending: Slice | None, wanted: Counts) -> list[ChainC
     set_counts: list[ChainCommand] = [SetCounts(slice=holder, counts=wanted)] if holder.counts != wanted else []
     if not holder.admitted:
         return set_counts
-    # By what it was granted: a slice that was admitted with less than it asks for still wants the rest.
+    # Compared with the granted counts: a slice that was admitted in part still wants the rest.
     if scaling(holder.granted, wanted) is not Scaling.UP:
         withdrawn: list[ChainCommand] = [_withdraw(pending)] if pending else []
         return withdrawn + set_counts

@@ -1,9 +1,9 @@
 """Quota in a tree: queues and cohorts lend each other what they do not use.
 
-Every node has quota of its own and that of its children. A child's `lendingLimit` is the most that it lends: what is
-above it the child keeps for itself. What a child uses past what it keeps counts at its parent, and its `borrowingLimit`
-is the most that it may use there past what it has. A cohort is an inner node, a ClusterQueue a leaf; where nobody made
-the Cohort that a name stands for, it is one without quota of its own.
+Every node has its own quota and what its children lend it. A child's `lendingLimit` is the most that it lends; it keeps
+the rest for itself. What a child uses beyond that counts at its parent too, and its `borrowingLimit` is the most that
+it may use beyond its own quota. A ClusterQueue is a leaf, a Cohort an inner node. A Cohort that is named and does not
+exist is one without quota of its own.
 
 Amounts are whole numbers by flavor and resource. Source of the rules: Kueue v0.19.2, ClusterQueue and Cohort API.
 """
@@ -19,7 +19,7 @@ _NO_LIMITS = Limits()
 
 
 class Node:
-    """A ClusterQueue or a Cohort, with what is used of it. Only `use`, `use_all` and `give` change it."""
+    """A ClusterQueue or a Cohort, and its usage. Only `use`, `use_all` and `give` change it."""
 
     __slots__ = (
         "_kept",
@@ -45,15 +45,15 @@ class Node:
         self.cohorts: list[Node] = []
         """The Cohorts directly below."""
         self.quota: Usage = {key: limit.nominal for key, limit in limits.items()}
-        """Its own, and what its children lend it."""
+        """Its own quota, and what its children lend it."""
         self._kept: Usage = {}
         self._used: Usage = {}
         self._lendable: dict[str, int] = {}
         self.standing = self
-        """The same node without what `give` has counted."""
+        """The same node without what this cycle has admitted or reserved by `give`."""
 
     def join(self, parent: "Node") -> None:
-        """Lend to a parent, and borrow there. To be called when the own children have joined."""
+        """Lend to a parent, and borrow there. Call it after the own children have joined."""
         self.parent = parent
         for key, value in self.quota.items():
             lending = self.limits.get(key, _NO_LIMITS).lending
@@ -61,11 +61,11 @@ class Node:
             parent.quota[key] = parent.quota.get(key, 0) + value - self._kept[key]
 
     def used(self, key: FlavorResource) -> int:
-        """Of a queue all that its jobs use, of a cohort what its children use of what they do not keep."""
+        """What a queue's jobs use; for a cohort what its children use beyond what they keep."""
         return self._used.get(key, 0)
 
     def use(self, key: FlavorResource, more: int) -> None:
-        """Count that much more, or less, here and wherever it is borrowed from."""
+        """Add an amount here, and wherever it is borrowed from; a negative one takes it back."""
         kept, before = self._kept.get(key, 0), self._used.get(key, 0)
         self._used[key] = before + more
         passed_on = max(0, before + more - kept) - max(0, before - kept)
@@ -73,19 +73,19 @@ class Node:
             self.parent.use(key, passed_on)
 
     def use_all(self, usage: Mapping[FlavorResource, int], *, times: int = 1) -> None:
-        """Count every amount, `times` -1 to give it back."""
+        """Add every amount; `times` -1 takes them back."""
         for key, value in usage.items():
             self.use(key, times * value)
         if self.standing is not self:
             self.standing.use_all(usage, times=times)
 
     def give(self, usage: Mapping[FlavorResource, int]) -> None:
-        """Count what somebody is only about to have. Because of that nobody else has more than its own."""
+        """Add what this cycle admits or reserves. `exceeds` leaves that out."""
         for key, value in usage.items():
             self.use(key, value)
 
     def available(self, key: FlavorResource) -> int:
-        """How much more can be used here. Negative where quota was taken away that is in use."""
+        """How much more can be used here. Negative where quota in use was taken away."""
         quota, used = self.quota.get(key, 0), self._used.get(key, 0)
         if self.parent is None:
             return quota - used
@@ -116,14 +116,14 @@ class Node:
         return self._lendable
 
     def exceeds(self, keys: Iterable[FlavorResource]) -> bool:
-        """Whether those who hold quota have more than its own of any of these: only then others may take it from them.
+        """Whether the quota holders use more than its own quota of any of these: only then others may reclaim it.
 
-        What was given since does not count. Who has that is no victim yet, and others would lose their own for it.
+        What this cycle has given does not count: its holder is no victim yet, and others would lose their own for it.
         """
         return any(self.standing.used(key) > self.quota.get(key, 0) for key in keys)
 
     def unused(self, key: FlavorResource) -> int:
-        """What is left of what it keeps to itself."""
+        """The unused part of what it keeps for itself."""
         return max(0, self._kept.get(key, 0) - self._used.get(key, 0))
 
     def height(self) -> int:
@@ -167,13 +167,13 @@ class Forest(msgspec.Struct, frozen=True):
     queues: dict[str, Node]
     cohorts: dict[str, Node]
     circles: dict[str, tuple[str, ...]]
-    """The cohorts that are each other's parent, by each queue that belongs to one of them or below."""
+    """The cohorts that form a cycle, by each queue in them or below."""
 
 
 def grow(
     queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], used: Mapping[str, Usage] = MappingProxyType({})
 ) -> Forest:
-    """The trees of all queues, with what is used of each. What is used of a queue that is not there counts nowhere."""
+    """The trees of all queues with their usage. Usage of an unknown queue counts nowhere."""
     specs = {cohort.name: cohort for cohort in cohorts}
     nodes: dict[str, Node] = {}
     leaves: dict[str, Node] = {}
@@ -212,7 +212,7 @@ def grow(
 
 
 def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str, str]:
-    """The root of every node. What changes in one tree changes nothing in another."""
+    """The root of every node. A change in one tree changes nothing in another."""
     found: dict[str, str] = {}
     parents = {cohort.name: cohort.parent for cohort in cohorts}
     joined = {queue.name: queue.cohort for queue in queues}
@@ -227,17 +227,17 @@ def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str
 
 
 def queue_node(name: str) -> str:
-    """How `trees` names a ClusterQueue."""
+    """The name of a ClusterQueue in `trees`."""
     return f"queue/{name}"
 
 
 def cohort_node(name: str) -> str:
-    """How `trees` names a Cohort."""
+    """The name of a Cohort in `trees`."""
     return f"cohort/{name}"
 
 
 def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> list[str]:
-    """Every cohort below the roots, after all below itself."""
+    """The cohorts below the roots, children before parents."""
     order, stack = [], list(roots)
     while stack:
         name = stack.pop()
@@ -247,7 +247,7 @@ def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> li
 
 
 def _circle(name: str, cohorts: Mapping[str, Cohort]) -> tuple[str, ...]:
-    """The cohorts in a circle that one leads to; empty where it leads to a root."""
+    """The cycle of parents that a cohort leads to; empty where it leads to a root."""
     seen: list[str] = []
     while name and name not in seen:
         seen.append(name)

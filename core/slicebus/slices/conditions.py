@@ -7,11 +7,11 @@ import msgspec
 Manifest = dict[str, Any]
 
 _MESSAGE_LENGTH = 32_768
-"""metav1.Condition allows no more."""
+"""The most that metav1.Condition allows."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a condition shall say."""
+    """The wanted state of a condition."""
 
     type: str
     status: bool
@@ -20,11 +20,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def has_finding(manifest: Manifest, finding: Finding) -> bool:
-    """Whether a condition of the object says so already."""
-    said = finding.status, finding.reason, finding.message[:_MESSAGE_LENGTH]
+    """Whether the object already has the condition in that state."""
+    wanted = finding.status, finding.reason, finding.message[:_MESSAGE_LENGTH]
     return any(
         condition["type"] == finding.type
-        and (condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")) == said
+        and (condition["status"] == "True", condition.get("reason", ""), condition.get("message", "")) == wanted
         for condition in conditions_of(manifest)
     )
 
@@ -32,7 +32,7 @@ def has_finding(manifest: Manifest, finding: Finding) -> bool:
 def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Manifest]:
     """The object's conditions with each finding in the place of its type.
 
-    `lastTransitionTime` stays where the status stays: it tells since when, not when it was looked at last.
+    `lastTransitionTime` changes only with the status.
     """
     merged = {condition["type"]: condition for condition in conditions_of(manifest)}
     generation = manifest["metadata"].get("generation", 1)
@@ -56,6 +56,6 @@ def is_ready(manifest: Manifest) -> bool:
 
 
 def conditions_of(manifest: Manifest) -> list[Manifest]:
-    """What the object's status says; empty where it says nothing."""
+    """The conditions in the object's status; empty where it has none."""
     conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
     return conditions

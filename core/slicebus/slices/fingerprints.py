@@ -1,7 +1,7 @@
-"""Short hashes by which both sides tell without sending it that they hold the same.
+"""Short hashes with which manager and agent compare what they hold, without sending it.
 
-What is hashed is part of the protocol (`proto/README.md`): manager and agent make the same hash from what each of them
-has, and a change here makes every job differ from its other side.
+What is hashed is part of the protocol (`proto/README.md`): both sides hash what they have and compare. A change here
+makes every job look out of sync.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ def content_hash(content: object) -> str:
 
 
 def spec_hash(cluster: ClusterName, slice: str, granted: Counts, baseline: Counts | None) -> str:
-    """What a worker holds for a job: the slice, what may run, and the counts of the manager's spec."""
+    """The hash of what a worker holds for a job: slice, granted counts, and the counts of the manager's spec."""
     return content_hash([cluster, slice, granted, baseline])
 
 
 def status_hash(job_status: Mapping[str, Any], phase: JobPhase, pods_ready: bool | None) -> str:
-    """How a job stands, as the manager mirrors it. Whether its pods are ready counts only while it runs."""
+    """The hash of a job's state as the manager mirrors it. Ready pods count only while it runs."""
     return content_hash([job_status, pods_ready if phase is JobPhase.RUNNING else None])
 
 
 def all_ready(granted: Counts, ready: Mapping[str, int]) -> bool:
-    """Whether every pod set has as many ready pods as it was granted."""
+    """Whether every pod set has as many ready pods as it is granted."""
     return all(ready.get(name, 0) >= count for name, count in granted.items())

@@ -1,9 +1,8 @@
-"""Which worker cluster a job runs on. A chain stays where its first slice went, until it is evicted.
+"""Picks the worker cluster of a job. A chain stays on the cluster of its first slice until it is evicted.
 
-Room is counted by flavor and resource, over all nodes of a cluster together: what the nodes have, less what is used
-there by others, less what our chains there have been granted. The cluster reports the first two. The third is our own
-account, and only that: what a report says of our pods is left out of it, so nothing is counted twice, and what was
-granted a moment ago counts before any pod of it can be seen.
+Room is counted by flavor and resource, over all nodes of a cluster: what the nodes have, less what foreign pods use,
+less what our chains there are granted. The cluster reports the first two. The third is the manager's own count; reports
+leave our pods out. So nothing is counted twice, and a grant counts before any of its pods can be seen.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,26 +18,26 @@ from slicebus.slices.workload import FlavorName
 
 Manifest = dict[str, Any]
 NO_PLACE = "NoPlace"
-"""The reason of a slice that has room in the quota, and none on a cluster."""
+"""The reason of a slice that fits the quota and no cluster."""
 EVERYWHERE: Manifest = {}
 """A label selector that every cluster matches."""
 _WHOLE = FlavorName("")
-"""In place of a flavor: a cluster as a whole."""
+"""Stands for the whole cluster in place of a flavor."""
 _UNLIMITED = "unlimited"
 _GI = 1024**3
-_TOLD = 5
-"""So many clusters are told of one by one."""
+_MOST_NAMED = 5
+"""So many clusters are named one by one."""
 
 
 class Strategy(StrEnum):
-    """Which of the clusters that have room gets a chain."""
+    """How a cluster is picked among those with room."""
 
     SPREAD = auto()
-    """The one with the fewest chains for its weight."""
+    """The cluster with the fewest chains for its weight."""
     PACK = auto()
-    """The one that is fullest in what the chain needs; those without a limit come last."""
+    """The cluster that is fullest in what the chain needs; those without a limit come last."""
     ORDERED = auto()
-    """The one with the highest priority."""
+    """The cluster with the highest priority."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,19 +49,19 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     connected: bool
     draining: bool = False
     given_up: bool = False
-    """Whether it may have copies left of jobs that went elsewhere."""
+    """Whether it may still have copies of jobs that were moved elsewhere."""
     weight: int = 1
     priority: int = 0
     labels: Mapping[str, str] = {}
     capacity: Mapping[FlavorName, Mapping[str, int]] | None = None
-    """What its nodes have, by flavor and resource. None: it does not say, or grows as it has to."""
+    """What its nodes have, by flavor and resource. None: it reports nothing, or scales without a limit."""
     others: Mapping[FlavorName, Mapping[str, int]] = {}
-    """What is used of that by what is not ours."""
+    """What foreign pods use of that."""
     unlimited: frozenset[FlavorName] = frozenset()
-    """The flavors that it makes nodes of as it has to."""
+    """The flavors whose nodes it adds on demand."""
 
     def limit(self, key: FlavorResource) -> int | None:
-        """What our chains may use of a resource in a flavor; None without a limit, 0 where nothing is reported."""
+        """What our chains may use of a flavor's resource; None without a limit, 0 where nothing is reported."""
         flavor, resource = key
         if self.capacity is None or flavor in self.unlimited:
             return None
@@ -71,29 +70,29 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet:
-    """The running account of what is where, while places are given."""
+    """What is placed where, while a cycle places slices."""
 
     def __init__(
         self, clusters: Iterable[Cluster], load: Mapping[str, int], placed: Mapping[str, Mapping[FlavorResource, int]]
     ) -> None:
-        """`load` are chains by cluster, `placed` what they were granted there."""
+        """`load` has the number of chains on each cluster, `placed` what they are granted."""
         self._clusters = {cluster.name: cluster for cluster in sorted(clusters, key=lambda cluster: cluster.name)}
         self._load = dict(load)
         self._placed = dict(placed)
 
     def take(self, cluster: str, more: Mapping[FlavorResource, int], *, chains: int = 0) -> None:
-        """Note what was given on a cluster."""
+        """Count what was placed on a cluster."""
         self._placed[cluster] = add(self._placed.get(cluster, {}), more)
         self._load[cluster] = self._load.get(cluster, 0) + chains
 
     def free(self, cluster: str, key: FlavorResource) -> int | None:
-        """What is left for us on a cluster; None without a limit, or of a cluster that is not there."""
+        """What is free on a cluster; None without a limit, and for an unknown cluster."""
         found = self._clusters.get(cluster)
         limit = found.limit(key) if found else None
         return None if limit is None else limit - self._placed.get(cluster, {}).get(key, 0)
 
     def short(self, cluster: str, needs: Usage) -> Usage:
-        """How much more of what a cluster would need to have, for this to fit as well; empty when it fits."""
+        """What a cluster lacks for these needs; empty when they fit."""
         lacking: Usage = {}
         for key, need in needs.items():
             free = self.free(cluster, key)
@@ -104,9 +103,9 @@ class Fleet:
     def candidates(
         self, strategy: Strategy, needs: Usage, *, selector: Manifest = EVERYWHERE, first: str | None = None
     ) -> Iterator[str]:
-        """The clusters that take new chains, with room or without, the best first. The same every time.
+        """The clusters that take new chains, with room or without, the best first. Deterministic.
 
-        `first` comes before the others if it is eligible: where a chain has run before, its copy is.
+        `first` comes before the others if it is eligible: the cluster where a chain ran before has its copy.
         """
 
         def rank(cluster: Cluster) -> tuple[float, str]:
@@ -129,28 +128,28 @@ class Fleet:
         return next((name for name in ranked if not self.short(name, needs)), None)
 
     def why_not(self, tried: Sequence[Usage], *, selector: Manifest = EVERYWHERE) -> str:
-        """Why no cluster takes it, one by one, those first that would with more room.
+        """Why no cluster takes it, cluster by cluster, first those that only lack room.
 
-        `tried` is what was to be placed, in each choice of flavors.
+        `tried` are the needs in each choice of flavors.
         """
         if not self._clusters:
             return "there is no WorkerCluster"
         obstacles = {name: _obstacle(cluster, selector) for name, cluster in self._clusters.items()}
         ranked = sorted(self._clusters.values(), key=lambda cluster: obstacles[cluster.name] is not None)
-        told = [f"{each.name} {obstacles[each.name] or self._lack(each, tried)}" for each in ranked[:_TOLD]]
-        left = len(ranked) - len(told)
-        return ", ".join([*told, *([f"and {left} more"] if left else [])])
+        named = [f"{each.name} {obstacles[each.name] or self._lack(each, tried)}" for each in ranked[:_MOST_NAMED]]
+        left = len(ranked) - len(named)
+        return ", ".join([*named, *([f"and {left} more"] if left else [])])
 
     def _lack(self, cluster: Cluster, tried: Sequence[Usage]) -> str:
         lacks = [short for needs in tried if (short := self.short(cluster.name, needs))]
         reported = (cluster.capacity or {}).keys()
-        unsaid = sorted({flavor for short in lacks for flavor, _ in short} - reported)
+        unreported = sorted({flavor for short in lacks for flavor, _ in short} - reported)
         amounts = [describe(short) for short in lacks if all(flavor in reported for flavor, _ in short)]
-        said = [f"lacks {' or '.join(amounts)}"] if amounts else []
-        return " and ".join([*said, *(f"has not reported flavor {flavor}" for flavor in unsaid)])
+        parts = [f"lacks {' or '.join(amounts)}"] if amounts else []
+        return " and ".join([*parts, *(f"has not reported flavor {flavor}" for flavor in unreported)])
 
     def _emptiness(self, cluster: Cluster, needs: Usage) -> float:
-        """The share that is left of what is needed, of the resource that there is least of; 2 without a limit."""
+        """The smallest free share of any needed resource; 2 without a limit."""
         shares = [2.0]
         for key in needs:
             free = self.free(cluster.name, key)
@@ -162,9 +161,9 @@ class Fleet:
 
 
 def describe_room(cluster: Cluster, granted: Mapping[FlavorResource, int]) -> str:
-    """What is left of what its nodes have, by flavor: `default 12/40 cpu, 96/160Gi; spot 0/0 cpu`.
+    """The free room of a cluster by flavor: `default 12/40 cpu, 96/160Gi; spot 0/0 cpu`.
 
-    Shown are cpu, memory, and devices. `granted` is what our chains have there; `unlimited` where nothing limits them.
+    It shows cpu, memory and devices, and `unlimited` where there is no limit. `granted` is what our chains have there.
     """
     if cluster.capacity is None:
         return _UNLIMITED

@@ -1,4 +1,4 @@
-"""Every slice, so that those which one part of the quota is decided by are found without looking at the others."""
+"""An index of all slices: it finds those that concern one part of the quota without reading the others."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 class _Index(Generic[_Value]):
-    """Keys of slices by something that many may have in common."""
+    """The keys of slices by a value that they share."""
 
     def __init__(self) -> None:
         self._keys: dict[_Value, dict[SliceKey, None]] = {}
@@ -49,15 +49,15 @@ class Ledger:
         self._inactive: dict[SliceKey, None] = {}
         self._without_place = _Index[LocalQueueKey]()
         self._placed: dict[str, tuple[str, Usage]] = {}
-        """By chain id: the cluster where it holds quota, and what it was granted there."""
+        """By chain id: its cluster, and what it is granted there."""
         self._load: Counter[str] = Counter()
         self._granted: dict[str, Counter[FlavorResource]] = {}
         self.releases = 0
-        """Grows whenever a chain gives back something on its cluster."""
+        """Grows whenever a chain gives back room on its cluster."""
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
-        """All of them."""
+        """Every slice by key."""
         return self._slices
 
     @property
@@ -67,11 +67,11 @@ class Ledger:
 
     @property
     def granted(self) -> Mapping[str, Mapping[FlavorResource, int]]:
-        """What all chains together were granted on each worker cluster."""
+        """What all chains together are granted on each worker cluster."""
         return self._granted
 
     def put(self, slice: Slice) -> None:
-        """Take a slice in, in place of what it was."""
+        """Add or replace a slice."""
         old = self._slices.get(slice.key)
         self._slices[slice.key] = slice
         if old is not None and _place_in_chain(old) == _place_in_chain(slice):
@@ -89,7 +89,7 @@ class Ledger:
         self._settle(*(each for each in (slice, old) if each is not None))
 
     def remove(self, key: SliceKey) -> None:
-        """Forget a slice, if it is there."""
+        """Remove a slice, if it is there."""
         slice = self._slices.get(key)
         if slice is None:
             return
@@ -115,7 +115,7 @@ class Ledger:
 
     @property
     def inactive(self) -> Collection[SliceKey]:
-        """Those that somebody has deactivated, and that have not finished."""
+        """The deactivated slices that have not finished."""
         return self._inactive
 
     def waiting_for_a_place(self) -> Iterable[LocalQueueKey]:
@@ -153,12 +153,12 @@ class Ledger:
             self._without_place.remove((slice.namespace, slice.queue), slice.key)
 
     def _settle(self, *changed: Slice) -> None:
-        """Count the chains of slices that hold quota, or did, where they hold it now."""
+        """Count the chains of changed slices anew."""
         for chain_id in dict.fromkeys(slice.chain_id for slice in changed if slice.admission is not None):
             self._settle_chain(chain_id)
 
     def _settle_chain(self, chain_id: str) -> None:
-        """Count a chain where it holds quota now, and no longer where it did."""
+        """Count a chain where it holds quota now, and not where it held it before."""
         chain = self.chain(chain_id)
         holder = holders(chain).get(chain_id)
         before, now = self._placed.pop(chain_id, None), None
@@ -177,12 +177,12 @@ class Ledger:
 
 
 def _place_in_chain(slice: Slice) -> tuple[object, ...]:
-    """Everything by which a slice has its place in its chain."""
+    """Everything that decides a slice's place in its chain."""
     return slice.chain_id, slice.created, slice.replaces, slice.uid
 
 
 def _filed(slice: Slice) -> tuple[object, ...]:
-    """Everything else by which a slice is found or counted."""
+    """Everything else that the index uses of a slice."""
     granted = (slice.admission, slice.counts) if slice.admission is not None else _waits_for_a_place(slice)
     return slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue
 

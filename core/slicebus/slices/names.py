@@ -8,7 +8,7 @@ _LABEL_VALUE_LENGTH = 63
 
 
 def slice_name(*, kind: str, group: str, name: str, uid: str, extra: str) -> str:
-    """`<kind>-<job name>-<hash>`; another `extra` gives another name.
+    """`<kind>-<job name>-<hash>`. Another `extra` gives another name.
 
     The job name is cut so that the whole fits a label value.
     """

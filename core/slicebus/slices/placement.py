@@ -1,4 +1,4 @@
-"""Finds a place for a slice that has room in the quota: a cluster, and the flavors that it gets there."""
+"""Places a slice that fits the quota: on a cluster, with the flavors that it gets there."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,55 +18,55 @@ from slicebus.slices.workload import Admission, Slice
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where a slice runs, and what it gets there."""
+    """The cluster of a slice, and its admission there."""
 
     admission: Admission
     cluster: str
 
 
 class Placer:
-    """Of one cycle: what it is told to `take` is gone for those after it."""
+    """Places the slices of one cycle. What one slice takes, a later one does not get."""
 
     def __init__(self, fleet: Fleet, strategy: Strategy) -> None:
-        """`strategy` is for queues that do not name one."""
+        """`strategy` is that of queues that name none."""
         self._fleet = fleet
         self._strategy = strategy
-        self._leaving: dict[str, Usage] = {}
-        """What chains that are evicted have on their clusters."""
+        self._evicted: dict[str, Usage] = {}
+        """What the evicted chains use, by cluster."""
 
     def find(
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice | None
     ) -> Placed | Misfit:
-        """A place with room. `own` is what the chain has already."""
+        """A place with room, or why there is none. `own` is what the chain already holds."""
         if replaced is not None and replaced.cluster:
-            return self._stay(slice, found, room, own=own, replaced=replaced, cluster=replaced.cluster)
+            return self._grow_in_place(slice, found, room, own=own, replaced=replaced, cluster=replaced.cluster)
         return self._place(slice, found, room)
 
     def take(self, placed: Placed, usage: Usage, *, own: Usage, is_new: bool) -> None:
-        """Note what a slice uses there, in place of what its chain had."""
+        """Count what a slice uses there, in place of what its chain held."""
         more = {key: amount - own.get(key, 0) for key, amount in usage.items()}
         self._fleet.take(placed.cluster, more, chains=int(is_new))
 
-    def leave(self, evicted: Iterable[Slice], *, times: int = 1) -> None:
-        """Note who will be gone; `times` -1 for those who stay after all."""
+    def evict(self, evicted: Iterable[Slice], *, times: int = 1) -> None:
+        """Note evicted slices; `times` -1 takes that back."""
         for slice in evicted:
             if slice.cluster:
                 usage = {key: times * amount for key, amount in slice.usage().items()}
-                self._leaving[slice.cluster] = add(self._leaving.get(slice.cluster, {}), usage)
+                self._evicted[slice.cluster] = add(self._evicted.get(slice.cluster, {}), usage)
 
     @contextmanager
-    def later(self) -> Iterator[None]:
-        """As the clusters will be, without those who leave."""
-        for cluster, usage in self._leaving.items():
+    def projected(self) -> Iterator[None]:
+        """The clusters without the evicted slices, while the context lasts."""
+        for cluster, usage in self._evicted.items():
             self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
         yield
-        for cluster, usage in self._leaving.items():
+        for cluster, usage in self._evicted.items():
             self._fleet.take(cluster, usage)
 
-    def _stay(
+    def _grow_in_place(
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
     ) -> Placed | Misfit:
-        """A chain grows where it is. Its quota is not taken for pods that have no room there."""
+        """A chain grows on its cluster. It is charged only for pods that have room there."""
         more = {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
         short = self._fleet.short(cluster, more)
         if not short:
@@ -85,7 +85,7 @@ class Placer:
         return Misfit(message, f"{lacking} on cluster {cluster}", NO_PLACE)
 
     def _place(self, slice: Slice, found: Admission, room: Room) -> Placed | Misfit:
-        """A cluster with room in the flavors that the quota would give, else in others that come after them."""
+        """A cluster with room in the nominated flavors, else in later ones."""
         if wrong := _wrong_placement(slice, room.queue):
             return Misfit(wrong, reason=INADMISSIBLE)
         strategy = Strategy(room.queue.placement or self._strategy)
@@ -117,12 +117,12 @@ class Placer:
 
 
 def usage_of(slice: Slice, admission: Admission) -> Usage:
-    """What a slice uses with an admission."""
+    """What a slice would use with an admission."""
     return msgspec.structs.replace(slice, admission=admission).usage()
 
 
 def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]:
-    """What a slice would use of each group of resources in each other flavor that all its pods suit."""
+    """What a slice would use in each other flavor that suits all its pods, one resource group at a time."""
     for group in room.queue.resource_groups:
         wanted: dict[str, int] = {}
         for (_, resource), need in needs.items():
@@ -137,7 +137,7 @@ def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]
 
 
 def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
-    """What somebody has to correct before a cluster can be picked."""
+    """The setting that has to be corrected before a cluster can be picked; None where all are valid."""
     if queue.placement and queue.placement not in [*Strategy]:
         return f"ClusterQueue {queue.name} wants placement {queue.placement!r}, and knows only {', '.join(Strategy)}"
     try:
@@ -148,7 +148,7 @@ def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
 
 
 def _flavor_ranks(admission: Admission, queue: ClusterQueue) -> list[int]:
-    """Where the flavors of an admission stand in their groups: the lower, the sooner the queue gives them."""
+    """The places of an admission's flavors in their groups: the queue prefers lower ones."""
     place = {
         (resource, quota.name): number
         for group in queue.resource_groups

@@ -1,4 +1,4 @@
-"""What a ClusterQueue may take from others, and how it picks among flavors. Source: Kueue v0.19.2, ClusterQueue API."""
+"""The preemption and flavor policies of a ClusterQueue. Source: Kueue v0.19.2, ClusterQueue API."""
 
 from enum import StrEnum
 from typing import Any, Self
@@ -22,11 +22,11 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
     within_queue: Whom = Whom.NEVER
     reclaim: Whom = Whom.NEVER
-    """Of those in other queues of the cohort that use more than their quota."""
+    """Whom to preempt in other queues of the cohort that use more than their quota."""
     borrow: Whom = Whom.NEVER
-    """Of those, also to use more than the own quota."""
+    """Whom of those to preempt even in order to borrow."""
     borrow_threshold: int | None = None
-    """And only up to this priority."""
+    """The highest priority of a victim then; None for no limit."""
 
     @property
     def never(self) -> bool:
@@ -35,7 +35,7 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
-        """Raises ValueError for a policy that there is not."""
+        """Reads the field. Raises ValueError for an unknown policy."""
         borrow = spec.get("borrowWithinCohort") or {}
         return cls(
             within_queue=Whom(spec.get("withinClusterQueue", Whom.NEVER)),
@@ -46,23 +46,23 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fungibility(msgspec.Struct, frozen=True, kw_only=True):
-    """A ClusterQueue's `spec.flavorFungibility`: when a flavor is taken without a look at those after it."""
+    """A ClusterQueue's `spec.flavorFungibility`: when to try the flavors after one that could be assigned."""
 
     next_when_borrowing: bool = False
-    """Look at the next flavor, where this one has room only with what others lend."""
+    """Try the next flavor where this one fits only by borrowing."""
     next_when_preempting: bool = True
-    """Look at the next flavor, where this one has room only if somebody loses it."""
+    """Try the next flavor where this one fits only by preemption."""
     own_quota_first: bool = False
-    """Rather preempt somebody than borrow. Otherwise rather borrow."""
+    """Prefer preemption to borrowing; otherwise the reverse."""
 
     @property
     def may_rather_preempt(self) -> bool:
-        """Whether a flavor that somebody would lose may go before one that has room."""
+        """Whether a flavor that needs preemption may come before one with room."""
         return self.own_quota_first or not self.next_when_preempting
 
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
-        """Any value but the one that says otherwise is the default."""
+        """Reads the field. An unknown value is the default."""
         return cls(
             next_when_borrowing=spec.get("whenCanBorrow") == "TryNextFlavor",
             next_when_preempting=spec.get("whenCanPreempt", "TryNextFlavor") == "TryNextFlavor",

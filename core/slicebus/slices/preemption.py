@@ -1,7 +1,7 @@
-"""Who loses quota for somebody who may have it: the victims of a preemption, as few as possible.
+"""Finds the victims of a preemption, as few as possible.
 
-A victim is the holder of a chain, and the whole chain with it. What is searched is the tree of quota as it will be:
-whoever is evicted already is not in it, so nobody is preempted for what comes free anyway.
+A victim is the quota holder of a chain, and loses the quota of the whole chain. The search goes through the projected
+tree, which leaves out evicted chains: so nobody is preempted for quota that comes free anyway.
 Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
 """
 
@@ -19,14 +19,14 @@ from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.workload import Slice
 
 WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
-"""The reason of a slice whose room comes free when those are gone who were preempted for it."""
+"""The reason of a slice that waits for the workloads that were preempted for it."""
 _DUE_TO = {
     PreemptionReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
 }
-_TOLD = re.compile(
+_MESSAGE = re.compile(
     r"Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), .*; preemptor path: \S*/(?P<queue>[^/;]+);"
 )
 
@@ -37,19 +37,19 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     slice: Slice
     """Its holder."""
     node: Node
-    """The queue whose quota it holds."""
+    """The node of the queue whose quota it holds."""
     usage: Usage
 
     @property
     def order(self) -> tuple[int, tuple[int, ...], str]:
-        """Those of lower priority first, of these the ones that have quota for the shortest time."""
+        """The key to sort by: lower priority first, then the newest quota reservation."""
         reserved = self.slice.conditions.get(Condition.QUOTA_RESERVED, {})
         since = reserved.get("lastTransitionTime", "") if reserved.get("status") == "True" else ""
         return self.slice.priority, tuple(-ord(letter) for letter in since), self.slice.uid
 
 
 Holders = Callable[[Node], Sequence[Candidate]]
-"""Who holds quota of a queue and is not evicted, in their order."""
+"""The quota holders of a queue that are not evicted, sorted by `order`."""
 
 
 class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,32 +58,32 @@ class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
     slice: Slice
     queue: ClusterQueue
     node: Node
-    """Of its queue, without what its own chain holds."""
+    """The node of its queue, without what its own chain holds."""
     needs: Usage
     short: frozenset[FlavorResource]
-    """Those of its needs that there is no room for: who does not hold any of them is no victim."""
+    """The needs without room. A victim holds some of them."""
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A chain that is to lose its quota, and why it may."""
+    """A chain that loses its quota, and why it may be preempted."""
 
     candidate: Candidate
     reason: PreemptionReason
 
 
 class Trial:
-    """Takes candidates out of the tree to see what would fit. `restore` puts all of them back."""
+    """Takes candidates out of the tree to try what fits. `restore` puts them back."""
 
     def __init__(self) -> None:
         self.victims: list[Victim] = []
 
     def remove(self, candidate: Candidate, reason: PreemptionReason) -> None:
-        """Go on without a candidate."""
+        """Take a candidate out of the tree."""
         candidate.node.use_all(candidate.usage, times=-1)
         self.victims.append(Victim(candidate, reason))
 
     def fill_back(self, fits: Callable[[], bool]) -> None:
-        """Leave out every victim that there is room without, those first that were taken last."""
+        """Spare every victim that is not needed, the last ones first."""
         for victim in self.victims[-2::-1]:
             before, self.victims = self.victims, [other for other in self.victims if other is not victim]
             victim.candidate.node.use_all(victim.candidate.usage)
@@ -92,7 +92,7 @@ class Trial:
                 victim.candidate.node.use_all(victim.candidate.usage, times=-1)
 
     def restore(self) -> list[Victim]:
-        """The victims, all of them in the tree again."""
+        """The victims, after putting them back into the tree."""
         found, self.victims = self.victims, []
         for victim in found:
             victim.candidate.node.use_all(victim.candidate.usage)
@@ -101,7 +101,7 @@ class Trial:
 
 @contextmanager
 def without(victims: Iterable[Victim]) -> Iterator[None]:
-    """The tree as it is when these are gone."""
+    """The tree without these victims, while the context lasts."""
     trial = Trial()
     for victim in victims:
         trial.remove(victim.candidate, victim.reason)
@@ -110,7 +110,7 @@ def without(victims: Iterable[Victim]) -> Iterator[None]:
 
 
 def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
-    """Whether the preemptor has room, with what others lend or with its queue's own quota only."""
+    """Whether the preemptor fits, with borrowing or within its queue's own quota."""
     node = preemptor.node
     return all(
         need <= max(0, node.available(key)) and (borrowing or not node.borrows(key, need))
@@ -119,7 +119,7 @@ def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
 
 
 def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:
-    """Whether a policy allows it, by priority and age."""
+    """Whether a policy allows the preemption, by priority and age."""
     match whom:
         case Whom.NEVER:
             return False
@@ -133,7 +133,7 @@ def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:
 
 
 def candidates(preemptor: Preemptor, node: Node, holders: Holders, whom: Whom) -> Iterator[Candidate]:
-    """Those in one queue that the policy allows, and that hold something of what is missing. Never the own chain."""
+    """The holders in one queue that the policy allows and that use what is short. Never the own chain."""
     slice = preemptor.slice
     for candidate in holders(node) if whom is not Whom.NEVER else ():
         helps = any(candidate.usage.get(key, 0) > 0 for key in preemptor.short)
@@ -142,7 +142,7 @@ def candidates(preemptor: Preemptor, node: Node, holders: Holders, whom: Whom) -
 
 
 def message_of(preemptor: Preemptor, victim: Victim) -> str:
-    """What the victim is told, in Kueue's words."""
+    """The message of the victim's condition, in Kueue's words."""
     slice = preemptor.slice
     return (
         f"Preempted to accommodate a workload (UID: {slice.uid or 'UNKNOWN'}, JobUID: {slice.job_uid or 'UNKNOWN'}) "
@@ -158,35 +158,35 @@ def preempted_for(slice: Slice) -> str:
 
 
 def preemptor_uid(message: str) -> str:
-    """The UID of the preemptor, from what the victim was told; empty where it was told something else."""
-    found = _TOLD.match(message)
+    """The UID of the preemptor in a victim's message; empty for any other message."""
+    found = _MESSAGE.match(message)
     return found["uid"] if found else ""
 
 
 def preempting_queue(message: str) -> str:
-    """The ClusterQueue of the preemptor, likewise."""
-    found = _TOLD.match(message)
+    """The ClusterQueue of the preemptor in a victim's message; empty for any other message."""
+    found = _MESSAGE.match(message)
     return found["queue"] if found else ""
 
 
 def path_of(node: Node) -> str:
-    """A queue in its tree: `/org/team/queue`."""
+    """The path of a queue in its tree: `/org/team/queue`."""
     return "".join(f"/{each.name}" for each in [node, *node.path()][::-1])
 
 
 class _Reclaimable(msgspec.Struct, frozen=True):
-    """A candidate, and by which right it is one."""
+    """A candidate, and the rule that makes it one."""
 
     candidate: Candidate
     reason: PreemptionReason
     above: Node | None = None
-    """The smallest cohort that has the preemptor and the candidate in it; None in the preemptor's own queue."""
+    """The smallest cohort with both preemptor and candidate; None in the preemptor's own queue."""
     while_borrowing: bool = True
-    """Whether it may be preempted by somebody who borrows."""
+    """Whether a preemptor that borrows may preempt it."""
 
 
 def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
-    """Who is preempted without fair sharing; nobody where that would not make room."""
+    """The victims without fair sharing; none where they would not make room."""
     own = [
         _Reclaimable(candidate, PreemptionReason.IN_CLUSTER_QUEUE)
         for candidate in candidates(preemptor, preemptor.node, holders, preemptor.queue.preemption.within_queue)
@@ -207,7 +207,7 @@ def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
 
 
 def _attempts(preemptor: Preemptor, *, has_others: bool, has_by_rank: bool) -> Sequence[bool]:
-    """Whether to search with what others lend, without, or first the one and then the other."""
+    """Whether each search may borrow: with borrowing, without, or one after the other."""
     may_not_borrow = preemptor.queue.preemption.borrow is Whom.NEVER
     node = preemptor.node
     has_quota_left = all(node.used(key) < node.quota.get(key, 0) for key in preemptor.short)
@@ -221,7 +221,7 @@ def _in_order(found: Iterable[_Reclaimable]) -> list[_Reclaimable]:
 
 
 def _reclaimable(preemptor: Preemptor, holders: Holders) -> tuple[list[_Reclaimable], list[_Reclaimable]]:
-    """Candidates in other queues: those that use quota which is nearer to the preemptor, and the others."""
+    """Candidates in other queues: those that use quota nearer to the preemptor, and the others."""
     by_rank: list[_Reclaimable] = []
     by_priority: list[_Reclaimable] = []
     policy = preemptor.queue.preemption
@@ -250,7 +250,7 @@ def _by_priority(preemptor: Preemptor, candidate: Candidate, above: Node) -> _Re
 
 
 def _exceeding(above: Node, below: Node, short: frozenset[FlavorResource]) -> Iterator[Node]:
-    """The queues of a cohort that use more than their quota, without the part of the tree below one of its nodes."""
+    """The queues of a cohort that use more than their quota, except those below one node."""
     for cohort in above.cohorts:
         if cohort is not below and cohort.exceeds(short):
             yield from _exceeding(cohort, below, short)
@@ -260,13 +260,13 @@ def _exceeding(above: Node, below: Node, short: frozenset[FlavorResource]) -> It
 
 
 def _fits_in_quota(node: Node, needs: Mapping[FlavorResource, int]) -> tuple[bool, Usage]:
-    """Whether a part of the tree has the quota for this on top of what it uses, and what it must get from above."""
+    """Whether a node has the unused quota for these needs, and what it has to borrow from above."""
     fits = not any(node.borrows(key, need) for key, need in needs.items())
     return fits, {key: max(0, need - node.unused(key)) for key, need in needs.items()}
 
 
 def _is_valid(found: _Reclaimable, short: frozenset[FlavorResource], *, borrowing: bool) -> bool:
-    """Whether a candidate still is one: what another part of the tree has within its quota is not taken from it."""
+    """Whether a candidate may still be preempted: its queue and the cohorts above still exceed their quota."""
     if found.above is None:
         return True
     if borrowing and not found.while_borrowing:

@@ -1,6 +1,6 @@
 """Amounts of resources as integers: cpu in thousandths of a core, everything else in units, rounded away from zero.
 
-The same representation as Kueue's, so that sums and comparisons agree with it. Kubernetes quantities:
+This is Kueue's representation, so sums and comparisons agree with Kueue's. Kubernetes quantities:
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
@@ -28,7 +28,7 @@ _SUFFIX = {
 _LARGEST = Decimal(2**63 - 1)
 _FINEST = Decimal("1e-9")
 _CONTEXT = Context(prec=64, rounding=ROUND_UP, traps=[])
-"""Wide enough for every quantity that is in bounds. What is not becomes infinite or next to nothing, not an error."""
+"""Wide enough for every quantity in bounds. A larger one becomes infinite, a smaller one almost 0; neither raises."""
 
 
 def parse_quantity(text: str | int | float) -> Decimal:

@@ -1,4 +1,4 @@
-"""Queues, flavors, and what is used of their quota."""
+"""Queues, cohorts, flavors, and the usage of their quota."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -44,7 +44,7 @@ class FlavorQuota(msgspec.Struct, frozen=True):
 
 
 class ResourceGroup(msgspec.Struct, frozen=True):
-    """Resources that are given by the same flavor, and the flavors in the order in which they are tried."""
+    """Resources that come from one flavor, and the flavors in the order of trial."""
 
     resources: tuple[str, ...]
     flavors: tuple[FlavorQuota, ...]
@@ -65,17 +65,17 @@ class ResourceGroup(msgspec.Struct, frozen=True):
 
 
 class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """Quota, and how it is given."""
+    """Quota, and the policies of its admission."""
 
     name: str
     strict_fifo: bool
     held: bool
-    """A stopPolicy other than None: nothing is admitted."""
+    """A stopPolicy other than None is set: nothing is admitted."""
     drained: bool = False
-    """The stopPolicy HoldAndDrain: what holds quota is evicted too."""
+    """The stopPolicy HoldAndDrain is set: quota holders are evicted too."""
     resource_groups: tuple[ResourceGroup, ...]
     namespace_selector: Manifest | None = None
-    """Of the namespaces whose workloads it takes; None is no namespace."""
+    """Selects the namespaces whose workloads it takes; None selects none."""
     cohort: str = ""
     """The name of the Cohort that it borrows from and lends to; empty without one."""
     weight: float = 1.0
@@ -166,7 +166,7 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cluster_queue: str
     held: bool
-    """As of a ClusterQueue."""
+    """As for a ClusterQueue."""
     drained: bool = False
 
     @classmethod
@@ -203,7 +203,7 @@ class ResourceFlavor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
-    """The slice that stands for each chain, by chain id: the newest that holds quota."""
+    """The newest slice of each chain that holds quota, by chain id."""
     chains: dict[str, list[Slice]] = {}
     for slice in slices:
         if slice.admission is not None and not slice.finished:
@@ -212,10 +212,10 @@ def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
 
 
 def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
-    """What each chain uses of a ClusterQueue.
+    """What each chain uses of each ClusterQueue.
 
-    While one slice takes over from another both have an admission. The chain is counted once, by the larger of both
-    amounts: what the new one gives back is free when the old one has ended.
+    While one slice replaces another, both have an admission. The chain counts once, with the larger amount: what the
+    new slice gives back is free once the old one has finished.
     """
     used: dict[ChainInQueue, Usage] = {}
     for slice in slices:

@@ -1,8 +1,8 @@
-"""What is kept for slices that wait for evicted workloads, and which flavors they would choose if others left as well.
+"""Reserves quota for slices that wait for evicted workloads, and predicts the flavors that they choose next.
 
-A slice that waits has its flavors chosen again in every cycle. One that takes its second choice, because somebody holds
-the first, returns to the first when that one leaves. Whoever preempts by what the waiting slices hold now would then
-find the room taken, and the victim would come back: the two would take turns for ever.
+A waiting slice has its flavors chosen again in every cycle. One that reserved its second choice, because the first was
+in use, returns to the first when that comes free. A preemptor that counted on the reservations as they are would then
+find the room taken, and its victim would come back: the two would evict each other for ever.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,35 +17,34 @@ from slicebus.slices.usage import QuotaUse
 from slicebus.slices.workload import Admission, FlavorName, Slice
 
 _CHOOSE_AGAIN = 16
-"""So many slices may choose again in each flavor of a tree: the first ones, who get it before the others. A bound,
-because each preemption of a cycle looks at them."""
+"""So many slices of a tree choose again in each flavor, the first ones. A bound: every preemption repeats it."""
 Choose = Callable[[Slice], Admission | None]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Room that a slice waits for."""
+    """The admission that a slice waits for."""
 
     slice: Slice
     admission: Admission
     node: Node
-    """Of its queue, in the tree as it will be."""
+    """The node of its queue in the projected tree."""
 
 
 class Reservations:
-    """Of one cycle, in the order in which they were made."""
+    """The reservations of one cycle, in order."""
 
     def __init__(self, use: QuotaUse) -> None:
-        self._account = use
+        self._use = use
         self._choosers: dict[tuple[str, FlavorName], list[Reservation]] = {}
-        """By the root of a tree and a flavor: who would look at that flavor, and waits for another."""
+        """By root and flavor: the reservations that hold another flavor and would prefer this one."""
 
     def keep(self, slice: Slice, admission: Admission, queue: ClusterQueue) -> None:
-        """Nobody else gets what a slice waits for."""
-        self._account.reserve(slice, admission)
-        if slice.chain_id in self._account.held:
+        """Reserve what a slice waits for."""
+        self._use.reserve(slice, admission)
+        if slice.chain_id in self._use.held:
             # A replacement has the flavors of the slice that it replaces.
             return
-        found = Reservation(slice, admission, self._account.later.queues[queue.name])
+        found = Reservation(slice, admission, self._use.projected.queues[queue.name])
         for flavor in _others(admission, queue):
             choosers = self._choosers.setdefault((found.node.root.name, flavor), [])
             if len(choosers) < _CHOOSE_AGAIN:
@@ -53,9 +52,9 @@ class Reservations:
 
     @contextmanager
     def chosen_again(self, victims: Sequence[Victim], choose: Choose) -> Iterator[None]:
-        """The tree with what the waiting slices choose when the victims, which are out of the tree already, are gone.
+        """The tree with the flavors that waiting slices choose once the victims are gone, while the context lasts.
 
-        `choose` gives what a slice has then; who has nothing keeps what it has now.
+        The tree does not count the victims any more. `choose` returns a slice's new admission, or None to keep the old.
         """
         choosers = self._choosers_of(victims)
         for each in choosers:

@@ -12,8 +12,8 @@ _CONTAINERS = ("containers", "initContainers")
 def pod_requests(spec: Manifest) -> dict[str, int]:
     """Requests of a PodSpec as amounts. Raises ValueError for one that is not a quantity.
 
-    The larger of the containers' sum and the biggest moment of initialisation, plus overhead. A sidecar (an init
-    container that restarts) counts from its start on. A limit without a request is the request. A pod-level request
+    The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
+    restarts) counts from its start on. A limit without a request is the request. A pod-level request
     wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
@@ -36,7 +36,7 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
 
 
 def container_resources(spec: Manifest) -> dict[str, Manifest]:
-    """The resources of every container of a PodSpec by its name, as they are written."""
+    """The `resources` of every container of a PodSpec, verbatim, by container name."""
     return {
         container["name"]: container.get("resources") or {}
         for containers in _CONTAINERS
@@ -45,7 +45,7 @@ def container_resources(spec: Manifest) -> dict[str, Manifest]:
 
 
 def with_container_resources(spec: Manifest, resources: Mapping[str, Manifest]) -> Manifest:
-    """The containers of a PodSpec, for those lists that it has, each with the resources that its name stands for."""
+    """The container lists of a PodSpec, with the given `resources` by container name."""
     return {
         containers: [
             container | ({"resources": resources[container["name"]]} if container["name"] in resources else {})

@@ -63,7 +63,7 @@ def _expression(text: str) -> Manifest:
 
 
 def _compares(value: str | None, operator: str, values: Sequence[str]) -> bool:
-    """Whether a label is a greater or smaller integer; what is not an integer is neither, as for the scheduler."""
+    """Whether a label is a greater or smaller integer. No other text is either, as in the scheduler."""
     try:
         left, [right] = int(value or ""), map(int, values)
     except ValueError:

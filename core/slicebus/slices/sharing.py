@@ -1,7 +1,7 @@
-"""Fair sharing: how much of what a cohort has to lend each part of it has borrowed, and who gets or loses by that.
+"""Fair sharing: the share of a cohort's quota that each child borrows, and the order and victims that follow from it.
 
-The share of a queue or cohort is the largest part, over all resources, that what it uses past its own quota is of what
-its parent could have, in thousandths, divided by its weight. Source: Kueue v0.19.2, `pkg/cache/scheduler` and
+The share of a queue or cohort is what it borrows, as a part of what its parent could use, in thousandths, divided by
+its weight. The resource with the largest part counts. Source: Kueue v0.19.2, `pkg/cache/scheduler` and
 `pkg/scheduler/preemption/fairsharing`, and its KEP-1714.
 """
 
@@ -18,30 +18,30 @@ from slicebus.slices.preemption import Candidate, Holders, Preemptor, Trial, Vic
 from slicebus.slices.quota import FlavorResource, Usage
 
 LARGEST_SHARE = 2**63 - 1
-"""What a status shows of a node that borrows and has no weight."""
+"""The share that a status shows for a node that borrows and has weight 0."""
 
 
 class FairStrategy(StrEnum):
-    """When somebody with a larger share loses to the preemptor."""
+    """When a queue with a larger share loses to the preemptor."""
 
     FINAL_SHARE = "LessThanOrEqualToFinalShare"
-    """The preemptor's share with what it asks is no more than the other's without what it loses."""
+    """The preemptor's share after its admission is at most the other's after its loss."""
     INITIAL_SHARE = "LessThanInitialShare"
-    """The preemptor's share with what it asks is less than the other's now."""
+    """The preemptor's share after its admission is less than the other's now."""
 
 
 class FairSharing(StrEnum):
-    """Whether shares decide, and how."""
+    """The setting of fair sharing."""
 
     OFF = "off"
     FINAL_SHARE = "LessThanOrEqualToFinalShare"
     INITIAL_SHARE = "LessThanInitialShare"
     BOTH = "LessThanOrEqualToFinalShare,LessThanInitialShare"
-    """The second where the first makes no room."""
+    """The second strategy is tried where the first makes no room."""
 
     @property
     def strategies(self) -> tuple[FairStrategy, ...]:
-        """In the order in which they are tried; none without fair sharing."""
+        """The strategies in the order of trial; none without fair sharing."""
         return () if self is FairSharing.OFF else tuple(FairStrategy(name) for name in self.split(","))
 
 
@@ -52,18 +52,18 @@ class Share(msgspec.Struct, frozen=True):
     """In thousandths, before the weight."""
     weight: float
     borrowed: frozenset[FlavorResource] = frozenset()
-    """What it uses past its quota."""
+    """The resources of which it uses more than its quota."""
 
     @property
     def order(self) -> tuple[bool, float]:
-        """To compare by: who borrows without a weight has a larger share than anybody with one."""
+        """The key to compare by: a borrower with weight 0 has a larger share than any other."""
         if self.weight == 0 and self.ratio > 0:
             return True, self.ratio
         return False, self.ratio / self.weight if self.ratio else 0.0
 
     @property
     def rounded(self) -> int:
-        """As a status shows it."""
+        """The share as a status shows it."""
         is_unlimited, value = self.order
         return LARGEST_SHARE if is_unlimited else math.ceil(value)
 
@@ -87,19 +87,19 @@ def share(node: Node) -> Share:
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first of a queue that could be admitted."""
+    """The head of a queue: its first slice that could be admitted."""
 
     node: Node
-    """Of the queue."""
+    """The node of the queue."""
     needs: Usage
-    """What it would use more."""
+    """What it would use in addition."""
     waits_for_preempted: bool
     rank: tuple[int, str, str]
-    """Among those with the same share: priority, age."""
+    """Breaks ties: priority, then age."""
 
 
 def fairest(heads: Mapping[str, Head]) -> str:
-    """The one whose turn it is, of the heads of one tree by the name of their queue.
+    """The queue whose head comes next, among the heads of one tree by queue name.
 
     From the queues up, each cohort puts forward the one with the smallest share after it was admitted.
     """
@@ -109,7 +109,7 @@ def fairest(heads: Mapping[str, Head]) -> str:
     def winner(cohort: Node) -> str | None:
         found = [name for child in cohort.cohorts if (name := winner(child)) is not None]
         found += [queue.name for queue in cohort.queues if queue.name in heads]
-        return min(found, key=lambda name: _turn(heads[name], shares[name][cohort.name]), default=None)
+        return min(found, key=lambda name: _order(heads[name], shares[name][cohort.name]), default=None)
 
     return winner(root) or root.name
 
@@ -124,14 +124,14 @@ def _shares_with(head: Head) -> dict[str, Share]:
     return found
 
 
-def _turn(head: Head, after: Share) -> tuple[object, ...]:
-    """Who waits for its victims, then who borrows nothing of what it needs, then by share."""
+def _order(head: Head, after: Share) -> tuple[object, ...]:
+    """The key to sort by: preemptors first, then who borrows nothing of its needs, then by share."""
     asked = {key for key, need in head.needs.items() if need > 0}
     return not head.waits_for_preempted, bool(after.borrowed & asked), after.order, head.rank
 
 
 def fair(preemptor: Preemptor, holders: Holders, strategies: Sequence[FairStrategy]) -> list[Victim]:
-    """Who is preempted with fair sharing; nobody where that would not make room."""
+    """The victims with fair sharing; none where they would not make room."""
     found = _candidates(preemptor, holders)
     if not any(found.values()):
         return []
@@ -151,7 +151,7 @@ def fair(preemptor: Preemptor, holders: Holders, strategies: Sequence[FairStrate
 
 
 def _fits_without_itself(preemptor: Preemptor) -> bool:
-    """Whether the preemptor has room, while it is counted as admitted."""
+    """Whether the preemptor fits, while the tree counts it as admitted."""
     preemptor.node.use_all(preemptor.needs, times=-1)
     has_room = fits(preemptor)
     preemptor.node.use_all(preemptor.needs)
@@ -159,7 +159,7 @@ def _fits_without_itself(preemptor: Preemptor) -> bool:
 
 
 def _candidates(preemptor: Preemptor, holders: Holders) -> dict[str, list[Candidate]]:
-    """By queue, each in order: in the own queue, and in every other of the tree that borrows."""
+    """The candidates of the own queue and of every borrowing queue of the tree, by queue and in order."""
     policy, node, short = preemptor.queue.preemption, preemptor.node, preemptor.short
     found = {node.name: [*candidates(preemptor, node, holders, policy.within_queue)]}
     if node.parent is not None and policy.reclaim is not Whom.NEVER:
@@ -176,17 +176,17 @@ def _queues(cohort: Node) -> Iterator[Node]:
 
 
 class _Targets:
-    """The queues that lose something, each time the one whose part of the tree has the largest share."""
+    """Iterates over the queues to take victims from, each time the one with the largest share."""
 
     def __init__(self, preemptor: Node, candidates: Mapping[str, Iterable[Candidate]]) -> None:
         self.preemptor = preemptor
         self.left = {name: [*found][::-1] for name, found in candidates.items()}
-        """The next one last."""
+        """By queue; the next candidate is the last."""
         self._above = [*preemptor.path()]
         self._dropped: set[int] = set()
 
     def __iter__(self) -> Iterator[Node]:
-        """Between two of them the caller takes a candidate of the first, or drops it."""
+        """Before it goes on, the caller takes a candidate from the queue, or drops the queue."""
         if not self._above:
             while self.left.get(self.preemptor.name) and id(self.preemptor) not in self._dropped:
                 yield self.preemptor
@@ -202,11 +202,11 @@ class _Targets:
         return self.left[queue.name].pop()
 
     def drop(self, node: Node) -> None:
-        """Look there no more."""
+        """Leave out a node from now on."""
         self._dropped.add(id(node))
 
     def halves(self, queue: Node) -> tuple[Node, Node]:
-        """The preemptor's and the queue's part of the tree, below the smallest cohort that has both."""
+        """The two nodes below the smallest common cohort that lead to the preemptor and to the queue."""
         theirs = queue
         for above in queue.path():
             if above in self._above:
@@ -216,7 +216,7 @@ class _Targets:
         raise ValueError(f"{queue.name} is in another tree")
 
     def _next(self, cohort: Node) -> Node | None:
-        """The queue to look at below a cohort; None where there is none, or one has to look again."""
+        """The next queue below a cohort; None where there is none, or the caller has to ask again."""
         queues = [node for node in cohort.queues if self._counts(node, is_empty=not self.left.get(node.name))]
         cohorts = [node for node in cohort.cohorts if self._counts(node, is_empty=False)]
         if not queues and not cohorts:
@@ -231,7 +231,7 @@ class _Targets:
         return min((node for node in queues if orders[id(node)] == largest), key=self._first)
 
     def _counts(self, node: Node, *, is_empty: bool) -> bool:
-        """Whether to look at a node; dropped for good where not."""
+        """Whether a node can lose anything; drops it where not."""
         if id(node) in self._dropped:
             return False
         is_mine = node is self.preemptor or node in self._above
@@ -247,9 +247,9 @@ class _Targets:
 def _first_pass(
     trial: Trial, preemptor: Preemptor, targets: _Targets, strategy: FairStrategy
 ) -> dict[str, list[Candidate]] | None:
-    """Take victims until the preemptor fits. None when it does, else those that the strategy left alone."""
+    """Take victims until the preemptor fits. None when it does, else the candidates that the strategy spared."""
     refused: dict[str, list[Candidate]] = {}
-    # Whoever stays within its own quota may have it back, whatever the shares.
+    # A preemptor within its own quota reclaims it, whatever the shares.
     is_entitled = not any(map(preemptor.node.borrows, preemptor.short))
     for queue in targets:
         is_own = queue is preemptor.node
@@ -276,7 +276,7 @@ def _reason(*, is_own: bool, is_entitled: bool) -> PreemptionReason:
 
 
 def _second_pass(trial: Trial, preemptor: Preemptor, targets: _Targets) -> dict[str, list[Candidate]] | None:
-    """One more victim of each queue whose share is larger than the preemptor's will be. None when it fits then."""
+    """One more victim from each queue with a larger share than the preemptor's. None when the preemptor fits then."""
     for queue in targets:
         candidate = targets.take(queue)
         if _may_lose(queue, preemptor) and _is_fair(targets, queue, candidate, FairStrategy.INITIAL_SHARE):
@@ -288,7 +288,7 @@ def _second_pass(trial: Trial, preemptor: Preemptor, targets: _Targets) -> dict[
 
 
 def _may_lose(queue: Node, preemptor: Preemptor) -> bool:
-    """Whether a queue has more than its own quota of what is missing: less than that it would take back at once."""
+    """Whether a queue exceeds its quota of what is short: otherwise it would reclaim that at once."""
     return queue is preemptor.node or queue.exceeds(preemptor.short)
 
 
@@ -303,10 +303,10 @@ def _is_fair(targets: _Targets, queue: Node, candidate: Candidate, strategy: Fai
 
 
 def _stays_fair(trial: Trial, preemptor: Preemptor, targets: _Targets, strategies: Sequence[FairStrategy]) -> bool:
-    """Whether those who lose by their share still do when some victims have been left out.
+    """Whether the victims of fair sharing still have the larger shares after some victims were spared.
 
-    The preemptor's part of the tree was weighed without what it was to lose. Where it keeps that, it may have the
-    larger share, and they would take their quota back.
+    The preemptor's share was computed without the victims on its own side. With those spared it may be the larger one,
+    and the others would reclaim their quota.
     """
     weighed = [victim for victim in trial.victims if victim.reason is PreemptionReason.IN_COHORT_FAIR_SHARING]
     preemptor.node.use_all(preemptor.needs)

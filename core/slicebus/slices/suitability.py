@@ -42,7 +42,7 @@ def _tolerates(taint: Manifest, toleration: Manifest) -> bool:
 
 
 def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> bool:
-    """Whether node selector and required affinity allow these labels. Only keys that some flavor knows are compared."""
+    """Whether node selector and required affinity allow these labels. Only keys of the flavors count."""
     known = set(keys)
     selector = {key: value for key, value in spec.get("nodeSelector", {}).items() if key in known}
     if any(labels.get(key) != value for key, value in selector.items()):

@@ -1,4 +1,4 @@
-"""Which pods may start: at most as many of each pod set as the slice grants."""
+"""Picks the pods that may start: at most the granted count of each pod set."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """What a pod says in one version of its manifest."""
+    """The fields of one version of a pod that decisions use."""
 
     manifest: Manifest
     pod_set: str
@@ -27,7 +27,7 @@ class Pod(msgspec.Struct, frozen=True):
     """Whether our gate holds it."""
     is_over: bool
     """Whether it has succeeded or failed."""
-    is_going: bool
+    is_terminating: bool
     is_ready: bool
 
     @classmethod
@@ -40,7 +40,7 @@ class Pod(msgspec.Struct, frozen=True):
             labels=metadata.get("labels", {}),
             is_gated=is_gated(manifest),
             is_over=is_over(manifest),
-            is_going="deletionTimestamp" in metadata,
+            is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
         )
 
@@ -56,11 +56,11 @@ class Pod(msgspec.Struct, frozen=True):
         return self.labels.get(_REPLICA_LABEL, "")
 
     def stands_as(self, before: Self) -> bool:
-        """Whether nothing is decided by it otherwise than by the version before: a kubelet writes many.
+        """Whether this version changes no decision: a kubelet writes many versions.
 
-        Never of a pod that waits: what could not be written to it is to be decided again. One that is going runs on.
+        Never true for a gated pod: a failed write to it has to be decided again. A terminating pod still counts.
         """
-        same = msgspec.structs.replace(before, manifest=self.manifest, is_going=self.is_going)
+        same = msgspec.structs.replace(before, manifest=self.manifest, is_terminating=self.is_terminating)
         return not self.is_gated and same == self
 
 
@@ -69,7 +69,7 @@ class Members(msgspec.Struct):
 
     gated: list[Pod] = []
     running: list[Pod] = []
-    """They use what was granted: they have no gate. A terminating one does too."""
+    """Pods without our gate: they use what was granted, also while they terminate."""
 
 
 PodSets = Mapping[str, Members]
@@ -88,7 +88,7 @@ def is_over(pod: Manifest) -> bool:
 
 
 def by_pod_set(pods: Iterable[Pod]) -> PodSets:
-    """The pods that have not ended, by the pod set that they are in."""
+    """The pods that have not ended, by pod set."""
     sets: defaultdict[str, Members] = defaultdict(Members)
     for pod in pods:
         if not pod.is_over:
@@ -108,7 +108,7 @@ def to_ungate(
 ) -> list[Manifest]:
     """The gated pods that may start now, lowest name first.
 
-    Of each pod set granted minus what runs already. Pods of a multi-host replica start together or not at all.
+    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together.
     """
     chosen: list[Manifest] = []
     for name, members in sorted(pod_sets.items()):
@@ -121,7 +121,7 @@ def to_ungate(
 
 
 def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]:
-    """The gated pods of pod sets that have room: any of them may be the one that somebody else has just picked."""
+    """The gated pods of pod sets with room: another agent may have picked any of them."""
     return [
         pod.manifest
         for name, members in pod_sets.items()
@@ -131,12 +131,12 @@ def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]
 
 
 def _replicas(members: Members, *, size: int) -> list[list[Pod]]:
-    """Waiting pods by the replica that they start with; a replica whose pods are not all there yet is left out."""
-    waiting = sorted((pod for pod in members.gated if not pod.is_going), key=attrgetter("name"))
+    """The gated pods by replica, without the replicas whose pods are not all there yet."""
+    waiting = sorted((pod for pod in members.gated if not pod.is_terminating), key=attrgetter("name"))
     if size == 1:
         return [[pod] for pod in waiting]
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in waiting:
         replicas[pod.replica].append(pod)
-    present = Counter(pod.replica for pod in (*members.gated, *members.running) if not pod.is_going)
+    present = Counter(pod.replica for pod in (*members.gated, *members.running) if not pod.is_terminating)
     return [pods for name, pods in replicas.items() if name and present[name] >= size]

@@ -1,7 +1,7 @@
-"""The running account of one admission cycle: who holds how much of the quota now, and who will.
+"""The use of quota in one admission cycle, as it is and as it will be after the evictions.
 
-There are two trees of quota. In the one of now everybody counts who holds quota, so nothing is given twice. In the one
-of later those do not count who are evicted, and those do who wait for what they leave: nobody else gets that.
+There are two trees of quota. `current` counts every quota holder, so nothing is admitted twice. `projected` leaves out
+evicted chains, and counts the slices that wait for their quota, so nobody else gets it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from slicebus.slices.workload import Admission, Slice, SliceKey
 
 
 class QuotaUse:
-    """Changed by `charge`, `reserve` and `preempt`."""
+    """Who uses how much quota. `charge`, `reserve` and `preempt` change it."""
 
     def __init__(
         self,
@@ -26,37 +26,37 @@ class QuotaUse:
         slices: Iterable[Slice],
         evicted: Collection[SliceKey],
     ) -> None:
-        """`evicted` are those whose eviction is decided, and not written yet."""
+        """`evicted`: the slices whose eviction is decided and not written yet."""
         found = [*slices]
         self.held = holders(found)
         """The holder of each chain."""
         self.charged = usage_by_chain(found)
         self._queues, self._cohorts = queues, cohorts
-        self._going = {
+        self._evicted = {
             chain for chain, slice in self.held.items() if slice.evicted or slice.deleting or slice.key in evicted
         }
-        self.now = grow(queues.values(), cohorts, total_by_queue(self.charged))
-        self._later: Forest | None = None
-        self._members: dict[str, list[str]] | None = None
+        self.current = grow(queues.values(), cohorts, total_by_queue(self.charged))
+        self._projected: Forest | None = None
+        self._chains_by_queue: dict[str, list[str]] | None = None
         self._candidates: dict[str, list[Candidate]] = {}
         self._admitted: set[str] = set()
-        self._at_first: dict[tuple[str, str], Usage] = {}
-        """What chains held, by queue, before they got more in this cycle."""
-        self._aside: tuple[str, Usage] | None = None
-        """What counts nowhere at the moment."""
-        self._gives = False
+        self._before_cycle: dict[tuple[str, str], Usage] = {}
+        """What each chain held of each queue before it got more in this cycle."""
+        self._excluded: tuple[str, Usage] | None = None
+        """Queue and usage that `without` leaves out at the moment."""
+        self._has_given = False
         self._standing: Forest | None = None
-        if self._going:
-            self._look_ahead()
+        if self._evicted:
+            self._project()
 
     @property
-    def later(self) -> Forest:
-        """As it will be: the same as now while nobody is evicted."""
-        return self._later or self.now
+    def projected(self) -> Forest:
+        """The tree after the evictions; the same as `current` while no chain is evicted."""
+        return self._projected or self.current
 
-    def going(self) -> list[Slice]:
-        """The holders who are evicted."""
-        return [self.held[chain] for chain in self._going]
+    def evicted_holders(self) -> list[Slice]:
+        """The evicted quota holders."""
+        return [self.held[chain] for chain in self._evicted]
 
     def own(self, queue: str, slice: Slice) -> Usage:
         """What a slice's chain holds of a queue."""
@@ -64,58 +64,58 @@ class QuotaUse:
 
     @contextmanager
     def without(self, slice: Slice, queue: str) -> Iterator[None]:
-        """What a slice's chain holds of a queue counts nowhere meanwhile: of a replacement only the difference does."""
+        """Leave out what a slice's chain holds of a queue: a replacement is charged only the difference."""
         own = self.own(queue, slice)
         self._count(queue, own, times=-1)
-        self._aside = queue, own
+        self._excluded = queue, own
         yield
-        self._aside = None
+        self._excluded = None
         self._count(queue, own, times=1)
 
-    def is_going(self, slice: Slice) -> bool:
+    def is_evicted(self, slice: Slice) -> bool:
         """Whether a holder is evicted."""
-        return slice.chain_id in self._going
+        return slice.chain_id in self._evicted
 
     def charge(self, slice: Slice) -> None:
-        """Count a slice that is admitted, in place of what its chain had."""
+        """Count an admitted slice in place of what its chain held."""
         assert slice.admission is not None
         queue = slice.admission.cluster_queue
         before = self.own(queue, slice)
         usage = larger(before, slice.usage())
         more = _difference(usage, before)
-        self.now.queues[queue].give(more)
-        if self._later is not None:
-            self._later.queues[queue].give(more)
-        self._gives = True
-        self._at_first.setdefault((queue, slice.chain_id), before)
+        self.current.queues[queue].give(more)
+        if self._projected is not None:
+            self._projected.queues[queue].give(more)
+        self._has_given = True
+        self._before_cycle.setdefault((queue, slice.chain_id), before)
         self.charged[queue, slice.chain_id] = usage
         self.held[slice.chain_id] = slice
         self._admitted.add(slice.chain_id)
         self._candidates.pop(queue, None)
 
     def reserve(self, slice: Slice, admission: Admission) -> None:
-        """Keep for a slice, on top of what its chain has, what it waits for."""
+        """Reserve what a slice waits for, on top of what its chain holds."""
         queue = admission.cluster_queue
         before = self.own(queue, slice)
         usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage())
-        self._gives = True
-        self._look_ahead().queues[queue].give(_difference(usage, before))
+        self._has_given = True
+        self._project().queues[queue].give(_difference(usage, before))
 
     def preempt(self, victims: Iterable[Victim]) -> None:
-        """Count the victims no longer, later."""
-        later = self._look_ahead()
+        """Leave the victims out of `projected`."""
+        projected = self._project()
         for victim in victims:
             candidate = victim.candidate
-            self._going.add(candidate.slice.chain_id)
-            later.queues[candidate.node.name].use_all(candidate.usage, times=-1)
+            self._evicted.add(candidate.slice.chain_id)
+            projected.queues[candidate.node.name].use_all(candidate.usage, times=-1)
             self._candidates.pop(candidate.node.name, None)
 
     def holders_of(self, node: Node) -> Sequence[Candidate]:
-        """Who may be preempted in a queue, as far as quota goes: not who is evicted, nor admitted in this cycle."""
+        """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
         found = self._candidates.get(node.name)
         if found is None:
-            held, going, admitted = self._chains().get(node.name, ()), self._going, self._admitted
-            chains = (chain for chain in held if chain not in going and chain not in admitted)
+            held, evicted_holders, admitted = self._chains().get(node.name, ()), self._evicted, self._admitted
+            chains = (chain for chain in held if chain not in evicted_holders and chain not in admitted)
             found = [
                 Candidate(slice=self.held[chain], node=node, usage=self.charged[node.name, chain]) for chain in chains
             ]
@@ -123,39 +123,41 @@ class QuotaUse:
         return found
 
     def _count(self, queue: str, usage: Usage, *, times: int) -> None:
-        self.now.queues[queue].use_all(usage, times=times)
-        if self._later is not None:
-            self._later.queues[queue].use_all(usage, times=times)
+        self.current.queues[queue].use_all(usage, times=times)
+        if self._projected is not None:
+            self._projected.queues[queue].use_all(usage, times=times)
 
     def _chains(self) -> Mapping[str, list[str]]:
-        """The chains by the queue whose quota their holder has."""
-        if self._members is None:
-            self._members = {}
+        """The chains of each queue, by the queue whose quota their holder has."""
+        if self._chains_by_queue is None:
+            self._chains_by_queue = {}
             for chain, slice in self.held.items():
                 if slice.admission is not None:
-                    self._members.setdefault(slice.admission.cluster_queue, []).append(chain)
-        return self._members
+                    self._chains_by_queue.setdefault(slice.admission.cluster_queue, []).append(chain)
+        return self._chains_by_queue
 
-    def set_apart(self) -> None:
-        """From now on what was held before this cycle is told from what it gives, where victims are searched."""
-        if self._gives and self._standing is None:
-            usage = {key: used for key, used in (self.charged | self._at_first).items() if key[1] not in self._going}
+    def track_standing(self) -> None:
+        """Tell what was held before this cycle from what the cycle gives: the search for victims needs it."""
+        if self._has_given and self._standing is None:
+            usage = {
+                key: used for key, used in (self.charged | self._before_cycle).items() if key[1] not in self._evicted
+            }
             self._standing = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
-            if self._aside is not None:
-                queue, own = self._aside
+            if self._excluded is not None:
+                queue, own = self._excluded
                 self._standing.queues[queue].use_all(own, times=-1)
-            _link(self.later, self._standing)
+            _link(self.projected, self._standing)
 
-    def _look_ahead(self) -> Forest:
-        """The tree of later, from now on another than that of now."""
-        if self._later is None:
-            usage = {key: used for key, used in self.charged.items() if key[1] not in self._going}
-            self._later = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
+    def _project(self) -> Forest:
+        """`projected` as a tree of its own, apart from `current`."""
+        if self._projected is None:
+            usage = {key: used for key, used in self.charged.items() if key[1] not in self._evicted}
+            self._projected = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
             self._candidates = {}
             if self._standing is not None:
-                _link(self.now, self.now)
-                _link(self._later, self._standing)
-        return self._later
+                _link(self.current, self.current)
+                _link(self._projected, self._standing)
+        return self._projected
 
 
 def _link(forest: Forest, standing: Forest) -> None:

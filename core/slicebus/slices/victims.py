@@ -1,4 +1,4 @@
-"""Looks for the victims of a preemption, and not again where there were none."""
+"""Searches the victims of a preemption, and remembers where there were none."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,46 +11,48 @@ from slicebus.slices.usage import QuotaUse
 from slicebus.slices.workload import Slice
 
 _REMEMBERED = 16
-"""So many needs of a queue that nobody could make room for."""
+"""So many failed searches of a queue are remembered."""
 
 
 class Search:
-    """Of one cycle. Slices of a queue come in order, so what one could not get, a later one that asks more cannot."""
+    """The searches of one cycle. Slices of a queue come by rank: a later one that needs as much fails too."""
 
     def __init__(self, use: QuotaUse, strategies: Sequence[FairStrategy]) -> None:
-        """With fair sharing where there are strategies."""
-        self._account = use
+        """`strategies` are those of fair sharing; none without it."""
+        self._use = use
         self._strategies = strategies
-        self._in_vain: dict[str, list[Usage]] = {}
+        self._failed: dict[str, list[Usage]] = {}
 
     def victims(self, preemptor: Preemptor) -> list[Victim]:
-        """Who is to go. The preemptor's own chain is not counted in the tree meanwhile."""
-        own = self._account.own(preemptor.queue.name, preemptor.slice)
+        """The victims; none where they would not make room. The tree must not count the preemptor's own chain."""
+        own = self._use.own(preemptor.queue.name, preemptor.slice)
         more = {key: need - own.get(key, 0) for key, need in preemptor.needs.items()}
-        in_vain = self._in_vain.setdefault(preemptor.queue.name, [])
-        if any(all(more.get(key, 0) >= need for key, need in failed.items()) for failed in in_vain):
+        failures = self._failed.setdefault(preemptor.queue.name, [])
+        if any(all(more.get(key, 0) >= need for key, need in failed.items()) for failed in failures):
             return []
-        self._account.set_apart()
-        holders = self._account.holders_of
+        self._use.track_standing()
+        holders = self._use.holders_of
         found = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
-        if not found and len(in_vain) < _REMEMBERED:
-            in_vain.append(more)
+        if not found and len(failures) < _REMEMBERED:
+            failures.append(more)
         return found
 
     def forget(self) -> None:
-        """To be called when there is more room than there was."""
-        self._in_vain.clear()
+        """Forget the failed searches. Call it when there is more room than before."""
+        self._failed.clear()
 
-    def outlook(self, slice: Slice, queue: ClusterQueue) -> Callable[[FlavorResource, int], tuple[Mode, int]] | None:
-        """How a slice could have so much of one resource by preemption, and from what distance then."""
+    def assess_preemption(
+        self, slice: Slice, queue: ClusterQueue
+    ) -> Callable[[FlavorResource, int], tuple[Mode, int]] | None:
+        """A function that assesses preemption for an amount of one resource; None where the queue never preempts."""
         if queue.preemption.never:
             return None
-        node = self._account.later.queues[queue.name]
+        node = self._use.projected.queues[queue.name]
 
-        def look(key: FlavorResource, need: int) -> tuple[Mode, int]:
+        def assess(key: FlavorResource, need: int) -> tuple[Mode, int]:
             distance, _ = node.distance(key, need)
             if all(len(group.flavors) == 1 for group in queue.resource_groups):
-                # Nothing to choose from: the search for all resources together tells.
+                # There is one flavor only: the search for all resources together decides.
                 return Mode.PREEMPT, distance
             found = self.victims(
                 Preemptor(slice=slice, queue=queue, node=node, needs={key: need}, short=frozenset([key]))
@@ -62,9 +64,9 @@ class Search:
             is_own = any(victim.candidate.node is node for victim in found)
             return Mode.PREEMPT if is_own else Mode.RECLAIM, distance
 
-        return look
+        return assess
 
     def may_preempt_to_borrow(self, queue: ClusterQueue) -> bool:
-        """Whether somebody may lose quota for one that would use more than its queue's own."""
+        """Whether a slice that would borrow may preempt."""
         policy = queue.preemption
         return policy.borrow is not Whom.NEVER or bool(self._strategies and policy.reclaim is not Whom.NEVER)

@@ -1,7 +1,7 @@
 """A Workload as the domain sees it: one slice of a job's chain.
 
-`Slice.from_manifest` reads what the API server holds; nothing here writes. Fields the domain does not decide by stay in
-the manifest.
+`Slice.from_manifest` reads what the API server holds; nothing here writes. Fields that no decision needs stay in the
+manifest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class PodSet(msgspec.Struct, frozen=True):
 
 
 class PodSetAssignment(msgspec.Struct, frozen=True):
-    """What admission gave one pod set. `usage` is of all its pods, as amounts, at the time of admission."""
+    """The admission of one pod set. `usage` is that of all its pods, as amounts, at the time of admission."""
 
     name: str
     flavors: dict[str, FlavorName]
@@ -54,7 +54,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
     count: int
 
     def at_most(self, count: int) -> "PodSetAssignment":
-        """The part of it that so many pods have; all where that is more."""
+        """The assignment of at most so many of its pods."""
         if count >= self.count:
             return self
         usage = {resource: value * count // self.count for resource, value in self.usage.items()}
@@ -83,7 +83,7 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def flavors_hash(self) -> str:
-        """The same for the same flavors by pod set and resource."""
+        """A hash of the flavors by pod set and resource."""
         return content_hash({assignment.name: assignment.flavors for assignment in self.pod_sets})
 
     def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
@@ -91,7 +91,7 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
         return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
 
     def within(self, counts: Mapping[str, int]) -> "Admission":
-        """What is left of it for at most so many pods of each pod set; of one that is not among them as it was."""
+        """The admission of at most so many pods of each pod set; a pod set without a count keeps its own."""
         pod_sets = [assignment.at_most(counts.get(assignment.name, assignment.count)) for assignment in self.pod_sets]
         return Admission(cluster_queue=self.cluster_queue, pod_sets=tuple(pod_sets))
 
@@ -134,16 +134,16 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The name of the chain's first slice."""
     admission: Admission | None
     admitted: bool
-    """Has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota, or where a Kueue
-    admits, when every check is passed."""
+    """Whether it has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota, or,
+    where a Kueue admits, when every check is ready."""
     evicted: bool
     finished: bool
     deleting: bool
     cluster: str | None
     partial: bool = False
-    """Whether it may be admitted with fewer pods than it asks for, when it replaces another."""
+    """Whether a replacement may be admitted with fewer pods than it asks for."""
     cluster_selector: str = ""
-    """Of the labels of the clusters that it may run on, as the job says it; empty for all."""
+    """The job's label selector of the clusters that it may run on; empty for all."""
     conditions: dict[str, Manifest]
     """By type."""
 
@@ -154,7 +154,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def chain_id(self) -> str:
-        """The same for all slices of one job: `namespace/UID`, so that nobody joins a chain from another namespace.
+        """The same for all slices of one job: `namespace/UID`, so that no slice joins a chain of another namespace.
 
         A Workload without a job is a chain of its own.
         """
@@ -162,7 +162,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def counts(self) -> Counts:
-        """Pods by pod set, as the spec asks."""
+        """Pods by pod set, as in the spec."""
         return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
 
     @cached_property
@@ -175,7 +175,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def evicting(self) -> bool:
-        """Evicted, and its quota is still held: its worker may have pods of it left."""
+        """Whether it is evicted and still holds its quota: its worker may have pods of it left."""
         return self.evicted and self.admission is not None and not self.finished
 
     def condition(self, type: Condition) -> bool:
@@ -188,7 +188,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ) -> Self:
         """The slice of a Workload. Raises ValueError for a pod request that is not a quantity.
 
-        `pod_sets` and `admission`, where somebody has read those of this very manifest already.
+        `pod_sets` and `admission` spare reading those, where the caller has them of this very manifest.
         """
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
@@ -238,9 +238,9 @@ def chain_id(namespace: str, uid: str) -> str:
 
 
 def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
-    """The slices of one job in the order in which they were made.
+    """The slices of one job in the order of their creation.
 
-    By creation time, but never before the slice that one replaces: times are whole seconds, and the clocks of a control
+    By creation time, but always after the slice that it replaces: times are whole seconds, and the clocks of a control
     plane's servers differ.
     """
     found = list(slices)

@@ -1,4 +1,4 @@
-"""Slices, queues and snapshots, each with as little said as a test needs."""
+"""Builds slices, queues and snapshots with only the fields that a test needs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

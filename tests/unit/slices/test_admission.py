@@ -62,7 +62,7 @@ class TestDelta:
     def test_without_a_chain_10_more_would_not_fit_beside_3(self) -> None:
         assert names(snapshot(self.three, a_slice("x", 10, job_uid="other"))) == []
 
-    def test_exactly_7_are_charged_before_the_next_slice_is_looked_at(self) -> None:
+    def test_exactly_7_are_charged_before_the_next_slice_is_assessed(self) -> None:
         queue, seven = a_queue(quotas={"default": {"cpu": "12"}}), a_slice("x", 2, job_uid="x")
         eight = a_slice("y", 3, job_uid="y")
         assert names(snapshot(self.three, replacement(self.three, "s2", 10), seven, queues=[queue])) == ["s2", "x"]
@@ -250,7 +250,7 @@ def test_of_two_replacements_of_one_slice_only_one_is_admitted() -> None:
 
 
 @pytest.mark.parametrize(("world", "expected"), FINDINGS.values(), ids=FINDINGS.keys())
-def test_a_slice_that_waits_is_told_why_and_what_would_let_it_in(world: Snapshot, expected: Wait) -> None:
+def test_a_waiting_slice_names_the_reason_and_what_would_admit_it(world: Snapshot, expected: Wait) -> None:
     assert decision(world) == expected
 
 
@@ -281,12 +281,12 @@ PENDING = a_slice("s1")
     ],
     ids=["pending", "has quota", "finished", "evicted", "evicted, with quota", "deleting"],
 )
-def test_only_an_active_slice_that_wants_quota_is_looked_at(slice: Slice, expected: bool) -> None:
+def test_only_an_active_slice_without_quota_is_pending(slice: Slice, expected: bool) -> None:
     assert is_pending(slice) is expected
     assert [type(found) for found in cycle(snapshot(slice))] == [Admit] * expected
 
 
-def test_what_is_deactivated_waits_and_says_so() -> None:
+def test_a_deactivated_slice_waits_with_that_reason() -> None:
     waits = wait_of(snapshot(msgspec.structs.replace(PENDING, active=False)))
     assert (waits.reason, waits.message) == ("Inadmissible", "The workload is deactivated")
 
@@ -315,7 +315,7 @@ class TestOrder:
         )
         assert names(world) == expected
 
-    def test_who_waits_behind_the_head_of_a_strict_queue_is_told(self) -> None:
+    def test_a_slice_behind_the_head_of_a_strict_queue_names_it(self) -> None:
         world = snapshot(
             a_slice("large", 11, priority=1, job_uid="1"),
             a_slice("small", 1, job_uid="2"),
@@ -359,7 +359,7 @@ def test_jobs_spread_over_clusters_within_one_cycle() -> None:
     }
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_an_admission_is_read_as_it_was_written() -> None:
     pod_sets = (a_pod_set("head", 1, {"cpu": 1500, "memory": 2**30}), a_pod_set("small", 4, {"cpu": 100}))
     queue = a_queue(quotas={"default": {"cpu": "10", "memory": "8Gi"}})
     admission = admission_of(snapshot(a_slice("s1", pod_sets=pod_sets), queues=[queue])).admission
@@ -388,7 +388,7 @@ class TestCohort:
         world = snapshot(a_slice("a", count), *others, queues=[a_queue(cohortName="org", **queue), self.OTHER])
         return bool(admits(world))
 
-    def test_what_another_queue_lends_is_borrowed(self) -> None:
+    def test_a_queue_borrows_what_another_lends(self) -> None:
         assert self.admitted_with(14)
         assert not self.admitted_with(15)
 
@@ -397,7 +397,7 @@ class TestCohort:
         assert self.admitted_with(11, quotas=limited)
         assert not self.admitted_with(12, quotas=limited)
 
-    def test_what_the_other_uses_itself_is_not_lent(self) -> None:
+    def test_quota_in_use_is_not_lent(self) -> None:
         assert self.admitted_with(12, admitted(a_slice("b", 8, job_uid="k"), queue="other"))
         assert not self.admitted_with(13, admitted(a_slice("b", 8, job_uid="k"), queue="other"))
 
@@ -407,7 +407,7 @@ class TestCohort:
         assert admits(snapshot(old, replacement(old, "b", 14), queues=queues))
         assert not admits(snapshot(old, replacement(old, "b", 15), queues=queues))
 
-    def test_who_waits_is_told_of_the_most_there_could_be(self) -> None:
+    def test_a_waiting_slice_names_the_maximum_capacity(self) -> None:
         [decision] = cycle(snapshot(a_slice("a", 15), queues=[a_queue(cohortName="org"), self.OTHER]))
         assert isinstance(decision, Wait)
         assert "insufficient quota for cpu in flavor default, request > maximum capacity (15 > 14)" in decision.message
@@ -435,24 +435,24 @@ class TestPartial:
         assert self.granted(64) == {"main": 10}
         assert self.granted(9, others=3) == {"main": 7}
 
-    def test_one_more_is_something_and_none_is_nothing(self) -> None:
+    def test_one_more_pod_is_admitted_and_none_is_not(self) -> None:
         assert self.granted(9, others=7) == {"main": 3}
         assert self.granted(9, others=8) == {}
 
-    def test_only_for_those_who_ask_for_it(self) -> None:
+    def test_only_with_the_annotation(self) -> None:
         assert self.granted(64, partial=False) == {}
 
     def test_a_job_begins_whole_or_not_at_all(self) -> None:
         assert admits(snapshot(a_slice("a", 64, partial=True))) == []
 
-    def test_pod_sets_come_equally_far(self) -> None:
+    def test_all_pod_sets_get_the_same_part(self) -> None:
         old = admitted(a_slice("a", pod_sets=(a_pod_set("head", 1), a_pod_set("big", 1), a_pod_set("small", 3))))
         wanted = (a_pod_set("head", 1), a_pod_set("big", 9), a_pod_set("small", 7))
         new = msgspec.structs.replace(replacement(old, "b", 0, partial=True), pod_sets=wanted)
         [admit] = admits(snapshot(old, new))
         assert admit.admission.counts == {"head": 1, "big": 4, "small": 4}
 
-    def test_what_shrinks_has_shrunk_and_makes_room(self) -> None:
+    def test_a_shrinking_pod_set_makes_room(self) -> None:
         old = admitted(a_slice("a", pod_sets=(a_pod_set("left", 8), a_pod_set("right", 1))))
         new = msgspec.structs.replace(
             replacement(old, "b", 0, partial=True), pod_sets=(a_pod_set("left", 2), a_pod_set("right", 20))
@@ -530,7 +530,7 @@ class TestRoom:
         there = [self.cluster(name, **cores) for name, cores in clusters.items()]
         assert self.place(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == expected
 
-    def test_what_is_lacking_is_named_in_each_flavor_that_was_tried(self) -> None:
+    def test_the_shortage_is_named_in_each_flavor_that_was_tried(self) -> None:
         there = [self.cluster("a", default=2, spot=2), self.cluster("b", default=3, spot=0)]
         assert decision(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == Wait(
             key=a_slice("a").key,
@@ -604,7 +604,7 @@ class TestRoom:
         world = snapshot(a_slice("new"), clusters=there)
         assert admission_of(msgspec.structs.replace(world, strategy=Strategy.ORDERED)).cluster == "b"
 
-    def test_a_strategy_that_is_none_is_told(self) -> None:
+    def test_an_unknown_strategy_is_named(self) -> None:
         queue = msgspec.structs.replace(a_queue(), placement="biggest")
         found = decision(snapshot(a_slice("a"), queues=[queue]))
         assert isinstance(found, Wait)
@@ -618,7 +618,7 @@ class TestRoom:
         there = [self.cluster("a", default=9), msgspec.structs.replace(self.cluster("b", default=9), labels=EU)]
         assert admission_of(snapshot(a_slice("a", cluster_selector=selector), clusters=there)).cluster == expected
 
-    def test_a_selector_that_is_none_is_told(self) -> None:
+    def test_an_invalid_selector_is_named(self) -> None:
         found = decision(snapshot(a_slice("a", cluster_selector="region=eu=us")))
         assert isinstance(found, Wait)
         assert found.reason == "Inadmissible"

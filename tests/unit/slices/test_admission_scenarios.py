@@ -1,4 +1,4 @@
-"""Any story of arrivals, resizes, preemptions, endings and half-written cycles keeps the rules of admission."""
+"""Any scenario of arrivals, resizes, preemptions, endings and half-written cycles keeps the rules of admission."""
 
 from typing import Any
 
@@ -280,7 +280,7 @@ class Story:
     story=st.lists(steps, min_size=30, max_size=60), fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH])
 )
 @settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_admitted_use_never_passes_the_quota_and_every_story_comes_to_rest(
+def test_admitted_use_never_passes_the_quota_and_every_scenario_comes_to_rest(
     story: list[tuple[Any, ...]], fair_sharing: FairSharing
 ) -> None:
     # A story is not made shorter when it fails: that takes minutes, and its last step is what matters.

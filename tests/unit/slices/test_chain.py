@@ -193,7 +193,7 @@ def test_plan(slices: list[Slice], wanted: dict[str, int], expected: list[tuple[
     assert [short(command) for command in plan(list(reversed(slices)), wanted)] == expected
 
 
-def test_the_old_slice_says_what_replaced_it() -> None:
+def test_the_old_slice_names_its_replacement() -> None:
     chain = [admitted(S1, {"main": 1}), admitted(S2, {"main": 5}, **replacing(S1))]
     [finish] = plan(chain, {"main": 5})
     assert isinstance(finish, FinishSlice)
@@ -260,7 +260,7 @@ class World:
 
 
 @given(steps=st.lists(st.one_of(st.just("admit"), st.integers(0, 4)), max_size=30))
-def test_any_story_ends_at_the_wanted_size_with_two_unfinished_slices_at_most(steps: list[str | int]) -> None:
+def test_any_scenario_ends_at_the_wanted_size_with_two_unfinished_slices_at_most(steps: list[str | int]) -> None:
     world, wanted = World(), {"main": 1}
     for step in steps:
         if step == "admit":

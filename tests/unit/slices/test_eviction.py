@@ -1,4 +1,4 @@
-"""Who loses quota because somebody has stopped it: the holder of the chain, and nobody twice."""
+"""Evictions of stopped slices: the holder of the chain loses its quota, and only once."""
 
 from typing import Any
 

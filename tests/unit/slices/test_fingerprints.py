@@ -1,4 +1,4 @@
-"""Hashes that both sides make: fixed by the protocol, so their values are written down here."""
+"""The hashes that both sides compare. The protocol fixes them, so their values are written here."""
 
 import pytest
 

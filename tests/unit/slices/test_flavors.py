@@ -157,7 +157,7 @@ REASONS: dict[str, tuple[Slice, Room, str, str]] = {
 
 
 @pytest.mark.parametrize(("slice", "room", "message", "lacking"), REASONS.values(), ids=REASONS.keys())
-def test_a_pending_slice_is_told_why_in_kueues_words(slice: Slice, room: Room, message: str, lacking: str) -> None:
+def test_a_pending_slice_has_a_reason_in_kueues_words(slice: Slice, room: Room, message: str, lacking: str) -> None:
     assert refused_to(slice, room) == Misfit(f"couldn't assign flavors to pod set main: {message}", lacking)
 
 
@@ -175,7 +175,7 @@ class TestSticky:
         found = given_to(replacement(self.old, "s2", 2), a_room(), self.old)
         assert found.flavors_of("main") == {"cpu": "on-demand"}
 
-    def test_it_waits_rather_than_change_in_the_words_of_kep_77(self) -> None:
+    def test_it_waits_rather_than_change_its_flavor(self) -> None:
         quotas = {"smaller-flavor": {"cpu": "1"}, "larger-flavor": {"cpu": "2"}}
         tenth = {"requests": {"cpu": 100}}
         old = admitted(a_slice("s1", pod_sets=(a_pod_set(count=5, **tenth),)), flavor="smaller-flavor")

@@ -1,4 +1,4 @@
-"""Which worker cluster a new job goes to, and what has room where."""
+"""The worker cluster of a new job, and the room of each cluster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -133,11 +133,11 @@ def test_ordered_goes_by_priority_and_then_by_name() -> None:
         "no limit at all",
     ],
 )
-def test_what_a_cluster_is_short_of(cluster: Cluster, needs: Usage, expected: Usage) -> None:
+def test_the_shortage_of_a_cluster(cluster: Cluster, needs: Usage, expected: Usage) -> None:
     assert a_fleet(cluster).short("a", needs) == expected
 
 
-def test_a_cluster_that_is_gone_has_no_limit() -> None:
+def test_an_unknown_cluster_has_no_limit() -> None:
     """Its chains stay where they are until somebody moves them."""
     assert a_fleet().short("gone", ONE) == {}
 
@@ -161,7 +161,7 @@ def test_jobs_spread_by_weight(weights: list[int], jobs: int) -> None:
     sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(-2, 2)), max_size=4),
     needs=st.lists(st.integers(1, 5), max_size=20),
 )
-def test_what_is_placed_has_room(strategy: Strategy, sizes: list[tuple[int, int, int]], needs: list[int]) -> None:
+def test_a_placed_slice_has_room(strategy: Strategy, sizes: list[tuple[int, int, int]], needs: list[int]) -> None:
     clusters = [
         a_cluster(f"c{index}", cpu=cpu, others=others, priority=priority)
         for index, (cpu, others, priority) in enumerate(sizes)

@@ -36,7 +36,7 @@ def made(number: int, job: str, queue: str, state: str, **changes: Any) -> Slice
 
 
 @given(steps=st.lists(st.one_of(slices, st.integers(0, 5)), max_size=20))
-def test_a_part_is_what_a_look_at_everything_finds(steps: list[Any]) -> None:
+def test_a_part_is_what_a_search_of_all_slices_finds(steps: list[Any]) -> None:
     ledger = Ledger()
     for step in steps:
         if isinstance(step, Slice):

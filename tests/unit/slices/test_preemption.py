@@ -114,7 +114,7 @@ class TestWithinTheQueue:
             ("LowerOrNewerEqualPriority", 1, "2026-01-02T00:00:00Z", False),
         ],
     )
-    def test_whom_the_policy_allows(self, policy: str, priority: int, created: str, is_victim: bool) -> None:
+    def test_the_policy_selects_candidates(self, policy: str, priority: int, created: str, is_victim: bool) -> None:
         decided = cycle(
             world(
                 holding("other", 10, priority, created=created),
@@ -132,10 +132,10 @@ class TestWithinTheQueue:
     def test_nobody_where_it_would_never_fit(self) -> None:
         assert not evicted(cycle(world(holding("other", 10, -1), waiting("w", 11))))
 
-    def test_nobody_where_all_who_may_go_are_not_enough(self) -> None:
+    def test_nobody_where_all_candidates_are_not_enough(self) -> None:
         assert not evicted(cycle(world(holding("low", 2, -1), holding("high", 8, 1), waiting("w", 3))))
 
-    def test_lower_priority_first_then_who_came_last(self) -> None:
+    def test_lower_priority_first_then_the_newest(self) -> None:
         others = [holding("low", 2, -2, since=1), holding("old", 4, -1, since=1), holding("new", 4, -1, since=2)]
         assert set(evicted(cycle(world(*others, waiting("w", 2))))) == {"low"}
         assert set(evicted(cycle(world(*others, waiting("w", 4))))) == {"new"}
@@ -157,7 +157,7 @@ class TestWithinTheQueue:
         decided = cycle(world(memory, holding("cpu", 10, -1), waiting("w", 1), queues=[both]))
         assert set(evicted(decided)) == {"cpu"}
 
-    def test_what_the_victim_and_the_preemptor_are_told(self) -> None:
+    def test_the_messages_of_victim_and_preemptor(self) -> None:
         evict, wait = cycle(world(holding("other", 8, -1), waiting("w", 5)))
         assert isinstance(evict, Evict)
         assert evict.reason is EvictionReason.PREEMPTED
@@ -221,7 +221,7 @@ class TestWhileVictimsGo:
         assert not evicted(second)
         assert preempted_for(slices[0]) == "uid-w"
 
-    def test_nobody_else_takes_what_they_leave(self) -> None:
+    def test_nobody_else_gets_their_quota(self) -> None:
         _, (a, b, w) = self.run(holding("a", 5, -1, since=2), holding("b", 5, -1, since=1), waiting("w", 4))
         thief = waiting("thief", 1, 0, created="2027-01-01T00:00:00Z")
         small = waiting("small", 1, -9)
@@ -248,7 +248,7 @@ class TestWhileVictimsGo:
         [later] = [d for d in decided if isinstance(d, Wait) and name_of(d.key) == "w"]
         assert later.message.endswith("Fits when those are gone who are evicted already")
 
-    def test_who_is_deleted_or_stopped_is_going_anyway(self) -> None:
+    def test_deleted_and_stopped_holders_count_as_evicted(self) -> None:
         deleted, inactive = holding("a", 10, -1, deleting=True), holding("a", 10, -1, active=False)
         assert not evicted(cycle(world(deleted, waiting("w", 1))))
         decided = cycle(world(inactive, waiting("w", 1)))
@@ -357,7 +357,7 @@ class TestHierarchy:
         )
         assert evicted(decided) == {}
 
-    def test_the_paths_are_told(self) -> None:
+    def test_the_message_names_both_paths(self) -> None:
         lent = [holding("c1", 10, 9, queue="c")]
         queues = [queue("a", "0", cohort="t", **RECLAIM), queue("c", "5", cohort="org")]
         decided = cycle(

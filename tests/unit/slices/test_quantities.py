@@ -132,7 +132,7 @@ def test_amount(resource: str, text: str | int | float, expected: int) -> None:
         None,
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
 

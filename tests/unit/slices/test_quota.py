@@ -1,4 +1,4 @@
-"""Queues and flavors as they are read, and what is used of them."""
+"""Queues and flavors as read from manifests, and their usage."""
 
 from typing import Any
 
@@ -107,7 +107,7 @@ def test_a_flavor_is_read_with_its_nodes() -> None:
     assert (flavor.taints, flavor.tolerations) == ((taint,), (toleration,))
 
 
-def test_a_flavor_may_say_nothing() -> None:
+def test_a_flavor_may_be_empty() -> None:
     flavor = ResourceFlavor.from_manifest({"metadata": {"name": "default"}})
     assert (flavor.node_labels, flavor.taints, flavor.tolerations) == ({}, (), ())
 

@@ -1,4 +1,4 @@
-"""What a pod counts for, case by case."""
+"""The requests of a pod, case by case."""
 
 from typing import Any
 

@@ -30,6 +30,6 @@ def test_a_selector_matches_as_kubernetes_does(text: str, expected: bool) -> Non
 
 
 @pytest.mark.parametrize("text", ["region=eu=us", "in (a)", "=a", "tier>x", "a in b", "a;b"])
-def test_what_is_no_selector_is_told(text: str) -> None:
+def test_an_invalid_selector_raises(text: str) -> None:
     with pytest.raises(ValueError, match="unable to parse requirement"):
         parse_selector(text)

@@ -1,4 +1,4 @@
-"""Fair sharing: what a share is, whose turn it is, and who is preempted for somebody with a smaller one."""
+"""Fair sharing: the share of a queue, the order by share, and the victims of a larger share."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -70,7 +70,7 @@ class TestShare:
         forest = self.forest(queues, a=5)
         assert share(forest.queues["a"]).rounded == rounded
 
-    def test_without_a_weight_one_that_does_not_borrow_has_none(self) -> None:
+    def test_without_a_weight_and_without_borrowing_the_share_is_zero(self) -> None:
         queues = [weighing("0", queue("a", "5", cohort="org")), queue("b", "5", cohort="org")]
         assert share(self.forest(queues, a=5).queues["a"]).rounded == 0
 
@@ -111,7 +111,7 @@ class TestTurns:
         slices = [waiting(f"{name}{i}", 1, queue=name) for name in "ab" for i in range(10)]
         assert sum(name[0] == "a" for name in self.order(*slices, queues=queues)) == 8
 
-    def test_whoever_does_not_borrow_is_first(self) -> None:
+    def test_a_queue_that_does_not_borrow_is_first(self) -> None:
         queues = [queue("owner", "1", cohort="org"), *self.queues]
         slices = [waiting("b0", 10, 9, queue="b"), waiting("o0", 1, queue="owner")]
         assert self.order(*slices, queues=queues)[0] == "o0"
@@ -144,7 +144,7 @@ class TestPreemption:
         decided = decide(*self.lent(3, 3, 3, priority=9), waiting("w", 3, queue="a"), queues=self.queues(**RECLAIM))
         assert evicted(decided) == {"b2": RECLAIMED}
 
-    def test_whoever_has_the_larger_share_gives_way_until_both_are_even(self) -> None:
+    def test_the_larger_share_loses_until_both_are_even(self) -> None:
         used = [*self.lent(1, 1, 1, 1, 1, 1), holding("a1", 3, queue="a")]
         decided = decide(*used, waiting("w", 1, queue="a"), queues=self.queues(**RECLAIM))
         assert evicted(decided) == {"b5": FAIR}

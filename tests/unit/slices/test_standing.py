@@ -1,4 +1,4 @@
-"""What a cycle gives away makes no victims: a queue loses only what those who held quota before have past its own."""
+"""What a cycle admits makes no victims: a queue loses only what its earlier quota holders borrow."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def before_others(slice: Slice) -> Slice:
 
 @pytest.mark.parametrize("sharing", [FairSharing.OFF, FairSharing.BOTH], ids=["classical", "fair"])
 @pytest.mark.parametrize("going", [(), (GOING,)], ids=["admitted", "reserved"])
-def test_who_is_within_the_quota_is_no_victim_for_what_another_of_its_queue_is_only_about_to_borrow(
+def test_a_holder_within_quota_is_no_victim_for_what_this_cycle_lends_its_queue(
     going: tuple[Slice, ...], sharing: FairSharing
 ) -> None:
     """It would take its quota back, and the two jobs would take turns for ever."""
@@ -48,7 +48,7 @@ def test_who_is_within_the_quota_is_no_victim_for_what_another_of_its_queue_is_o
     assert evicted(decided) == {}
 
 
-def test_who_borrows_may_be_a_victim_in_a_cycle_that_gives_something_to_others() -> None:
+def test_a_borrower_may_be_a_victim_in_a_cycle_that_admits_others() -> None:
     slices = (holding("borrower", 7, queue="batch"), before_others(waiting("first", 1, queue="guest")), RIVAL)
     assert set(evicted(cycle(world(*slices, queues=QUEUES, cohorts=COHORTS)))) == {"borrower"}
 

@@ -77,7 +77,7 @@ STANDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("before", "change", "expected"), STANDS.values(), ids=STANDS.keys())
-def test_a_pod_stands_as_before_when_nothing_is_decided_by_what_has_changed(
+def test_a_change_that_no_decision_uses_leaves_a_pod_as_it_was(
     before: dict[str, Any], change: dict[str, Any], expected: bool
 ) -> None:
     assert Pod.from_manifest(before | change).stands_as(Pod.from_manifest(before)) is expected

@@ -1,4 +1,4 @@
-"""Of any tree of quota and any jobs in it: the victims of a preemption are allowed, enough, and none too many."""
+"""In any tree of quota with any jobs, the victims of a preemption are allowed, enough, and none too many."""
 
 from itertools import pairwise
 from typing import Any
@@ -64,12 +64,12 @@ def cases(draw: st.DrawFn) -> Case:
     for name, (place_number, cores, priority, since) in enumerate(draw(st.lists(jobs, min_size=12, max_size=24))):
         slice = holding(f"h{name:02}", cores, priority, queue=f"q{place_number}", since=since, created=f"{since}")
         # Nobody has more than there was.
-        if cores * 1000 <= use.now.queues[f"q{place_number}"].available(NEEDED):
+        if cores * 1000 <= use.current.queues[f"q{place_number}"].available(NEEDED):
             use.charge(slice)
             held.append(slice)
     use = QuotaUse(queues, COHORTS, held, ())
     name = f"q{draw(st.integers(0, len(PLACES) - 1))}"
-    node = use.now.queues[name]
+    node = use.current.queues[name]
     # More than there is room for, up to what it could have.
     room, most = max(0, node.available(NEEDED)) // 1000, node.capacity(NEEDED) // 1000
     assume(room < most)
@@ -96,9 +96,9 @@ def fits_without(case: Case, victims: list[Victim], *, borrowing: bool) -> bool:
 @given(case=cases())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_victims_are_enough_and_none_too_many(case: Case) -> None:
-    before = usage(case.use.now)
+    before = usage(case.use.current)
     victims = case.search()
-    assert usage(case.use.now) == before, "a search changes nothing"
+    assert usage(case.use.current) == before, "a search changes nothing"
     assert [v.candidate.slice.key for v in case.search()] == [v.candidate.slice.key for v in victims]
     if not victims:
         return

@@ -1,4 +1,4 @@
-"""Workloads as slices: what is read, what is granted, what is used, and the order of a chain."""
+"""Workloads read as slices: granted counts, usage, and the order of a chain."""
 
 from typing import Any
 
@@ -178,14 +178,14 @@ class TestOrder:
         other = msgspec.structs.replace(other, replaces=one.key)
         assert oldest_first([other, one]) == [one, other]
 
-    def test_a_slice_comes_after_the_one_that_it_replaces_whatever_the_clocks_say(self) -> None:
+    def test_a_slice_comes_after_the_one_that_it_replaces_whatever_the_clocks_show(self) -> None:
         first = a_slice("a", created="2026-01-01T00:00:30Z")
         second = a_slice("b", created="2026-01-01T00:00:10Z", replaces=first.key)
         third = a_slice("c", created="2026-01-01T00:00:20Z", replaces=second.key)
         assert oldest_first([third, second, first]) == [first, second, third]
 
     @given(order=st.permutations(range(5)))
-    def test_the_order_does_not_depend_on_how_they_come(self, order: list[int]) -> None:
+    def test_the_order_does_not_depend_on_the_input(self, order: list[int]) -> None:
         chain = [a_slice("s0")]
         for index in range(1, 5):
             chain.append(replacement(chain[-1], f"s{index}", index, uid=str(9 - index)))
