@@ -22,8 +22,8 @@ from slicebus.manager.act.reconciler import Reconciler
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog, relocation
-from slicebus.manager.decide.change_filter import filter_of
 from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.decide.slice_history import SliceHistory
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
@@ -132,7 +132,7 @@ class Manager(Role[ManagerSettings]):
             decide.begin()
             guard.watch()
             informers.on_served(lambda resource: guard.hold_missing(resource.kind))
-            store.on_job_change(queue.add, when=filter_of(store))
+            store.on_job_change(queue.add, when=mode_of(store).needs_reconcile)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
             if beside_kueue:

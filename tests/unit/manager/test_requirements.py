@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from slicebus.decisions.commands import Command
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.change_filter import filter_of
+from slicebus.manager.decide.modes import AdmissionMode, BesideKueue, Builtin, mode_of
 from slicebus.manager.decide.unmanaged import report
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
@@ -15,6 +16,7 @@ from slicebus.manager.state.requirements import (
     missing,
 )
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
 from slicebus.slices import kueue
 from unit.manager.objects import NOW, a_job, a_view, condition, shorts
@@ -42,6 +44,14 @@ def reporting(job: Manifest, message: str) -> Manifest:
 
 
 NOT_ELASTIC_TEXT = f'slicebus leaves it alone: it has no annotation {kueue.ELASTIC_ANNOTATION}: "true"'
+BUILTIN_MODE = Builtin()
+
+
+def reported(view: JobView, mode: AdmissionMode = BUILTIN_MODE) -> list[Command]:
+    """What a mode has written onto a job that is left alone."""
+    return report(view, is_ours=mode.is_ours(view), now=NOW)
+
+
 BUILTIN: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
     "managed": (a_job(), []),
     "not elastic": (a_job(annotations=NOT_ELASTIC), REPORTED),
@@ -60,7 +70,7 @@ BUILTIN: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("job", "expected"), BUILTIN.values(), ids=BUILTIN.keys())
 def test_which_jobs_show_it(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
-    commands = shorts(report(a_view(job), beside_kueue=False, now=NOW))
+    commands = shorts(reported(a_view(job)))
     assert [words if words[1:] != () else (*words, "conditions") for words in commands] == expected
     assert is_of_concern(job) or not commands
 
@@ -82,23 +92,21 @@ def test_which_jobs_show_it_beside_a_kueue(
 ) -> None:
     workloads = () if checks is None else (kueues_workload(checks=checks),)
     view = a_view(job, *workloads, checks=frozenset(("slicebus",)))
-    assert shorts(report(view, beside_kueue=True, now=NOW)) == expected
+    assert shorts(reported(view, BesideKueue())) == expected
 
 
 def test_a_rayjob_shows_it_by_an_annotation_that_is_cleared() -> None:
     job = somebodys() | {"kind": "RayJob"}
-    [patch, _] = report(a_view(job), beside_kueue=False, now=NOW)
+    [patch, _] = reported(a_view(job))
     annotations = patch.body["metadata"]["annotations"]  # type: ignore[union-attr, index]
     assert annotations == {kueue.NOT_MANAGED_ANNOTATION: f"slicebus leaves it alone: {next(missing(job))}"}
     annotated = a_job(annotations=annotations) | {"kind": "RayJob"}
-    assert shorts(report(a_view(annotated), beside_kueue=False, now=NOW)) == [
-        ("train", (kueue.NOT_MANAGED_ANNOTATION, None))
-    ]
+    assert shorts(reported(a_view(annotated))) == [("train", (kueue.NOT_MANAGED_ANNOTATION, None))]
 
 
 def test_a_nearly_managed_job_is_reconciled() -> None:
     store, requeued = Store(), list[JobRef]()
-    store.on_job_change(requeued.append, when=filter_of(store))
+    store.on_job_change(requeued.append, when=mode_of(store).needs_reconcile)
     nearly, local = a_job(annotations=NOT_ELASTIC), somebodys(annotations=NOT_ELASTIC)
     local["metadata"] |= {"name": "local", "uid": "uid-local"}
     for job in (nearly, local):

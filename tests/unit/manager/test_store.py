@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slicebus.kube.resources import JOBS
-from slicebus.manager.decide.change_filter import filter_of
+from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import Dispatch
 from slicebus.manager.state.store import Store
@@ -87,7 +87,7 @@ def requeues_after(edit: Edit, *, store: Store) -> int:
     put(store, job)
     put(store, workload)
     seen: list[object] = []
-    store.on_job_change(seen.append, when=filter_of(store))
+    store.on_job_change(seen.append, when=mode_of(store).needs_reconcile)
     seen.clear()
     job, workload = copy.deepcopy(job), copy.deepcopy(workload)
     edit(job, workload)

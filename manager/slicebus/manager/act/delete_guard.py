@@ -17,9 +17,9 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.manager.decide import catalog, endings, worker_cluster
-from slicebus.manager.decide.change_filter import filter_of
 from slicebus.manager.decide.delete_breaker import DeleteBreaker, Hold, Limits
 from slicebus.manager.decide.endings import Ending
+from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
@@ -64,7 +64,7 @@ class DeleteGuard:
         """Count every delete when it is known, before the first one is carried out."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
-        self._store.on_job_change(self._count, when=filter_of(self._store))
+        self._store.on_job_change(self._count, when=mode_of(self._store).needs_reconcile)
         self._store.namespaces.subscribe(self._namespace_changed)
         self._store.clusters.subscribe(self._cluster_changed)
         self._changed.set()

@@ -19,6 +19,7 @@ from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog, intake
+from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
@@ -142,7 +143,7 @@ class Inbox:
         else:
             newest = self._store.newest.get(key, at)
             self._store.newest[key] = max(at, newest)
-            if self._store.beside_kueue and at >= newest:
+            if mode_of(self._store).keeps_reports and at >= newest:
                 self._store.reported[message.job] = message
 
     def _forget_deleted(self, change: Change) -> None:

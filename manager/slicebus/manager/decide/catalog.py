@@ -11,15 +11,12 @@ from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.manager.decide import (
-    beside_kueue,
-    builtin,
     dispatch,
     endings,
     identity,
     intake,
     inventory,
     kueue_checks,
-    kueue_status,
     queue_status,
     relocation,
     strays,
@@ -30,6 +27,7 @@ from slicebus.manager.decide import (
 )
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.inventory import Difference, Stamp
+from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.decide.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.decide.strays import Whereabouts
@@ -54,7 +52,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import admission
 from slicebus.slices.admission import Decision, Evict
 from slicebus.slices.conditions import Finding
-from slicebus.slices.fleet import Fleet, Strategy
+from slicebus.slices.fleet import Strategy
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.sharing import FairSharing
 
@@ -69,11 +67,10 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     view = store.view(job, deletes_held=deletes_held)
     if commands := [*endings.record_owner(view), *endings.show_held(view, ending(store, job=job), now=now)]:
         return commands
-    if commands := unmanaged.report(view, beside_kueue=store.beside_kueue, now=now):
+    mode = mode_of(store)
+    if commands := unmanaged.report(view, is_ours=mode.is_ours(view), now=now):
         return commands
-    if store.beside_kueue:
-        return beside_kueue.decide(view, _places(store), now)
-    return builtin.decide(view, now)
+    return mode.reconcile(store, view, now)
 
 
 def ending(store: Store, *, job: JobRef) -> Ending:
@@ -221,11 +218,7 @@ def verdict(store: Store, *, decision: Decision, now: str, version: str | None =
         return []
     if version is not None:
         verdicts.ensure_unchanged(workload, version)
-    if store.beside_kueue:
-        return (
-            beside_kueue.ask_to_evict(store.view(ref), slice, decision, now=now) if isinstance(decision, Evict) else []
-        )
-    return verdicts.commands(store.view(ref), slice, decision, now=now)
+    return mode_of(store).apply(store.view(ref), slice, decision, now=now)
 
 
 def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
@@ -292,15 +285,6 @@ MODEL = Model(state=Store, decisions={decision.__name__: decision for decision i
 """The manager, for a replay."""
 
 
-def _places(store: Store) -> beside_kueue.Places:
-    clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
-    return beside_kueue.Places(
-        clusters=frozenset(cluster.name for cluster in clusters),
-        fleet=Fleet(clusters, ledger.load, ledger.granted),
-        strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
-    )
-
-
 def _receive_of_cluster(
     store: Store, envelope: Envelope, message: Message, now: str, fence_s: float | None
 ) -> Sequence[Command]:
@@ -323,8 +307,7 @@ def _receive_status(store: Store, envelope: Envelope, message: Status, now: str)
     if at < store.newest.get((envelope.speaker, message.job), at):
         return []
     view = store.view(_known(message.job))
-    take = kueue_status.take if store.beside_kueue else intake.mirror
-    return intake.status(view, message, envelope, now=now, take=take)
+    return intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)
 
 
 def _known(ref: JobRef) -> JobRef:

@@ -1,16 +1,13 @@
-"""Which changes of a job or a Workload ask for another look at the job.
+"""Which changes of a job or a Workload have the job reconciled where the manager admits.
 
 Nobody decides by what is mirrored from the worker while the job runs (`intake.mirror`). And there is nothing to do for
 a Workload that was let go, nor when a worker reports that it holds what it was told to and nothing has waited for that.
 A slice that was made here waits for admission, which writes on it in any case.
 """
 
-from collections.abc import Callable
-
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.manifests import has_finalizer
-from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import Outbox
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
@@ -20,13 +17,8 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.kueue import Condition
 
 
-def filter_of(store: Store) -> Callable[[Change], bool]:
-    """Which changes of a job or of its Workloads have it reconciled. Beside a Kueue all of them do."""
-    return lambda change: store.beside_kueue or needs_reconcile(change)
-
-
 def needs_reconcile(change: Change) -> bool:
-    """Whether a look may come to more after a change than before it."""
+    """Whether reconciling may come to more after a change than before it."""
     if change.old is None or change.new is None:
         return not change.is_own
     ignored = _ignored(change.new)

@@ -2,13 +2,11 @@
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide import kueue_checks
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
     is_managed,
-    is_nearly_managed,
     is_reported_unmanaged,
     missing,
     says_unmanaged,
@@ -20,25 +18,18 @@ from slicebus.slices.conditions import Finding, conditions_of, has_finding, with
 from slicebus.slices.jobs import KINDS
 
 
-def report(view: JobView, *, beside_kueue: bool, now: str) -> list[Command]:
-    """Why a job is left alone, on the job and in one Event; nothing where it is nobody's business, or said.
-
-    Beside a Kueue the job's Workload has our AdmissionCheck, or it is in a queue that has nothing to do with us.
-    """
+def report(view: JobView, *, is_ours: bool, now: str) -> list[Command]:
+    """Why a job is left alone, on the job and in one Event; nothing where it is there already, or where the job is not
+    ours to speak of: `is_ours` says that (`modes`)."""
     job = view.job
     if job is None:
         return []
-    is_ours = _has_check(view) if beside_kueue else is_nearly_managed(job)
     if is_managed(job) or not is_ours:
         return _clear(job)
     message = f"slicebus leaves it alone: {'; '.join(missing(job))}"
     if not (write := _write(job, message, now=now)):
         return []
     return [write, Emit(regarding=job, reason=NOT_MANAGED, note=message, warning=True)]
-
-
-def _has_check(view: JobView) -> bool:
-    return any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
 
 
 def _write(job: Manifest, message: str, *, now: str) -> Command | None:
