@@ -1,12 +1,13 @@
 """What to do for one job where a Kueue on the manager's cluster admits.
 
-Kueue makes the slices, gives them quota and starts the manager's job; slicebus answers its AdmissionCheck. A slice that
-has quota is dispatched with what the chain may run until then: nothing for the first, the size of the one before for
-a replacement. When the worker has applied it, the check is Ready. When Kueue has admitted it, all of it may run.
+Kueue makes the slices, gives them quota and starts the manager's job; slicebus answers its AdmissionCheck. A slice with
+quota is dispatched with the counts that the chain may run before its admission: none for a first slice, those of the
+replaced slice for a replacement. When the worker has applied it, the check is Ready. When Kueue has admitted it, all of
+its pods may run.
 
-The counts that a worker asks for go into the job's own spec, from where Kueue takes them. What quota is lost for leaves
-the worker before the manager's job says that it is not active. Every object is written at most once a pass, and what is
-to follow a write waits for the next.
+The counts that a worker asks for go into the job's own spec, where Kueue reads them. A job that loses its quota leaves
+the worker before the manager's job shows that it is not active. Each pass writes an object at most once, and what
+depends on a write waits for the next pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
 NOWHERE = ""
-"""In the annotation of the cluster: the chain is not placed."""
+"""The value of the cluster annotation of a chain that is not placed."""
 NOT_MANAGED = (
     f"A job that runs on a worker cluster needs spec.managedBy: {kueue.MANAGED_BY_MULTIKUEUE} "
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
@@ -52,12 +53,12 @@ class Places(msgspec.Struct, frozen=True):
 
 
 def decide(view: JobView, places: Places, now: str) -> list[Command]:
-    """Everything that is to be done for a job now."""
+    """The commands for everything that a job needs now."""
     return dispatch.recall(view) + _decide(view, places, now)
 
 
 def ask_to_evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:
-    """Kueue is asked to evict a chain that has to leave its cluster."""
+    """The command that asks Kueue to evict a chain that has to leave its cluster."""
     entry = kueue_checks.entry_of(view.workload(slice), view.checks)
     if slice != view.holder or entry is None or not _may_retry(slice, entry):
         return []
@@ -65,9 +66,9 @@ def ask_to_evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> l
 
 
 def _may_retry(slice: Slice, entry: Manifest) -> bool:
-    """Whether Kueue may be asked to evict a slice. A replacement has to have started: it is the whole job then.
+    """Whether Kueue may be asked to evict a slice. A replacement must have started: then it is the whole job.
 
-    Before that nothing runs on it yet, and the slice before it has ended with its quota.
+    Before that nothing runs on it yet, and the replaced slice has ended with its quota.
     """
     if entry["state"] in (CheckState.RETRY, CheckState.REJECTED):
         return False
@@ -100,7 +101,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
 
 
 def _reject(view: JobView, message: str, now: str) -> list[Command]:
-    """A job that cannot run is rejected with its first slice: the quota is for others, until somebody has looked."""
+    """Reject a job that cannot run, with its first slice: others get the quota until somebody mends the job."""
     holder = view.holder
     entry = kueue_checks.entry_of(view.workload(holder), view.checks) if holder else None
     if holder is None or entry is None or holder.replaces or entry["state"] != CheckState.PENDING:
@@ -109,7 +110,7 @@ def _reject(view: JobView, message: str, now: str) -> list[Command]:
 
 
 def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
-    """A slice with quota, and of its pods only those that may run now: none while Kueue keeps the job from running."""
+    """A slice with quota, reduced to the pods that may run now: none while Kueue keeps the job suspended."""
     if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
         return slice
     assert slice.admission is not None
@@ -122,7 +123,7 @@ def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
 
 
 def _granted_before(view: JobView, slice: Slice) -> Counts:
-    """What the chain was granted before this slice."""
+    """The counts that the chain was granted before this slice."""
     older = view.slices[: view.slices.index(slice)]
     last = next((old for old in reversed(older) if old.admission and old.condition(Condition.ADMITTED)), None)
     if slice.replaces is None or last is None or last.admission is None:
@@ -134,7 +135,7 @@ def _granted_before(view: JobView, slice: Slice) -> Counts:
 def _run(
     view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
 ) -> list[Command]:
-    """The worker follows the slice, Kueue follows the worker's wish, and the check follows the worker."""
+    """Dispatch the slice, pass the worker's request to Kueue, and answer the check by the worker's report."""
     state = entry["state"] if entry else CheckState.READY
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
@@ -177,11 +178,11 @@ def _selector(job: Manifest) -> Manifest:
 def _place(
     view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
 ) -> list[Command]:
-    """The cluster of the chain, written onto its slice."""
+    """Choose the cluster of the chain, and write it onto its slice."""
     needs, selector = holder.usage(), _selector(job)
     candidates = places.fleet.candidates(places.strategy, needs, selector=selector)
     ranked = [name for name in candidates if not places.fleet.short(name, needs)]
-    # What is suspended goes on where it is, if it can.
+    # A suspended job resumes on the cluster that has its copy, if that has room.
     chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
     if chosen is None:
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
@@ -195,7 +196,7 @@ def _is_kept(view: JobView, slice: Slice) -> bool:
 
 
 def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
-    """The slice is kept until the worker holds nothing of it."""
+    """Place a slice, and keep it by a finalizer until the worker holds nothing of it."""
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
     kept = finalizers if _is_kept(view, slice) else [*finalizers, kueue.DISPATCHED_FINALIZER]
@@ -204,7 +205,7 @@ def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
 
 
 def _answer_ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
-    """Ready when the worker has applied the slice; a slice that was Ready stays it."""
+    """Set the check to Ready when the worker has applied the slice. It never goes back from Ready to Pending."""
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
         return []
@@ -218,7 +219,7 @@ def _answer_ready(view: JobView, holder: Slice, entry: Manifest | None, now: str
 
 
 def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
-    """What the worker asked for last, written into the job's spec."""
+    """Write the size of the worker's last request into the job's spec."""
     kind, desired = KINDS[view.ref.kind], view.desired
     requested, present = desired.requested, kind.counts(job, job)
     if requested is None or desired.correlation is None or desired.counts == present:
@@ -245,7 +246,7 @@ def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
 
 
 def _notify_pending(view: JobView, holder: Slice) -> list[Command]:
-    """Why the replacement waits, said to the worker that asked, once."""
+    """Publish once to the worker that asked why the replacement waits."""
     pending = next(
         (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
     )
@@ -262,7 +263,7 @@ def _notify_pending(view: JobView, holder: Slice) -> list[Command]:
 
 
 def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
-    """The worker lets go; then the counts go back to those of the job's user; then the job is not active."""
+    """Suspend on the worker, then reset the counts to those of the job's user, then show the job as not active."""
     slice = view.evicted
     if slice is not None and not view.is_without_pods and not _is_kept(view, slice):
         return [_set_cluster(view, slice, view.place or view.cluster or NOWHERE)]
@@ -293,7 +294,7 @@ def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
 
 
 def _end(view: JobView, *, reason: str) -> list[Command]:
-    """The worker's objects go first, then the Workloads that stand for them are let go."""
+    """Delete the worker's copy first, then release the Workloads."""
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     released = _release(view, view.slices)
@@ -301,9 +302,9 @@ def _end(view: JobView, *, reason: str) -> list[Command]:
 
 
 def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
-    """Slices that nobody needs any more; the newest dispatch is kept until the worker holds nothing.
+    """Remove the finalizer of these slices. The newest dispatch is kept until the worker holds nothing.
 
-    One that names a cluster which the job has left behind is kept until that has nothing either.
+    So is a dispatch that names a lost cluster, until that has no copy left either.
     """
     outbox, is_over = view.outbox, view.is_withdrawn
     workloads = [view.workload(slice) for slice in slices]

@@ -1,7 +1,7 @@
-"""What to do for one job: make and change its slices, tell its worker, end it.
+"""What to do for one job: make and change its slices, dispatch them to its worker, end the job.
 
-Level-triggered: the decision is made from what is, not from what happened, and is made again whenever something of the
-job changes. A job that needs nothing gives no commands.
+Level-triggered: the decision depends on the present objects, not on what happened, and is made again whenever one of
+them changes. A job that needs nothing gives no commands.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: Fini
 
 
 def decide(view: JobView, now: str) -> list[Command]:
-    """Everything that is to be done for a job now."""
+    """The commands for everything that a job needs now."""
     return dispatch.recall(view) + _decide(view, now)
 
 
@@ -74,7 +74,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
 
 
 def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
-    """The chain follows the wish, the worker follows the chain, and replaced slices are let go."""
+    """Make the chain follow the desired size, dispatch its newest slice, and release replaced slices."""
     if dispatch.has_unknown_end(view):
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
@@ -94,18 +94,18 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
-        # A worker takes only sizes over, but what has yet to be made there would be made with the other pods.
+        # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
         commands += dispatch.hold(view, view.holder) if not edited or dispatch.has_copy(view) else []
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
-    # The newest dispatch is not let go before the next is written down: with it the job's copy would be forgotten.
+    # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
     return commands + _release(ended, view)
 
 
 def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
-    """A job whose end is unknown gives its quota back as an evicted one does."""
+    """Give the quota of a job with an unknown end back, as for an eviction."""
     if stopping := unknown_ends.stop(view, now=now):
         return stopping
     ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
@@ -121,17 +121,17 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 
 def _edited_pods(view: JobView) -> list[ChainCommand]:
-    """Other pods are no resize, and are told of beside whatever else there is to do."""
+    """Refuse edited pods, which are no resize, beside every other command."""
     held = view.holder
     message = pod_templates.refused(held, view) if held else ""
     return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
 def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
-    """A shrink of the manager's spec keeps its quota until the worker has carried it out, and asks for less.
+    """The desired size, with the granted counts kept until the worker has carried out a shrink of the manager's spec.
 
-    What it has asked for before keeps no more: of a request that no order has answered the worker knows that it is all
-    it may run, and it does not ask for the same size again.
+    The granted counts are capped by a request that no order has answered: the worker runs no more than that, and does
+    not ask for the same size again.
     """
     held = view.holder.granted if view.holder else {}
     if dispatch.is_unanswered(view):
@@ -187,7 +187,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
 
 
 def _priority(job: Manifest, view: JobView) -> Manifest:
-    """What the Workloads say of their priority; empty when the job's class is not there."""
+    """The priority fields of the job's Workloads; empty when its class does not exist."""
     try:
         return priority_spec(job, view.priority_classes)
     except LookupError:
@@ -195,7 +195,7 @@ def _priority(job: Manifest, view: JobView) -> Manifest:
 
 
 def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """What the job says of its priority and its clusters that cannot be."""
+    """The problems of the job's priority class and cluster selector."""
     problems = []
     if not _priority(job, view):
         problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
@@ -208,7 +208,7 @@ def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
 
 
 def _set_selector(view: JobView, job: Manifest) -> list[Command]:
-    """Other clusters to choose from count for what waits, and for what comes back."""
+    """Copy an edited cluster selector onto the slices: it counts for those that wait or are requeued."""
     wanted = annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION)
     body = {"metadata": {"annotations": {kueue.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
     return [
@@ -225,7 +225,7 @@ def _priority_now(workload: Manifest) -> Manifest:
 
 
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:
-    """Another class, or another value of it, is another priority for what runs and waits."""
+    """Copy another class, or another value of it, onto the slices that run or wait."""
     wanted = _priority(job, view)
     return [
         Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
@@ -270,7 +270,7 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
 
 
 def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
-    """The worker's objects go first; the Workloads that stand for them are let go when it has reported that."""
+    """Delete the worker's copy first; release the Workloads when the worker has reported that."""
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     if view.left_copies:
@@ -280,7 +280,7 @@ def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequen
 
 
 def _orphaned(view: JobView) -> list[Command]:
-    """Nobody else deletes what a job has left to nobody, and it would keep its quota."""
+    """Remove orphaned Workloads: nobody else does, and they would keep their quota."""
     return [
         Remove(resource=WORKLOADS, target=workload)
         for workload in view.workloads.values()
@@ -303,7 +303,7 @@ def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command
 
 
 def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
-    """A reason on the job itself, as a condition and an Event; nothing when it is there already."""
+    """Show a reason on the job, as a condition and an Event; nothing when it is shown already."""
     status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
     if all(job.get("status", {}).get(name) == value for name, value in status.items()):
         return []

@@ -1,6 +1,6 @@
-"""Every decision of the manager: what it decides from the store and from what the shell has in its hands.
+"""Every decision of the manager, as a function of the store and of what the shell passes in.
 
-Nothing else decides. Each is made through a `Decider`, which records it, and `slicebus replay` makes it again.
+Nothing else decides. Each decision is made through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,9 +58,9 @@ from slicebus.slices.sharing import FairSharing
 
 
 def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
-    """Everything that is to be done for a job. `deletes_held` is what the breaker of its cluster says.
+    """The commands for everything that a job needs. `deletes_held`: whether the breaker holds its delete.
 
-    Of a kind that is not served nobody knows which jobs there are: they are left as they are until it is.
+    While a kind is not served nobody knows which of its jobs exist, so they are left as they are.
     """
     if job.kind in store.unserved:
         return []
@@ -74,13 +74,13 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
 
 
 def ending(store: Store, *, job: JobRef) -> Ending:
-    """Why a worker is to lose a job, by what is known of its namespace."""
+    """Why a worker is to lose a job, given whether a watch saw its delete, and its namespace."""
     was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
     return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
-    """What to do with a message of a cluster that was given the name of another one. It is not listened to."""
+    """The commands that report a cluster which uses the name of another one. Its messages have no other effect."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
         return []
@@ -88,8 +88,9 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
 
 
 def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None) -> Sequence[Command]:
-    """What to do with a message from an agent. `fence_s` is what the agents shall keep. Raises ProtocolError, for one
-    whose sender may not speak for its cluster with a reason of `intake.UNAUTHORIZED`."""
+    """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds.
+
+    Raises ProtocolError; its reason is one of `intake.UNAUTHORIZED` where the sender may not speak for its cluster."""
     envelope, message = incoming.envelope, incoming.message
     intake.authorize(envelope, store.sender(envelope.cluster))
     match message:
@@ -109,12 +110,12 @@ def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None
 
 
 def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Difference:
-    """What a worker's inventory says of a job of its cluster."""
+    """How a worker's inventory differs from what it shall hold of one job."""
     return inventory.difference(store.view(job), item)
 
 
 def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
-    """Whether a status that the worker's agent takes as reported has to be asked for."""
+    """Whether the worker's agent has to be asked for a status that it takes as reported."""
     return inventory.status_differs(store.view(job), item)
 
 
@@ -141,17 +142,17 @@ def delete_stray(
 
 
 def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
-    """What a worker's inventory shows that it holds, although no report of it has come."""
+    """Write a version as applied that the worker's inventory shows, although no report of it has come."""
     return dispatch.take_as_applied(store.view(job), version=version)
 
 
 def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
-    """Whatever the worker shall hold, dispatched anew."""
+    """Dispatch what the worker shall hold anew, above a spec version."""
     return dispatch.renew(store.view(job), above=above)
 
 
 def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
-    """What to do with a cluster that has been silent for too long."""
+    """Show a cluster as not connected after `silent_s` seconds of silence."""
     manifest = store.clusters.get(None, cluster)
     return worker_cluster.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
 
@@ -164,7 +165,7 @@ def is_outage(store: Store, *, silent: Sequence[ClusterName]) -> bool:
 def assess_silent(
     store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool
 ) -> Finding | None:
-    """Whether a cluster that is silent is given up from now on, or why not; None before its time."""
+    """Decide whether a silent cluster is given up, or why not. None before its time."""
     manifest = store.clusters.get(None, cluster)
     if manifest is None:
         return None
@@ -173,18 +174,18 @@ def assess_silent(
 
 
 def show_standing(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
-    """How a cluster stands, written on it."""
+    """Write onto a cluster whether it is given up, and why."""
     manifest = store.clusters.get(None, cluster)
     return relocation.show(manifest, finding, now=now) if manifest is not None else []
 
 
 def is_back(store: Store, *, cluster: ClusterName) -> bool:
-    """Whether a cluster that was given up, and speaks, has nothing left of what went elsewhere or is about to."""
+    """Whether a given-up cluster that speaks has no copy left of jobs that went elsewhere, or are about to."""
     return not store.jobs_left_on(cluster) and not store.has_leaving_jobs(cluster)
 
 
 def move(store: Store, *, at_once: int) -> list[Evict]:
-    """The chains that have to leave drained and lost clusters now."""
+    """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one."""
     drained = {cluster.name for cluster in store.quotas.worker_clusters if cluster.draining}
     if not drained and not store.given_up:
         return []
@@ -198,7 +199,7 @@ def cycle(
     strategy: Strategy,
     fair_sharing: FairSharing,
 ) -> list[Decision]:
-    """Who of some trees of quota gets some now, and why others wait, as far as that is not known already."""
+    """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out."""
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
@@ -206,10 +207,10 @@ def cycle(
 
 
 def verdict(store: Store, *, decision: Decision, now: str, version: str | None = None) -> list[Command]:
-    """The writes of a decision about a slice, when its turn to be written has come.
+    """The writes of a decision about a slice.
 
     `version` is the resourceVersion of the Workload that the decision was made from; only recordings have none. Raises
-    ConflictError when the Workload has another by now: it may ask for something else, and is decided again.
+    ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
     """
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
@@ -222,7 +223,7 @@ def verdict(store: Store, *, decision: Decision, now: str, version: str | None =
 
 
 def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
-    """Deletes the finished slices of every job that are no longer kept."""
+    """Delete the finished slices of every job that its history no longer keeps."""
     ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
     commands: list[Command] = []
     for chain in dict.fromkeys(slice.chain_id for slice in store.slices.values() if slice.finished):
@@ -234,7 +235,7 @@ def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
 
 
 def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[Command]:
-    """The status of queues and cohorts, where it is not what it should be."""
+    """Write the status of queues and cohorts, where it has changed."""
     return queue_status.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
@@ -248,7 +249,7 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[
 
 
 def report_checks(store: Store, *, now: str) -> list[Command]:
-    """What our AdmissionChecks say of themselves, where it is not what it should be."""
+    """Write the conditions of slicebus' AdmissionChecks, where they have changed."""
     return [
         command
         for check in store.admission_checks.all()
@@ -302,7 +303,7 @@ def _receive_of_cluster(
 
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
-    """A status that was put back may come after a newer one of its job, and is then no longer true."""
+    """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
     at = envelope.epoch, envelope.sequence
     if at < store.newest.get((envelope.speaker, message.job), at):
         return []
@@ -317,7 +318,7 @@ def _known(ref: JobRef) -> JobRef:
 
 
 def _is_unshown(store: Store, decision: Decision) -> bool:
-    """A slice that waits for the reason that it shows already needs nothing."""
+    """Whether the slice does not yet show the decision on its Workload."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
     return workload is not None and not verdicts.is_shown(workload, decision)

@@ -1,8 +1,8 @@
 """Which changes of a job or a Workload have the job reconciled where the manager admits.
 
-Nobody decides by what is mirrored from the worker while the job runs (`intake.mirror`). And there is nothing to do for
-a Workload that was let go, nor when a worker reports that it holds what it was told to and nothing has waited for that.
-A slice that was made here waits for admission, which writes on it in any case.
+No decision depends on a running job's mirrored status (`intake.mirror`). A released Workload needs nothing. Nor does a
+report that the worker has applied the dispatch, when nothing has waited for it. A new slice waits for its admission,
+which changes it in any case.
 """
 
 from slicebus.kube.cache import Change
@@ -18,7 +18,7 @@ from slicebus.slices.kueue import Condition
 
 
 def needs_reconcile(change: Change) -> bool:
-    """Whether reconciling may come to more after a change than before it."""
+    """Whether a reconcile may have more commands after a change than before it."""
     if change.old is None or change.new is None:
         return not change.is_own
     ignored = _ignored(change.new)
@@ -26,17 +26,17 @@ def needs_reconcile(change: Change) -> bool:
 
 
 def _ignored(manifest: Manifest) -> frozenset[str]:
-    """The metadata and annotations that ask for nothing as they are now, whatever they were before."""
+    """The metadata and annotations whose present value needs no reconcile, whatever it was before."""
     let_go = () if has_finalizer(manifest) else ("finalizers",)
     answered = (kueue.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
     return frozenset(("resourceVersion", *let_go, *answered))
 
 
 def _holds_as_dispatched(manifest: Manifest) -> bool:
-    """Whether the worker has reported that it holds a slice, and nothing has waited for that.
+    """Whether the worker has applied the dispatch, and nothing has waited for that.
 
-    What comes after a suspend and a delete does. So does what is dispatched of a job whose pods were edited before its
-    worker had it (`jobs._follow`): its slice says so, or has ended.
+    The steps after a suspend and a delete wait for it. So does the dispatch of a job whose pods were edited before its
+    worker had a copy (`builtin._follow`): the slice shows that, or has finished.
     """
     outbox = Outbox.from_manifest(manifest)
     if outbox is None or not outbox.is_applied or outbox.record.suspended or outbox.record.hash == kueue.ABSENT:
@@ -46,7 +46,7 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
 
 
 def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]:
-    """Everything else, and of a job's status only its conditions and whether it has ended."""
+    """Everything else that decisions depend on; of a job's status its conditions and its outcome."""
     metadata, status, kind = manifest["metadata"], manifest.get("status", {}), KINDS.get(manifest["kind"])
     return (
         without(metadata, ignored | {"annotations"}),

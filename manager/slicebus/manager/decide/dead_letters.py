@@ -1,4 +1,4 @@
-"""What the manager says of dead letters: which cluster has had some for too long, and what they count as."""
+"""Which clusters are warned about old dead letters, and how dead letters are counted."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from slicebus.proto.messages import MESSAGES, Manifest
 
 EVENT = "DeadLetters"
 OTHER = "other"
-"""The label of a cluster, type or reason that is none: what somebody made up must not make a time series each."""
+"""The label for an unknown cluster, type or reason: invented values must not make a time series each."""
 
 
 def alerts(
@@ -22,9 +22,9 @@ def alerts(
     now: datetime,
     alert: timedelta,
 ) -> list[Emit]:
-    """A warning for each cluster whose oldest dead letter is older than `alert`, unless it was told within that time.
+    """A warning for each cluster whose oldest dead letter is older than `alert`, unless it got one within that time.
 
-    A name that no WorkerCluster has gets none: there is nothing to put it on.
+    A name without a WorkerCluster gets none: there is no object for the Event.
     """
     by_cluster: dict[str, list[DeadLetter]] = {}
     for letter in letters:
@@ -39,7 +39,7 @@ def alerts(
 
 
 def age_s(letters: Sequence[DeadLetter], now: datetime) -> float:
-    """How old the oldest is; 0 where there is none."""
+    """The age of the oldest in seconds; 0 where there is none."""
     since = oldest(letters)
     return max((now - since).total_seconds(), 0.0) if since else 0.0
 
@@ -47,8 +47,9 @@ def age_s(letters: Sequence[DeadLetter], now: datetime) -> float:
 def newly_dead(
     letters: Iterable[DeadLetter], known: Collection[DeadLetter] | None, *, manager: str
 ) -> list[DeadLetter]:
-    """Those that were not there at the last look, of the agents and the broker: the manager counts its own when it
-    makes them. At the first look nobody knows since when they are there, and none is new."""
+    """The letters of agents and of the broker that are new since the last browse. `known` are those of that browse.
+
+    The manager counts its own when it dead-letters them. At the first browse `known` is None, and none is new."""
     if known is None:
         return []
     before = set(known)
@@ -60,7 +61,7 @@ def newly_dead(
 
 
 def labels(letter: DeadLetter, clusters: Collection[str]) -> tuple[str, str, str]:
-    """Cluster, type and reason for the metric."""
+    """The cluster, type and reason labels of the metric."""
     return (
         letter.cluster if letter.cluster in clusters else OTHER,
         letter.type if letter.type in MESSAGES else OTHER,

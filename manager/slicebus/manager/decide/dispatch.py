@@ -1,8 +1,8 @@
-"""What a worker shall hold for a job, and the messages that bring it there.
+"""What a worker shall hold for a job, and the messages that make it so.
 
-The outbox is the Workload itself (rule 5 of the design): before anything is published, the version and the hash of the
-content are written onto it; when the agent reports the version as applied, that is written beside them. Whatever is
-dispatched and not applied is published again, by this process or the next.
+The outbox is the Workload itself (rule 5 of the design). Before anything is published, the version and the hash of the
+content are written onto it. When the agent reports the version as applied, that is written beside them. This process or
+the next publishes again whatever is dispatched and not applied.
 """
 
 import msgspec
@@ -40,10 +40,10 @@ _NOTHING = Dispatch(version=0, hash="")
 
 
 def hold(view: JobView, slice: Slice) -> list[Command]:
-    """Commands that make the worker hold an admitted slice; empty when it has been told and nothing is due.
+    """Commands that make the worker hold an admitted slice; empty when that is written and published.
 
-    A job that was suspended and is admitted to another cluster, or to other flavors, is another copy: the one that is
-    there has to go first.
+    A suspended job that is admitted to another cluster, or to other flavors, needs another copy. The present copy is
+    withdrawn first.
     """
     if view.place is None or view.job is None:
         return []
@@ -68,7 +68,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
 
 
 def suspend(view: JobView, slice: Slice) -> list[Command]:
-    """Commands that make the worker hold an evicted slice's job without pods; empty when nothing is due."""
+    """Commands that make the worker hold an evicted job without pods; empty when that is written and published."""
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
@@ -91,7 +91,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
 
 
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
-    """Commands that make the worker hold nothing of the job; empty when it has been told and nothing is due."""
+    """Commands that make the worker hold nothing of the job; empty when that is written and published."""
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
@@ -105,8 +105,8 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
 
 
 def note_unknown_end(view: JobView) -> list[Command]:
-    """Commands that write down that the worker's copy is gone and may have ended before; what the worker has left of it
-    shall go too. Empty when the worker has been told that it shall hold nothing."""
+    """Commands that record that the worker's copy is gone and may have ended, and that withdraw what is left of it.
+    Empty when the copy is withdrawn already."""
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
@@ -115,7 +115,7 @@ def note_unknown_end(view: JobView) -> list[Command]:
 
 
 def has_unknown_end(view: JobView) -> bool:
-    """Whether the worker's copy is gone, and may have ended before, and the job has not given its quota back."""
+    """Whether the worker's copy is gone and may have ended, and the job has not given its quota back."""
     return view.outbox is not None and view.outbox.record.unknown_end is True
 
 
@@ -131,9 +131,9 @@ def forget_unknown_end(view: JobView) -> list[Command]:
 
 
 def abandon(view: JobView) -> list[Command]:
-    """Commands after which a cluster that is given up counts as holding nothing, while it may have a copy left.
+    """Commands after which a given-up cluster counts as holding nothing, although it may have a copy left.
 
-    Its agent lets no pod start by then. The copy is removed before it may again: see `recall`.
+    By then its agent lets no pod start. The copy is removed before it may again: see `recall`.
     """
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawn:
@@ -156,7 +156,7 @@ def abandon(view: JobView) -> list[Command]:
 
 
 def recall(view: JobView) -> list[Command]:
-    """The deletes for clusters that were given up with a copy, once for each hello of their agents."""
+    """The deletes of copies left on given-up clusters, once for each hello of their agents."""
     return [
         Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))
         for cluster, version in view.left_copies.items()
@@ -165,14 +165,14 @@ def recall(view: JobView) -> list[Command]:
 
 
 def has_copy(view: JobView) -> bool:
-    """Whether the worker has reported a copy of the job, or is told to give one up and has yet to report that."""
+    """Whether the worker has reported a copy of the job, or has yet to report that it deleted one."""
     if view.is_withdrawing:
         return not view.is_withdrawn
     return any(applied_version(workload) for workload in view.workloads.values())
 
 
 def is_unanswered(view: JobView) -> bool:
-    """Whether the worker has asked for a size after the last order that it was told."""
+    """Whether the worker has asked for a size since its last order."""
     requested, outbox = view.desired.requested, view.outbox
     if requested is None or not requested.asks_for_size or outbox is None or outbox.record.hash == LOST:
         return False
@@ -180,7 +180,7 @@ def is_unanswered(view: JobView) -> bool:
 
 
 def take_as_applied(view: JobView, *, version: int) -> list[Command]:
-    """Commands that write down what the worker's report would have said, where the newest version is this one."""
+    """Commands that record this version as applied, if it is the newest."""
     outbox = view.outbox
     if outbox is None or outbox.record.version != version or outbox.is_applied:
         return []
@@ -189,9 +189,9 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
 
 
 def renew(view: JobView, *, above: int) -> list[Command]:
-    """Commands that make whatever the worker shall hold be dispatched anew, above every version that was seen.
+    """Commands that have what the worker shall hold dispatched anew, above every version that was seen.
 
-    For what the worker has lost or holds otherwise although it had reported it: its version says nothing any more.
+    The worker has lost it, or holds something else, although it had reported it. So its version proves nothing.
     """
     record, recorded_on = _newest(view)
     seen = max(record.version, applied_version(recorded_on) if recorded_on else 0, above)
@@ -200,9 +200,9 @@ def renew(view: JobView, *, above: int) -> list[Command]:
 
 
 def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
-    """Commands that write down whether the worker's copy is gone, as it has reported; empty when that is known.
+    """Commands that record whether the worker has reported its copy as gone; empty when that is recorded.
 
-    What is to come of it is decided from there, by this process or the next.
+    This process or the next decides from the record what follows.
     """
     record, recorded_on = _newest(view)
     if record.has_vanished is vanished or record.hash == kueue.ABSENT:
@@ -211,9 +211,9 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
 
 
 def copy_to_job(view: JobView) -> list[Command]:
-    """The newest dispatch, written onto the job before its last Workload goes.
+    """Copy the newest dispatch onto the job before its last Workload goes.
 
-    The job may get another first slice. Its version must be higher than the tombstone that the worker keeps.
+    The job may get another first slice, whose version must be higher than the worker's tombstone.
     """
     outbox = view.outbox
     if outbox is None or view.job is None or outbox.recorded_on is view.job:
@@ -227,14 +227,14 @@ def copy_to_job(view: JobView) -> list[Command]:
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
-    """The job as its worker is to have it: with the counts of its user, and with what only a worker's copy may have."""
+    """The job as its worker shall have it: with its user's counts, and with the fields that only a copy may have."""
     kind = KINDS[job["kind"]]
     wanted = kind.with_counts(job, desired.own) if desired.requested else job
     return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
 
 
 def _newest(view: JobView) -> tuple[Dispatch, Manifest | None]:
-    """The newest dispatch and what it is on; of a job that has none, nothing, and its newest Workload."""
+    """The newest dispatch and the object that holds it; without one an empty dispatch and the newest Workload."""
     if view.outbox is not None:
         return view.outbox.record, view.outbox.recorded_on
     return _NOTHING, view.workload(view.slices[-1]) if view.slices else None
@@ -249,7 +249,7 @@ def _rewrite(view: JobView, recorded_on: Manifest | None, record: Dispatch) -> l
 
 
 def _must_withdraw(view: JobView, slice: Slice) -> bool:
-    """Whether the worker has a copy that the slice cannot run on, or is still deleting one."""
+    """Whether the worker has a copy that the slice cannot use, or is still deleting one."""
     outbox = view.outbox
     if outbox is None or view.is_withdrawn:
         return False
@@ -260,14 +260,14 @@ def _must_withdraw(view: JobView, slice: Slice) -> bool:
 
 
 def _flavors_hash(slice: Slice) -> str:
-    """Of the flavors by pod set and resource."""
+    """A hash of the flavors by pod set and resource."""
     return slice.admission.flavors_hash if slice.admission else ""
 
 
 def _next(
     view: JobView, wanted: Dispatch, workload: Manifest, *, must_answer: bool = False
 ) -> tuple[Dispatch, list[Command]]:
-    """The dispatch of what is wanted, and the write that records it; no write when it is the newest already."""
+    """The wanted dispatch with its version, and the write that records it; no write when it is the newest already."""
     outbox = view.outbox
     known = outbox and outbox.record.hash == wanted.hash and outbox.recorded_on is workload
     if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
@@ -294,7 +294,7 @@ def _next(
 
 
 def _holds_back(requested: SizeRequest, granted: Counts) -> bool:
-    """Whether the worker lets fewer pods run than it may, until it knows that its request was taken note of."""
+    """Whether the worker runs fewer pods than it may, until its request is answered."""
     return any(requested.granted.get(name, 0) < count for name, count in granted.items())
 
 
@@ -303,7 +303,7 @@ def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
 
 
 def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
-    """The spec, and the relabel where the worker's job may still name the slice before."""
+    """The spec, and the relabel where the worker's copy may still name the replaced slice."""
     assert view.job is not None
     workload, desired = view.workload(slice), view.desired
     spec = WorkloadSpec(

@@ -1,10 +1,10 @@
 """Why a worker is to lose a job that has not ended, and whether somebody asked for that (rule 6 of the design).
 
-What somebody deleted by name or selector, while its namespace stays, goes at once, however much it is. What is only
-inferred passes the breaker of its cluster, and is held where that would be too much at once.
+What somebody deleted by name or selector, while its namespace stays, is deleted at once, however many jobs it is. An
+inferred delete passes the breaker of its cluster, which holds it when there are too many at once.
 
-A watch tells of a delete, or the object says that it is being deleted. A job that is missing when a manager starts, or
-after its watch has lost its place, was not seen to go: the manager may look at a cluster that was restored.
+A watch reports a delete, or the object has a deletion timestamp. A job that is missing when a manager starts, or after
+its watch has lost its place, was not seen to go: the manager may run on a restored cluster.
 """
 
 from collections.abc import Sequence
@@ -21,27 +21,27 @@ from slicebus.slices.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
 
 HELD_CONDITION = "slicebus.dev/DeleteHeld"
-"""On a Workload whose job a worker is to lose: True, with why, while too many of that cluster would be deleted."""
+"""On a Workload whose job is to be deleted on its worker: True, with the reason, while that delete is held."""
 _TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 class Ending(StrEnum):
-    """Why a worker is to lose a job. Those that are inferred are the reasons of `HELD_CONDITION`."""
+    """Why a job is to be deleted on its worker. The inferred ones are the reasons of `HELD_CONDITION`."""
 
     NONE = "None"
-    """It is not, or that is written down already and goes its way."""
+    """It is not, or its delete is recorded already."""
     ASKED = "Asked"
     """Somebody deleted the job, or its Workload, and the namespace stays."""
     NAMESPACE = "NamespaceTerminating"
-    """Its namespace is being deleted, is gone, or is another one of the same name."""
+    """Its namespace is being deleted, is gone, or is a newer one with the same name."""
     MISSING = "JobMissing"
-    """The job is not there, and nobody has seen it go."""
+    """The job is missing, and no watch has seen its delete."""
     VANISHED = "GoneOnCluster"
-    """The worker's copy is gone, and nobody has ordered that. An evicted job need not have one."""
+    """The worker's copy is gone without an order. An evicted job need not have a copy."""
 
     @property
     def is_inferred(self) -> bool:
-        """Whether nobody has asked for just this job to go."""
+        """Whether nobody has deleted just this job."""
         return self not in (Ending.NONE, Ending.ASKED)
 
 
@@ -53,16 +53,16 @@ _WHY = {
 
 
 def is_ending(view: JobView) -> bool:
-    """Whether the worker is to lose a job that had not ended, and that is not written down yet."""
+    """Whether a job that had not ended is to be deleted on its worker, and that is not recorded yet."""
     if view.is_withdrawn or view.is_withdrawing:
         return False
     return _is_deleted(view) or _has_vanished(view)
 
 
 def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None) -> Ending:
-    """Why the worker is to lose a job.
+    """Why a job is to be deleted on its worker.
 
-    `was_seen`: a watch has seen the job go. `namespace` is that of the job; None where there is none.
+    `was_seen`: whether a watch has seen its delete. `namespace`: the job's namespace; None where it is gone.
     """
     if not is_ending(view):
         return Ending.NONE
@@ -74,7 +74,7 @@ def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None) -> E
 
 
 def show_held(view: JobView, ending: Ending, *, now: str) -> list[Command]:
-    """Whether the delete of a job is held, as its Workloads shall say it; nothing when they do."""
+    """Commands that show on a job's Workloads whether its delete is held; empty when they show it."""
     if not view.deletes_held or not ending.is_inferred:
         return [_without_condition(workload) for workload in view.workloads.values() if _shows_held(workload)]
     message = (
@@ -97,7 +97,7 @@ def show_held(view: JobView, ending: Ending, *, now: str) -> list[Command]:
 
 
 def follow_vanished(view: JobView) -> list[Command] | None:
-    """A job goes after its worker's copy, as far as that may go; None where it has not lost it."""
+    """Commands that delete a job whose copy is gone, unless that is held; None where the copy is not gone."""
     if view.job is None or not _has_vanished(view):
         return None
     if view.deletes_held:
@@ -108,9 +108,9 @@ def follow_vanished(view: JobView) -> list[Command] | None:
 
 
 def record_owner(view: JobView) -> list[Command]:
-    """Whose a Workload is that was orphaned, written on it: without its owner nobody would look at its job again.
+    """Record on orphaned Workloads which job owned them: otherwise their job would never be reconciled again.
 
-    Those of this manager say so from the beginning. Those of a Kueue and of older versions do not.
+    This manager records it when it creates a Workload. A Kueue and older versions do not.
     """
     if view.job is not None and "deletionTimestamp" not in view.job["metadata"]:
         return []
@@ -123,7 +123,7 @@ def record_owner(view: JobView) -> list[Command]:
 
 
 def is_orphan(workload: Manifest) -> bool:
-    """Whether a Workload is nobody's, so that nobody deletes it after its job."""
+    """Whether a Workload has no controller, so that nobody deletes it after its job."""
     return not any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ())
 
 
@@ -141,7 +141,7 @@ def _has_vanished(view: JobView) -> bool:
 
 
 def _persists(namespace: Manifest | None, view: JobView) -> bool:
-    """Whether the namespace is the one that the job was made in, and is to stay."""
+    """Whether the namespace is the one that the job was created in, and is not being deleted."""
     if namespace is None or "deletionTimestamp" in namespace["metadata"]:
         return False
     created = _existed_at(view)
@@ -149,7 +149,7 @@ def _persists(namespace: Manifest | None, view: JobView) -> bool:
 
 
 def _existed_at(view: JobView) -> str:
-    """When the job was there at the latest, RFC 3339. Its Workloads come after it."""
+    """The latest time when the job was created, RFC 3339; empty where nobody knows. Workloads come after their job."""
     if view.job is not None and (created := view.job["metadata"].get("creationTimestamp")):
         return str(created)
     return min((slice.created for slice in view.slices), default="")

@@ -1,8 +1,8 @@
-"""What comes after an eviction is decided, until the job has quota again.
+"""The steps from an eviction to the next admission.
 
-The slice keeps its quota for as long as its worker may have pods of the job. When none is left for sure the quota is
-given back, and what the worker had made the job grow to is forgotten: the same slice waits for quota again, at the
-counts of the job's spec.
+An evicted slice keeps its quota while its worker may have pods of the job. When no pod is left, the quota is given back
+and the size that the worker asked for is forgotten. The same slice then waits for quota again, at the counts of the
+job's spec.
 """
 
 from slicebus.decisions.commands import Command, Patch
@@ -19,10 +19,10 @@ from slicebus.slices.workload import Slice
 
 
 def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
-    """What is to be done about an evicted slice now: its worker is told, then its quota is given back.
+    """The next step for an evicted slice: suspend it on its worker, then give its quota back.
 
-    One write a look. The slice has its size before it waits, or it would be admitted as large as it was. What it had
-    shrunk by before is nobody's to take back: its admission says so first, or it would be charged for more again.
+    One write a reconcile. The slice gets its new counts before it waits, or it would be admitted at the old ones. If it
+    had shrunk before, its admission is reduced first, or the new counts would charge it for more again.
     """
     if view.given_up and (abandoned := dispatch.abandon(view)):
         return [*_set_suspended(view, True), *abandoned]
@@ -42,25 +42,25 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
 
 
 def resume(view: JobView, slice: Slice) -> list[Command]:
-    """A job whose slice was evicted goes on, now that it has quota again."""
+    """Unsuspend a job whose evicted slice has quota again."""
     return _set_suspended(view, False) if Condition.EVICTED in slice.conditions else []
 
 
 def quota_held(slice: Slice) -> Finding:
-    """Why the quota of a slice that is evicted is not free yet."""
+    """The condition that shows why an evicted slice still has its quota."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
     return Finding(DISPATCHED_CONDITION, False, kueue.SUSPENDING, message)
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
-    """The manager's own job shows it, as with Kueue: a Job that is not suspended cannot lose its start time either."""
+    """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time."""
     if view.job is None or bool(view.job["spec"].get("suspend")) is suspended:
         return []
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"spec": {"suspend": suspended}})]
 
 
 def _forget_request(view: JobView) -> list[Command]:
-    """Where no worker has reported, because it left the fleet: see also `intake.applied`."""
+    """Forget the worker's request where `intake.applied` has not, because its cluster left the fleet."""
     requested = view.desired.requested if view.job else None
     if view.job is None or requested is None or not requested.asks_for_size:
         return []

@@ -1,4 +1,4 @@
-"""Why a job has the size that it has: what it wants, what it waits for, and how it came here."""
+"""Explains the size of a job: what it wants, what it waits for, and what happened to its slices."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +27,7 @@ from slicebus.slices.workload import Slice, chain_id
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice that has no quota yet."""
+    """A slice that waits for quota."""
 
     slice: str
     size: Counts
@@ -36,14 +36,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     message: str
     would_admit: str
-    """What would let it in, in words; empty where nobody can say."""
+    """What would admit it, in words; empty where that is unknown."""
     position: int
-    """1 is the first of those that wait in its ClusterQueue; 0 where it has none."""
+    """Its place among the waiting slices of its ClusterQueue, from 1; 0 where it has none."""
     of: int
     ahead: tuple[str, ...]
-    """Those before it, `namespace/name`, the first ones only."""
+    """The first few of those before it, as `namespace/name`."""
     victims: tuple[str, ...] = ()
-    """Those who are preempted for it, or would be now, `namespace/name`."""
+    """The slices that are preempted for it, or would be now, as `namespace/name`."""
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,17 +59,17 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One slice."""
+    """The history of one slice."""
 
     slice: str
     size: Counts
     replaces: str
     steps: tuple[tuple[str, str], ...]
-    """When (RFC 3339) what happened to it."""
+    """The time (RFC 3339) and the text of each step."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that there is to say of a job."""
+    """The explanation of one job."""
 
     job: str
     """`Kind/namespace/name`."""
@@ -77,13 +77,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     cluster_queue: str
     cohort: str
     fair_sharing: str
-    """`off`, or the strategies by which queues get and lose what they borrow."""
+    """`off`, or the strategies by which queues borrow and are preempted."""
     cluster: str
     wanted: Counts
     wanted_by: str
     granted: Counts
     problems: tuple[str, ...]
-    """What is wrong, in sentences."""
+    """What is wrong, one sentence each."""
     waiting: tuple[Waiting, ...]
     quota: tuple[Amount, ...]
     story: tuple[Chapter, ...]
@@ -101,11 +101,11 @@ _STEPS: dict[tuple[str, str], str] = {
     (Condition.PREEMPTED, "True"): "preempted: {reason}",
     (Condition.FINISHED, "True"): "finished: {reason}",
 }
-"""How a condition is told, by its type and status."""
+"""The text of a step by the type and status of its condition."""
 
 
 def explain(store: Store, ref: JobRef) -> Explanation:
-    """Explain a job that is there."""
+    """Explain a job that exists."""
     view = store.view(ref)
     assert view.job is not None
     labels, desired = view.job["metadata"].get("labels", {}), view.desired
@@ -132,7 +132,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
 
 
 def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
-    """What keeps the job from its size, beside a lack of quota."""
+    """What keeps the job from its size, other than a lack of quota."""
     yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job))
     yield from (text for text in _conditions(job, ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED))
     for slice in view.slices:
@@ -192,7 +192,7 @@ def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision])
 
 
 def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
-    """Where the queue has quota of what the job needs."""
+    """The queue's quota of the resources that the job needs."""
     quotas = store.quotas
     queue, charged = quotas.cluster_queues.get(cluster_queue), usage_by_chain(store.slices.values())
     if queue is None:

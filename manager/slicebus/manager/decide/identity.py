@@ -1,6 +1,6 @@
-"""Which cluster has a name: the one whose UID was said first (docs/decisions/0014).
+"""Which cluster has a name: the one whose UID was reported first (docs/decisions/0014).
 
-Another one that was given the same name is not listened to, gets no orders, and is told of on the WorkerCluster.
+Messages of another cluster with the same name are refused, and it gets no orders. The WorkerCluster shows the conflict.
 """
 
 from datetime import datetime
@@ -16,17 +16,17 @@ NAME_CONFLICT = "NameConflict"
 """True while an agent of another cluster speaks under the name."""
 _OTHER = "otherCluster"
 _QUIET_S = 300.0
-"""Who has said nothing for so long has another name by now, or is gone."""
+"""A cluster that was silent for so long has another name by now, or is gone."""
 
 
 def reported(envelope: Envelope) -> Manifest:
-    """What a message of the agent that is listened to says of its cluster, for the status."""
+    """The status fields that an accepted message of the cluster's agent sets."""
     uid = envelope.cluster_uid
     return {"ownQueues": True, "clusterUID": uid} if uid else {"ownQueues": False}
 
 
 def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
-    """Another cluster speaks under the name: since when, which, and what to do."""
+    """Commands that show that another cluster speaks under the name: which, when, and what to do."""
     name, uid = cluster["metadata"]["name"], envelope.cluster_uid
     note = (
         f"Another cluster, {uid}, speaks as {name}, which is {pinned_uid(cluster)}: give its agent another name, "
@@ -42,13 +42,13 @@ def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command
 
 
 def other(cluster: Manifest) -> ClusterUid | None:
-    """The UID of the cluster that spoke under the name last, and was not listened to."""
+    """The UID of the other cluster that last spoke under the name; None without one."""
     uid: ClusterUid | None = cluster.get("status", {}).get(_OTHER, {}).get("clusterUID")
     return uid
 
 
 def settle_conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple[list[Finding], Manifest]:
-    """What ends a conflict, and for the status: the other one has the name now, or has fallen silent."""
+    """The findings and status fields that end a conflict: the other cluster has the name now, or is silent."""
     conflicting = cluster.get("status", {}).get(_OTHER)
     if not conflicting:
         return [], {}
@@ -59,5 +59,5 @@ def settle_conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple
 
 
 def repinned(uid: ClusterUid) -> Manifest:
-    """The status that gives the name to another cluster, whose epochs are not those of the one before."""
+    """The status that gives the name to another cluster. Its epochs start anew."""
     return {"status": {"clusterUID": uid, "epoch": 0}}

@@ -1,7 +1,7 @@
 """What to do with a message from a worker.
 
-`authorize` comes first: it says whether the sender may speak for the cluster at all. Then one function a message type.
-A message that comes late or twice gives no commands; one about a job that runs nowhere is late.
+`authorize` comes first: it checks that the sender may speak for the cluster. Each message type has one function.
+A message that comes late or twice gives no commands. A message about a job that runs nowhere is late.
 """
 
 from collections.abc import Callable
@@ -38,18 +38,18 @@ DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
 """On a Workload: False while the worker refuses it."""
 _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
-"""A count above this is no wish but a mistake; Kubernetes clusters are tested up to 150,000 pods."""
+"""A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
 _TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 UNAUTHORIZED = frozenset(
     {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
 )
-"""Why a message is not of the cluster that its envelope names."""
+"""Why a sender may not speak for the cluster that its envelope names."""
 
 
 def authorize(envelope: Envelope, sender: Sender | None) -> None:
-    """Whether a message may be of the cluster that its envelope names. Raises ProtocolError, for one of `UNAUTHORIZED`.
+    """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
 
-    `sender` is what is known of that cluster; None where there is no WorkerCluster of the name.
+    `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
@@ -69,7 +69,7 @@ def authorize(envelope: Envelope, sender: Sender | None) -> None:
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
-    """The wish, written onto the manager's job. The chain follows from there."""
+    """Write the request onto the manager's job. The chain follows from there."""
     if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
         return []
     if not _is_from_here(view, envelope):
@@ -98,10 +98,10 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """The version that the worker has applied, written onto the slice that it names; after a delete onto every one.
+    """Write the applied version onto the slice that the report names; after a delete onto every slice.
 
-    When the worker has no pod of an evicted job left, the size that it had grown to is forgotten first, and with it
-    every request that was published before this report.
+    When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
+    first.
     """
     outbox, cluster = view.outbox, envelope.cluster
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
@@ -132,7 +132,7 @@ def _forget_request(job: Manifest, envelope: Envelope) -> list[Command]:
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
-    """Why the worker cannot apply a slice, shown on the Workload and on the job; tried again after a while."""
+    """Show on the Workload and the job why the worker cannot apply a slice, and try again after a while."""
     workload = view.workloads.get(refusal.workload)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
@@ -147,9 +147,9 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
-    """The worker's status on the manager's job, and whether its pods are ready on its slice (see `news`).
+    """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
 
-    Where a run has ended and was evicted all the same, its end comes too late once the next run has been ordered.
+    The status of an earlier run comes too late when the next run is dispatched: it is ignored, also when the run ended.
     """
     assert view.job is not None
     if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
@@ -165,10 +165,10 @@ def status(
     now: str,
     take: Callable[[JobView, Status, str], list[Command]] = mirror,
 ) -> list[Command]:
-    """The worker's status, mirrored onto the manager's job; the end of the one is the end of the other.
+    """Take a status in with `take`, and record whether the worker's copy is gone.
 
-    That a user deleted the job on the worker is written down, and it is deleted here as far as the breaker lets it:
-    `endings`. Where it may have ended before, it stays: `unknown_ends`.
+    A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
+    have ended before its copy went stays: see `unknown_ends`.
     """
     if view.job is None or not _is_from_here(view, envelope):
         return []
@@ -187,9 +187,9 @@ def status(
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:
-    """The whole status of the worker's job, as it is there, and what cannot be shown of it.
+    """Write the worker's whole status onto the job, and what its kind cannot show into an annotation.
 
-    Where both have changed the first write makes the second conflict, and the message is handled again.
+    Where both have changed, the first write makes the second conflict, and the message is handled again.
     """
     wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
     unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
@@ -202,7 +202,7 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
 
 
 def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
-    """Kueue's condition PodsReady on the slice that the worker's pods run on."""
+    """Set Kueue's condition PodsReady on the slice that the worker's pods run on."""
     holder = view.holder
     if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
         return []
@@ -226,7 +226,7 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
 
 
 def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName) -> list[Command]:
-    """A cluster that was given up has removed the copy that it had left."""
+    """Forget a copy left on a given-up cluster, when its agent has removed it."""
     if not report.deleted or report.spec_version < outbox.record.left_copies[cluster]:
         return []
     left_copies = {name: version for name, version in outbox.record.left_copies.items() if name != cluster}
@@ -240,9 +240,9 @@ def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName
 
 
 def _is_from_here(view: JobView, envelope: Envelope) -> bool:
-    """Whether the job is on the sender's cluster; False where it runs nowhere, or has left it: the message is late.
+    """Whether the job is on the sender's cluster. False where it runs nowhere, or has left it: the message is late.
 
-    Raises ProtocolError for one that the job has nothing to do with: a cluster may only speak of its own jobs.
+    Raises ProtocolError for a job of another cluster: a cluster may only report on its own jobs.
     """
     record = view.outbox.record if view.outbox is not None else None
     has_left = record is not None and envelope.cluster in (record.previous_cluster, *record.left_copies)

@@ -1,7 +1,7 @@
-"""What an agent says that it holds, beside what it shall hold.
+"""Compares what an agent holds with what it shall hold.
 
-An inventory is judged when it is complete, and job by job: the same everywhere costs nothing more. Whatever a cluster
-has said of a job after it began the inventory is newer than that, and the inventory no longer counts for the job.
+A complete inventory is compared job by job; equal jobs cost nothing more. What a cluster has reported on a job since it
+began the inventory is newer, so the inventory does not count for that job.
 """
 
 from enum import StrEnum, auto
@@ -21,20 +21,20 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 
 Stamp = NewType("Stamp", tuple[int, int])
-"""Epoch and sequence of a message: the order of what one cluster says."""
+"""Epoch and sequence of a message: they order the messages of one cluster."""
 
 
 UNKNOWN = "unknown"
-"""In place of the hash of a status."""
+"""In place of the hash of a status that is not known."""
 
 
 class Difference(StrEnum):
-    """What an inventory says of one job that the manager knows."""
+    """How an inventory differs from what the worker shall hold of one job."""
 
     NONE = auto()
-    """The worker holds what it shall, or what it was told is on its way."""
+    """The worker holds what it shall, or its order is on its way."""
     HELD = auto()
-    """The worker's job is at the newest version and its report has not come: that it is there is the report."""
+    """The worker holds the newest version, but its report has not come: the inventory counts as the report."""
     AGAIN = auto()
     """The worker has not reported the newest version: it is published again."""
     RENEW = auto()
@@ -49,14 +49,14 @@ class Listed(msgspec.Struct, frozen=True):
     cluster: ClusterName
     speaker: str
     since: Stamp
-    """When it was begun. What was said later is newer."""
+    """When it was begun. Later messages are newer."""
     items: dict[JobRef, InventoryItem]
     unanswered: dict[str, RequestKey] = {}
     """The requests that no order has answered, by the UID of their job."""
 
 
 class Assembly:
-    """Puts the pages of one speaker's inventories together. Only the newest inventory that has begun is kept."""
+    """Puts the pages of a speaker's inventory together. It keeps only the newest inventory."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
@@ -65,7 +65,7 @@ class Assembly:
         self._done = False
 
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
-        """The inventory, when this page completes it. A page may come twice, late, or after a newer inventory's."""
+        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's."""
         round = envelope.epoch, page.round
         if round < self._round or (round == self._round and self._done):
             return None
@@ -87,28 +87,28 @@ class Assembly:
         )
 
     def finish(self) -> None:
-        """The inventory that is complete has had its effect."""
+        """Forget the complete inventory: it was compared."""
         self._pages, self._since, self._done = {}, {}, True
 
 
 def stamp_of(envelope: Envelope) -> Stamp:
-    """When a cluster said something."""
+    """The stamp of a message."""
     return Stamp((envelope.epoch, envelope.sequence))
 
 
 def job_of(item: InventoryItem) -> JobRef:
-    """The manager's job that an item is about."""
+    """The reference of the manager's job that an item is about."""
     return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
 def difference(view: JobView, item: InventoryItem | None) -> Difference:
-    """What the worker's item says of a job of its cluster; None is a job that the worker has nothing of."""
+    """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job."""
     outbox = view.outbox
     if outbox is None:
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
     record, reported = outbox.record, outbox.is_applied
     if record.has_vanished:
-        # It stays gone until that is decided, unless the worker has it again.
+        # The job stays without a copy until that is decided, unless the worker has one again.
         return Difference.STATUS if item is not None and item.spec_hash not in ("", kueue.ABSENT) else Difference.NONE
     not_held = Difference.RENEW if reported else Difference.AGAIN
     if item is None:
@@ -132,8 +132,8 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
 
 
 def _shows(item: InventoryItem, record: Dispatch) -> bool:
-    """Whether an item says what a report of the newest version would. That of a suspended job says more: it has no
-    pods left."""
+    """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
+    also proves that no pod is left."""
     has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
     return has_copy and not record.suspended and record.hash not in (kueue.ABSENT, LOST)
 
@@ -141,18 +141,18 @@ def _shows(item: InventoryItem, record: Dispatch) -> bool:
 def status_differs(view: JobView, item: InventoryItem) -> bool:
     """Whether the worker's job has another status than was mirrored last.
 
-    Its agent takes every status of its first inventory as reported: one that differs has to be asked for, whatever else
-    is to be done about the job.
+    Its agent counts every status of its first inventory as reported. So one that differs has to be asked for, whatever
+    else the job needs.
     """
     if not item.spec_hash:
-        # It says that the job is gone, and as long as the job is here that report has not come.
+        # The item shows that the copy is gone. While the job is here, the report of that has not come.
         return view.job is not None and view.outbox is not None and view.outbox.record.hash != kueue.ABSENT
     mirrored = _status_hash(view)
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
 def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published_at: Stamp) -> bool:
-    """Whether a worker waits for the answer to a request that is not written down here: it has to ask again."""
+    """Whether a worker waits for the answer to a request that the manager does not have: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
     if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
@@ -162,7 +162,7 @@ def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published
 
 
 def _reported_hash(view: JobView, job: Manifest) -> str:
-    """Of the worker's last report, as a Kueue may be shown another status; a value like no other before the first."""
+    """The hash of the worker's last report, because the job may show a Kueue another status; `UNKNOWN` before it."""
     reported, holder = view.reported, view.holder
     if reported is None or holder is None:
         return UNKNOWN
@@ -172,7 +172,7 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
 
 
 def _status_hash(view: JobView) -> str:
-    """Of what was mirrored last. A job that has ended takes no more statuses."""
+    """The hash of the status that was mirrored last; empty for a job that has ended, which takes no more statuses."""
     if view.job is None:
         return ""
     phase = KINDS[view.ref.kind].outcome(view.job).phase

@@ -1,7 +1,7 @@
-"""The AdmissionChecks that slicebus answers beside a Kueue: whether each can be, and what it says of one Workload.
+"""The AdmissionChecks that slicebus answers beside a Kueue: whether each is active, and its state on a Workload.
 
-A check is ours by its `controllerName`. A ClusterQueue whose check is not active admits nothing, so a check is inactive
-only while nothing could run anywhere; a cluster that is not connected is a reason to wait.
+A check is ours by its `controllerName`. A ClusterQueue whose check is inactive admits nothing. So a check is inactive
+only while no cluster could run anything; a cluster that is not connected is a reason to wait.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _MESSAGE_LENGTH = 32_768
 
 
 def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> list[Command]:
-    """Whether the check can be answered, written onto it; nothing where that is there already."""
+    """Write onto the check whether it can be answered; nothing where it shows that already."""
     finding = _active(check, clusters)
     if not is_our_check(check) or has_finding(check, finding):
         return []
@@ -32,13 +32,13 @@ def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> l
 
 
 def entry_of(workload: Manifest, checks: frozenset[str]) -> Manifest | None:
-    """What the Workload shows of our check; None where its ClusterQueue has none."""
+    """The Workload's entry of our check; None where its ClusterQueue has no such check."""
     entries = workload.get("status", {}).get("admissionChecks") or ()
     return next((entry for entry in entries if entry["name"] in checks), None)
 
 
 def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str, *, now: str) -> list[Command]:
-    """The state of our check on a Workload, unless it is there already. A merge patch replaces the whole list."""
+    """Set the state of our check on a Workload, unless it is set. A merge patch replaces the whole list."""
     reported = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}
     if reported.items() <= entry.items():
         return []

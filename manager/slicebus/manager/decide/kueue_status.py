@@ -1,8 +1,8 @@
 """The status of the manager's job, as a Kueue beside the manager reads it.
 
-Kueue gives an evicted job's quota back when the job says that it is not active, and starts a job by changing its
-template. So the job is active from before the worker may start its first pod until the worker has let go of the last
-one, and while it is suspended it says so.
+Kueue gives an evicted job's quota back when its status shows that it is not active, and starts a job by changing its
+template. So the job shows active from before the worker may start its first pod until the last one is gone, and shows
+that it is suspended while it is.
 """
 
 import msgspec
@@ -18,12 +18,12 @@ _TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 def is_suspended(job: Manifest) -> bool:
-    """Whether Kueue keeps the job from running."""
+    """Whether Kueue keeps the job suspended."""
     return bool(job["spec"].get("suspend"))
 
 
 def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
-    """The status that the job shall show. `may_have_pods`: whether the worker may have pods of it, or be given some."""
+    """Write the status that the job shall show. `may_have_pods`: whether the worker may have pods, or get some."""
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
     shown, reported = job.get("status", {}), reported_of(view)
@@ -37,9 +37,9 @@ def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
-    """What a new report changes. Of a job without quota only its end.
+    """Write what a new report changes; of a job without quota only its end.
 
-    That such a job is not active any more is said when the rest of its eviction is written: Kueue admits it anew then.
+    Such a job shows that it is not active with the last write of its eviction: Kueue admits it anew then.
     """
     if view.holder is None and report.phase not in _TERMINAL:
         return []
@@ -47,9 +47,9 @@ def take(view: JobView, report: Status, now: str) -> list[Command]:
 
 
 def reported_of(view: JobView) -> Status | None:
-    """What the worker last said of the job as it holds it since it was last dispatched anew.
+    """The worker's last status of the present run; None without one.
 
-    Of one that it is to let go only the end counts: it may have come before the order did.
+    Of a job that is to be suspended or withdrawn only the end counts: it may have come before the order did.
     """
     outbox, reported = view.outbox, view.reported
     if outbox is None or reported is None:
@@ -60,13 +60,13 @@ def reported_of(view: JobView) -> Status | None:
 
 
 def shows_running(job: Manifest) -> bool:
-    """Whether the job runs, and Kueue would keep its quota until that is over."""
+    """Whether the job shows that it runs, so that Kueue keeps its quota until it ends."""
     shown = job.get("status", {})
     return not is_suspended(job) and KINDS[job["kind"]].running_status(shown) == shown
 
 
 def _newest(shown: Manifest, reported: Status | None) -> Manifest:
-    """Before the worker has said anything, a job shows what it did, but no longer that it is suspended."""
+    """The reported status. Before the first report, what the job shows, but not that it is suspended."""
     if reported is not None:
         return reported.job_status
     conditions = [entry for entry in shown.get("conditions") or () if entry["type"] != "Suspended"]

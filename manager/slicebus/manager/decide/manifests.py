@@ -20,8 +20,8 @@ def workload_manifest(
     annotations: dict[str, str],
     priority: Manifest,
 ) -> Manifest:
-    """A new slice of a job, owned by the job. It says whose it is even when it has been orphaned unseen."""
-    whose = {kueue.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
+    """The Workload of a new slice. It names its job in an annotation too, because it may be orphaned unseen."""
+    job_name = {kueue.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": kueue.API_VERSION,
@@ -30,7 +30,7 @@ def workload_manifest(
             "name": name,
             "namespace": ref.namespace,
             "labels": {kueue.JOB_UID_LABEL: ref.uid},
-            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | whose | annotations,
+            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | job_name | annotations,
             "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
         },
@@ -44,9 +44,9 @@ def workload_manifest(
 
 
 def priority_spec(job: Manifest, classes: Mapping[str, int]) -> Manifest:
-    """The part of a Workload's spec that says its priority: that of the class which the job's label names, else 0.
+    """The priority fields of a Workload's spec, by the class that the job's label names; 0 without one.
 
-    Raises LookupError for a class that is not there.
+    Raises LookupError for a class that does not exist.
     """
     name = priority_class(job)
     if not name:
@@ -62,34 +62,34 @@ def priority_class(job: Manifest) -> str:
 
 
 def counts_patch(workload: Manifest, counts: Counts) -> Manifest:
-    """Other counts for the pod sets of a Workload. A merge patch replaces the whole list."""
+    """A patch of the counts of a Workload's pod sets. A merge patch replaces the whole list."""
     pod_sets = workload["spec"]["podSets"]
     return {"spec": {"podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in pod_sets]}}
 
 
 def annotation_patch(name: str, value: str) -> Manifest:
-    """One annotation to set."""
+    """A patch that sets one annotation."""
     return {"metadata": {"annotations": {name: value}}}
 
 
 def findings_patch(target: Manifest, *findings: Finding, now: str) -> Manifest:
-    """Conditions to set in `/status`. A merge patch replaces the whole list."""
+    """A patch that sets conditions in `/status`. A merge patch replaces the whole list."""
     return {"status": {"conditions": with_findings(target, *findings, now=now)}}
 
 
 def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> Manifest:
-    """The Workload without our finalizer."""
+    """A patch that removes our finalizer."""
     kept = [name for name in workload["metadata"].get("finalizers", ()) if name != finalizer]
     return {"metadata": {"finalizers": kept}}
 
 
 def has_finalizer(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> bool:
-    """Whether the manager still holds the Workload."""
+    """Whether the Workload has our finalizer."""
     return finalizer in workload["metadata"].get("finalizers", ())
 
 
 def without_server_fields(manifest: Manifest) -> Manifest:
-    """An object as it travels: what only its own API server understands is left out."""
+    """An object for a message: without the fields that only its own API server understands."""
     return manifest | {"metadata": without(manifest["metadata"], ("resourceVersion",))}
 
 
@@ -107,7 +107,7 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
 
 
 def write_status(job: Manifest, wanted: Manifest) -> list[Command]:
-    """The command that makes the status of a job the wanted one; none when it is."""
+    """The command that gives a job the wanted status; none when it has it."""
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []
@@ -116,7 +116,7 @@ def write_status(job: Manifest, wanted: Manifest) -> list[Command]:
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:
-    """`base`, or a variant of it where a slice of the job that has ended, or was granted a part, has the name."""
+    """`base`, or a numbered variant where a finished or admitted slice of the job has that name."""
     taken = {slice.name for slice in slices if slice.finished or slice.admission is not None}
     name, attempt = base, 1
     while name in taken:

@@ -1,4 +1,4 @@
-"""The messages that tell a worker why the size it asked for is not there yet."""
+"""The notices to a worker why it does not have the size yet that it asked for."""
 
 from slicebus.decisions.commands import Command, Publish
 from slicebus.manager.state.views import JobView
@@ -9,14 +9,14 @@ STRUCTURAL_CHANGE = "StructuralChange"
 
 
 def notice_key(workload: str, message: str) -> str:
-    """How a notice is remembered, so that it is not given again."""
+    """The key by which the manager remembers a notice, so that it is published once."""
     return f"{workload} {message}"
 
 
 def pending_notice(
     view: JobView, slice: Slice, *, reason: str, message: str, since: str, would_admit: str = ""
 ) -> list[Command]:
-    """Why the worker's last request waits or was refused; nothing when no worker has asked."""
+    """The notice why the worker's last request waits or was refused; nothing when no worker has asked."""
     requested = view.desired.requested if view.job else None
     if requested is None or not requested.asks_for_size or view.cluster is None:
         return []

@@ -1,8 +1,8 @@
-"""The pods that a job's slices were made for, and those that the job has now.
+"""Edited pod templates: which slices take the new ones over, and which keep the old.
 
-A slice is charged by its own pod sets, and a worker keeps the pods that it was given. When somebody edits them, a slice
-of which nothing can run yet is made for the new pods. A job that runs keeps those that it has: so do its next slices,
-or they would be charged for pods that nobody runs.
+A slice is charged by its own pod sets, and a worker keeps the pods that it got. When somebody edits the templates, a
+slice without a copy on a worker takes the new ones over. A job that runs keeps its pods. So do its next slices, or they
+would be charged for pods that nobody runs.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from slicebus.slices.workload import Slice
 
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
-    """The pods that the job has now, for slices of which nothing can run yet."""
+    """Commands that give the job's present pods to slices without quota, while its worker holds nothing."""
     if not view.is_withdrawn or KINDS[view.ref.kind].problems(job):
         return []
     return [
@@ -27,7 +27,7 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
 
 
 def refused(slice: Slice, view: JobView) -> str:
-    """Why a job does not get the pods that it asks for now; empty where they request what those of the slice do."""
+    """Why a running job does not get its edited pods; empty where they request the same as those of the slice."""
     names = " and ".join(sorted(_changed(slice, view)))
     return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew" if names else ""
 
@@ -43,7 +43,7 @@ def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
 
 
 def _changed(slice: Slice, view: JobView) -> Iterator[str]:
-    """The pod sets of a slice that request something else in the job."""
+    """The names of a slice's pod sets whose requests differ in the job."""
     requests = view.reading.requests if view.reading else {}
     for pod_set in slice.pod_sets:
         if pod_set.name in requests and requests[pod_set.name] != pod_set.requests:
@@ -51,6 +51,6 @@ def _changed(slice: Slice, view: JobView) -> Iterator[str]:
 
 
 def _pods_patch(workload: Manifest, view: JobView, job: Manifest) -> Manifest:
-    """The pods of the job, as many as the slice has. A merge patch replaces the whole list."""
+    """The job's pod templates with the slice's counts. A merge patch replaces the whole list."""
     templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in KINDS[view.ref.kind].pod_sets(job)}
     return {"spec": {"podSets": [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]}}

@@ -1,4 +1,4 @@
-"""What a ClusterQueue and a LocalQueue say of themselves: how many workloads wait, and what is used of the quota."""
+"""The status of ClusterQueues, LocalQueues and Cohorts: how many workloads wait, and how much quota is used."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ FAIR_SHARING = "slicebus.dev/FairSharing"
 
 
 class Census(msgspec.Struct, frozen=True):
-    """Workloads by queue."""
+    """The number of workloads in each state, by queue."""
 
     pending: Counter[str]
     reserving: Counter[str]
     admitted: Counter[str]
 
     def counts(self, queue: str) -> Manifest:
-        """As a queue's status has them."""
+        """The counts as fields of a queue's status."""
         return {
             "pendingWorkloads": self.pending[queue],
             "reservingWorkloads": self.reserving[queue],
@@ -48,9 +48,9 @@ def statuses(
     fair_sharing: FairSharing = FairSharing.OFF,
     cohort_objects: Sequence[Manifest] = (),
 ) -> list[Command]:
-    """A patch for every queue whose status is not what it should be. `cluster_queues` are those that can be read.
+    """A patch for every queue whose status has changed. `cluster_queues` are those that can be read.
 
-    With fair sharing the shares of ClusterQueues and Cohorts are shown as well.
+    With fair sharing the status also has the shares of ClusterQueues and Cohorts.
     """
     local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
     by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
@@ -93,7 +93,7 @@ def _weighted_share(node: Node | None) -> Manifest | None:
 
 
 def _shared(cluster_queue: Manifest, fair_sharing: FairSharing) -> list[Finding]:
-    """By which strategies shares decide, where they do or did."""
+    """The condition that shows whether shares decide; none where they never did."""
     if fair_sharing is not FairSharing.OFF:
         return [Finding(FAIR_SHARING, True, fair_sharing, "Workloads get and lose what they borrow by shares")]
     if fair_sharing_of(cluster_queue) is not FairSharing.OFF:
@@ -102,7 +102,7 @@ def _shared(cluster_queue: Manifest, fair_sharing: FairSharing) -> list[Finding]
 
 
 def fair_sharing_of(cluster_queue: Manifest) -> FairSharing:
-    """How the manager shares, as it has written it on a ClusterQueue."""
+    """The fair sharing that the manager has written onto a ClusterQueue."""
     reasons = {
         condition["reason"]
         for condition in cluster_queue.get("status", {}).get("conditions") or ()
@@ -116,7 +116,7 @@ def _key(local: LocalQueue) -> str:
 
 
 def census(members: Iterable[tuple[str, Slice]]) -> Census:
-    """How many of the slices, each with its queue, wait or hold quota."""
+    """Count by queue the slices that wait and those that hold quota. `members` are pairs of queue and slice."""
     counted = Census(Counter(), Counter(), Counter())
     for queue, slice in members:
         if slice.finished:
@@ -128,7 +128,7 @@ def census(members: Iterable[tuple[str, Slice]]) -> Census:
 
 
 def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:
-    """Everything that the quota covers, with nothing used too."""
+    """The use of every flavor and resource that the quota covers, also where it is 0."""
     totals: dict[str, list[Manifest]] = {}
     for (flavor, resource), nominal in queue.nominal.items():
         total = used.get((flavor, resource), 0)

@@ -1,8 +1,8 @@
-"""Which chains leave their cluster: those of one that is drained, and of one that is lost for good.
+"""Which chains leave their cluster because it is drained or lost.
 
-A drained cluster's chains are evicted some at a time, and go elsewhere when their worker has no pod of them left. A
-lost cluster cannot say that. It is given up when its agent lets no pod start any more (see the agent's fence); its
-chains go elsewhere at once, and what it still has of them is removed before its fence opens again.
+The chains of a drained cluster are evicted a few at a time, and go elsewhere when their worker has no pod of them left.
+A lost cluster cannot report that. It is given up when its agent lets no pod start any more (see the agent's fence). Its
+chains go elsewhere at once, and its copies of them are removed before its fence opens again.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,23 +18,26 @@ from slicebus.slices.quota import holders
 from slicebus.slices.workload import Slice
 
 FENCE_SHARE = 0.75
-"""Of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for requests that are
-under way when the fence closes."""
+"""The fence as a share of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for
+requests that are under way when the fence closes."""
 
 
 def fence_s(requeue_s: float | None) -> float | None:
-    """The fence that agents shall keep; None for none, where no cluster is given up."""
+    """The fence that agents shall keep, in seconds; None for none, where no cluster is given up."""
     return None if requeue_s is None else requeue_s * FENCE_SHARE
 
 
 def is_outage(clusters: Iterable[WorkerCluster], silent: Collection[str]) -> bool:
-    """Whether so many clusters are silent at once that rather the broker, or this side, cannot be reached."""
+    """Whether more than half of the accepted clusters are silent: then the broker or the manager is cut off."""
     accepted = [cluster.name for cluster in clusters if cluster.accepted]
     return 2 * sum(name in silent for name in accepted) > len(accepted)
 
 
 def assess(cluster: WorkerCluster, *, silent_s: float, requeue_s: float, outage: bool) -> Finding | None:
-    """How a cluster stands: given up, or why not though it is silent, or back; None where there is nothing to say."""
+    """Whether a silent cluster is given up, or why not; None before its time.
+
+    `silent_s` is the length of its silence, and `requeue_s` the silence after which clusters are given up.
+    """
     if silent_s < requeue_s:
         return None
     if outage:
@@ -49,12 +52,12 @@ def assess(cluster: WorkerCluster, *, silent_s: float, requeue_s: float, outage:
 
 
 def returned() -> Finding:
-    """What stands there of a cluster that was given up, and is not any more."""
+    """The finding for a given-up cluster that is back."""
     return Finding(GIVEN_UP, False, "Returned", "The agent speaks, and has nothing left of jobs that went elsewhere")
 
 
 def show(cluster: Manifest, finding: Finding, *, now: str) -> list[Command]:
-    """The finding as a condition and an Event; nothing where it stands there already."""
+    """Show the finding as a condition and an Event; nothing where it is shown already."""
     if has_finding(cluster, finding):
         return []
     body = {"status": {"conditions": with_findings(cluster, finding, now=now)}}
@@ -67,7 +70,7 @@ def show(cluster: Manifest, finding: Finding, *, now: str) -> list[Command]:
 def evictions(
     slices: Iterable[Slice], *, drained: Collection[str], given_up: Collection[str], at_once: int
 ) -> list[Evict]:
-    """The chains that have to leave now. Of a drained cluster so many are under way at once, by name."""
+    """The evictions of chains that leave now, in order of their names, at most `at_once` of a drained cluster."""
     placed = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
     free = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in placed) for cluster in drained}
     decided: list[Evict] = []

@@ -1,4 +1,4 @@
-"""Which finished slices of a job are no longer kept."""
+"""Which finished slices of a job are deleted."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,14 +14,14 @@ from slicebus.slices.workload import Slice
 
 
 class SliceHistory(msgspec.Struct, frozen=True):
-    """How many finished slices of a job are kept, and for how long."""
+    """How many finished slices of a job are kept, and for how many seconds."""
 
     limit: int
     max_age_s: float
 
 
 def collect(view: JobView, history: SliceHistory, now: datetime) -> list[Command]:
-    """Deletes what is past the limit or too old. What the worker may still hold, or the outbox is on, stays."""
+    """Delete surplus slices. One that the worker may hold, or that has the outbox, stays."""
     outbox = view.outbox
     return [
         Remove(resource=WORKLOADS, target=workload)
@@ -31,7 +31,7 @@ def collect(view: JobView, history: SliceHistory, now: datetime) -> list[Command
 
 
 def surplus(slices: Sequence[Slice], history: SliceHistory, now: datetime) -> list[Slice]:
-    """The finished slices that are past the limit or too old, the oldest first."""
+    """The finished slices beyond the limit or too old, oldest first."""
     ended = sorted((slice for slice in slices if slice.finished and not slice.deleting), key=_finished_at)
     too_many = len(ended) - history.limit
     oldest = now - timedelta(seconds=history.max_age_s)

@@ -1,4 +1,4 @@
-"""What agents are told to go by: the flavors that they report room by, and the fence that they keep."""
+"""The terms for agents: the flavors by which they report room, and the fence that they keep."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Manifest, T
 from slicebus.slices.fingerprints import content_hash
 
 _KNOWN_SINCE = (1, 1)
-"""The schema version of the first agents that know the type."""
+"""The first schema version whose agents know the type."""
 
 
 def terms_of(flavors: Iterable[Manifest], *, fence_s: float | None = None) -> Terms:
-    """The terms for ResourceFlavors: the same version for the same ones, in any order."""
+    """The terms for these ResourceFlavors. Their order does not change the version."""
     ordered = [
         Flavor(
             name=flavor["metadata"]["name"],
@@ -37,10 +37,10 @@ def answer(
     fence_s: float | None = None,
     is_back: bool = True,
 ) -> list[Command]:
-    """The terms, where the agent may go by others: a message that is lost is said again after the next heartbeat.
+    """Publish the terms where the agent may have others. A lost message is repeated after the next heartbeat.
 
-    With a fence every heartbeat is answered, so that the fence stays open; unless the cluster is not `is_back`: it may
-    have something left of jobs that went elsewhere.
+    With a fence every heartbeat is answered. The answer keeps the fence open only when the cluster `is_back`: otherwise
+    it may have copies left of jobs that went elsewhere.
     """
     major, _, minor = envelope.schema_version.partition(".")
     if (int(major), int(minor)) < _KNOWN_SINCE:

@@ -1,8 +1,8 @@
-"""What becomes of a job whose copy is gone on its worker, and may have ended before.
+"""A job whose copy is gone on its worker, and may have ended before that.
 
 A time to live, an operator or a user may have removed the copy after its end, while nobody watched. So the manager's
-job is neither deleted nor run again: its Workloads are deactivated, it gives its quota back as an evicted one does, and
-it says why. Its user deletes it, or activates its Workload to have it run anew.
+job is neither deleted nor run again. Its Workloads are deactivated, it gives its quota back as for an eviction, and it
+shows why. Its user deletes it, or activates its Workload to have it run anew.
 """
 
 from slicebus.decisions.commands import Command, Emit, Patch
@@ -17,15 +17,15 @@ from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
 END_KNOWN_CONDITION = "slicebus.dev/EndKnown"
-"""On a job and its Workload: False when the worker's copy is gone and may have ended before, until it runs again."""
+"""On a job and its Workload: False from when the worker's copy is gone and may have ended, until the job runs again."""
 VANISHED = "VanishedOnWorker"
 
 
 def may_have_ended(view: JobView, report: Status) -> bool:
-    """Whether a job that its agent reports as gone may have come to its end before.
+    """Whether a job that its agent reports as gone may have ended before.
 
-    It may not where the agent saw it go unfinished, where the worker had reported that it is suspended and without
-    pods, and where it never had quota. An agent that does not say what it saw counts as one that saw nothing.
+    It did not where the agent saw it go unfinished, where the worker had reported it as suspended and without pods, and
+    where it never had quota. An agent that does not report what it saw counts as one that saw nothing.
     """
     if report.seen is True or view.is_without_pods:
         return False
@@ -33,7 +33,7 @@ def may_have_ended(view: JobView, report: Status) -> bool:
 
 
 def stop(view: JobView, *, now: str) -> list[Command]:
-    """The next step to tell of an unknown end, and to keep the job from running again; empty when both is done."""
+    """The next command that shows the unknown end, or that deactivates the Workloads; empty when both is done."""
     slice = _slice_of_copy(view)
     if slice is None or view.job is None:
         return []
@@ -60,9 +60,9 @@ def stop(view: JobView, *, now: str) -> list[Command]:
 
 
 def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
-    """The command that lets the suspended job show that no pod of it is left, beside why; none when it does.
+    """The command that shows on the suspended job that it has no pod left, and why; none when it shows that.
 
-    No report of the worker comes any more that would say so.
+    The worker reports nothing more that would show it.
     """
     slice = _slice_of_copy(view)
     if slice is None or not job["spec"].get("suspend"):
@@ -74,7 +74,7 @@ def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 
 
 def close(view: JobView) -> list[Command]:
-    """The command after which an activated Workload runs, once the worker holds nothing and no quota is left."""
+    """The command after which an activated Workload may run, once the worker and the job hold nothing."""
     if any(slice.admission is not None for slice in view.unfinished) or not view.is_withdrawn:
         return []
     return dispatch.forget_unknown_end(view)

@@ -1,4 +1,4 @@
-"""How a job is told that looks as if slicebus should run it, and is left alone."""
+"""Shows on a job why slicebus leaves it alone, where its user seems to expect otherwise."""
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
@@ -19,8 +19,10 @@ from slicebus.slices.jobs import KINDS
 
 
 def report(view: JobView, *, is_ours: bool, now: str) -> list[Command]:
-    """Why a job is left alone, on the job and in one Event; nothing where it is there already, or where the job is not
-    ours to speak of: `is_ours` says that (`modes`)."""
+    """Show on the job and in one Event why it is left alone; nothing where that is shown already.
+
+    `is_ours`: whether its user seems to expect slicebus to run it (`modes`); nothing is shown otherwise.
+    """
     job = view.job
     if job is None:
         return []

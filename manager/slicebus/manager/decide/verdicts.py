@@ -1,6 +1,6 @@
-"""What the decisions of an admission cycle mean for the objects.
+"""Turns the decisions of an admission cycle into writes, Events and notices.
 
-The cycle itself is `slicebus.slices.admission`; here its verdicts become writes, Events and notices.
+The cycle itself is `slicebus.slices.admission`.
 """
 
 from slicebus.decisions.commands import Command, Emit, Patch
@@ -24,7 +24,7 @@ _RESTARTED = {
     EvictionReason.LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
     EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
 }
-"""Kueue's words for the end of what had stopped a Workload, by the reason of its eviction."""
+"""Kueue's reason and message when a stopped Workload may run again, by the reason of its eviction."""
 
 
 def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
@@ -39,7 +39,7 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
 
 
 def ensure_unchanged(workload: Manifest, version: str) -> None:
-    """Raises ConflictError where a Workload is not the one that was decided about.
+    """Raises ConflictError where the Workload has changed since the decision.
 
     The write is fenced by the version that the Workload has now, so the API server would not notice.
     """
@@ -49,12 +49,12 @@ def ensure_unchanged(workload: Manifest, version: str) -> None:
 
 
 def is_shown(workload: Manifest, decision: Decision) -> bool:
-    """Whether the Workload says already what was decided."""
+    """Whether the Workload shows the decision already."""
     return isinstance(decision, Wait) and has_finding(workload, _waiting(decision))
 
 
 def was_elsewhere(workload: Manifest, decision: Admit) -> bool:
-    """Whether where it was has to be forgotten first: Kueue's schema lets nobody change it. The next cycle admits."""
+    """Whether the Workload names another cluster. Kueue's schema forbids to change that, so it is cleared first."""
     return workload.get("status", {}).get("clusterName") not in (None, decision.cluster)
 
 
@@ -82,7 +82,7 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
 
 
 def _end_eviction(slice: Slice) -> list[Finding]:
-    """What the eviction has left, where the slice was evicted before: Kueue's way to say that it is over."""
+    """The findings that end an earlier eviction of the slice, as Kueue writes them."""
     return [
         Finding(type, False, "QuotaReserved", f"Previously: {slice.conditions[type].get('message', '')}")
         for type in (Condition.EVICTED, Condition.PREEMPTED)
@@ -91,7 +91,7 @@ def _end_eviction(slice: Slice) -> list[Finding]:
 
 
 def _requeued(slice: Slice) -> list[Finding]:
-    """An evicted slice is in the queue again, since what had stopped it has not any more."""
+    """The finding that an evicted slice is in the queue again, because nothing stops it any more."""
     stopped = slice.conditions.get(Condition.REQUEUED, {})
     if stopped.get("status") != "False" or stopped.get("reason") not in _RESTARTED:
         return []

@@ -1,4 +1,4 @@
-"""The worker clusters: who they are, whether they are there, and what they last said of themselves."""
+"""The status of a WorkerCluster: its identity, whether it is connected, and what its agent last reported."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ DELETES_HELD = "DeletesHeld"
 
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
-    """The agent's versions and its epoch, which fences every lower one from here on."""
+    """Write the agent's versions and its epoch, which fences every lower one from now on."""
     reported = {
         "epoch": envelope.epoch,
         "agentVersion": message.agent_version,
@@ -41,10 +41,11 @@ def heartbeat(
     fence_s: float | None = None,
     granted: Mapping[FlavorResource, int] = {},
 ) -> list[Command]:
-    """What the agent last said of its cluster. Its epoch counts too: the hello may have come before the acceptance.
+    """Write what the agent reports on its cluster, and its epoch: the hello may have come before the acceptance.
 
-    `fence_s` is what it is about to be told. Where it keeps a fence already the longer one is written down, because it
-    may go by either. `granted` is what our jobs have there. Raises ProtocolError for what is not a quantity.
+    `fence_s` is the fence in the answer to it, in seconds. Where the agent keeps a fence already, the longer one is
+    written, because it may go by either. `granted` is what our jobs were granted there. Raises ProtocolError for
+    what is not a quantity.
     """
     reported = {
         "epoch": envelope.epoch,
@@ -61,7 +62,7 @@ def heartbeat(
 
 
 def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
-    """A cluster that has not been heard of for too long is not connected; its jobs run on."""
+    """Show a silent cluster as not connected; its jobs run on."""
     message = f"No heartbeat for {silent_s:.0f} seconds"
     if not is_true(cluster, CONNECTED):
         return []
@@ -74,12 +75,12 @@ def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
 
 
 def is_held(cluster: Manifest) -> bool:
-    """Whether deletes to the cluster are held, as it is written on it."""
+    """Whether the WorkerCluster shows that its deletes are held."""
     return is_true(cluster, DELETES_HELD)
 
 
 def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Command]:
-    """How many deletes are held, and under which id they are released; nothing when that is written there already."""
+    """Show how many deletes are held, and the id that releases them; nothing when that is shown already."""
     name, was_held = cluster["metadata"]["name"], is_held(cluster)
     if hold is None and not was_held:
         return []
@@ -101,7 +102,7 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
 
 
 def _room(cluster: Manifest, reported: Manifest, granted: Mapping[FlavorResource, int]) -> str:
-    """What a job may still have there, by what its agent has just said."""
+    """The room for another job, by what the agent has just reported."""
     status = {name: value for name, value in reported.items() if value is not None}
     try:
         return describe_room(WorkerCluster.from_manifest(cluster | {"status": status}).place, granted)
@@ -118,7 +119,7 @@ def _report(cluster: Manifest, reported: Manifest, envelope: Envelope, *, now: s
     reported = reported | identity.reported(envelope)
     findings, cleared = identity.settle_conflict(cluster, envelope, now=now)
     known = {name: value for name, value in cluster.get("status", {}).items() if name in reported}
-    # The difference, because a merge patch of what was told would keep a resource that is no longer there.
+    # The difference, because a merge patch of the report would keep a resource that is no longer there.
     status = merge_difference(known, reported) | {
         "lastHeartbeatTime": now,
         "conditions": with_findings(cluster, connected, *findings, now=now),
