@@ -1,1 +1,1 @@
-"""What Prometheus reads of the manager: the lives of slices, the queues, the times of resizes."""
+"""The Prometheus metrics of the manager: steps of slices, contents of queues, durations of resizes."""

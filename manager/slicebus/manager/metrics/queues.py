@@ -1,6 +1,6 @@
-"""What the queues hold at the moment of a scrape, under Kueue's names and labels.
+"""Gauges of the queues at the moment of a scrape, under Kueue's names and labels.
 
-Made anew from the caches each time, so that a queue that is gone leaves nothing behind.
+They are made from the caches at each scrape, so a deleted queue leaves no series.
 Source: Kueue v0.19.2, `pkg/metrics`.
 """
 
@@ -25,18 +25,18 @@ _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 
 
 class QueueMetrics(Collector):
-    """Of the manager that leads."""
+    """The gauges of the manager that leads."""
 
     def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:
         self._store = store
         self._fair_sharing = fair_sharing
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing ahead of a scrape: the registry would collect for it."""
+        """Nothing: otherwise the registry would collect when this is registered."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every gauge of every ClusterQueue that can be read."""
+        """Every gauge of every readable ClusterQueue."""
         quotas = self._store.quotas
         members = [
             (quotas.cluster_queue_of((slice.namespace, slice.queue)), slice)

@@ -1,4 +1,4 @@
-"""How long resizes take, as the manager sees it."""
+"""How long resizes take, measured by the manager."""
 
 import asyncio
 
@@ -13,14 +13,14 @@ _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 6 * 36
 
 
 class ResizeMetrics:
-    """From when a scale-request came until its worker reported that the answer is applied, with all waiting for quota.
+    """Measures from the receipt of a scale-request until its worker reports the answer as applied.
 
-    The newest request of a job counts. One that this process has not seen come is not counted.
+    That includes any wait for quota. Only the newest request of a job counts, and only if this process received it.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._begun: dict[JobRef, tuple[MessageId, float]] = {}
-        """The chain of messages, and the loop's time at its beginning."""
+        """The correlation id of each job's request, and the loop's time of its receipt."""
         self._times = Histogram(
             "slicebus_resize_seconds",
             "From when a scale-request came until its worker reported it as applied.",
@@ -30,11 +30,11 @@ class ResizeMetrics:
         )
 
     def follow(self, jobs: Cache) -> None:
-        """Forget jobs that go."""
+        """Forget deleted jobs."""
         jobs.subscribe(self._changed)
 
     def note(self, envelope: Envelope, message: Message) -> None:
-        """A message from a worker was taken."""
+        """Note a message from a worker."""
         now, chain = asyncio.get_running_loop().time(), envelope.correlation_id
         match message:
             case ScaleRequest(job=job) if not self._is_of(job, chain):

@@ -1,6 +1,6 @@
-"""Counts the steps of every slice's life, and how long each took, under Kueue's names and labels.
+"""Counts the steps of slices, and measures how long each took, under Kueue's names and labels.
 
-What was there when this process began to follow is not counted: whoever led before has counted it.
+Steps from before this process led are not counted: the manager that led then has counted them.
 Source: Kueue v0.19.2, `pkg/metrics`.
 """
 
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True):
     cluster_queue: str
     priority_class: str
     took_s: float
-    """Since the Workload was made or requeued; for the end of an eviction see `Released`."""
+    """Seconds since the Workload was made or requeued; for the end of an eviction see `Released`."""
     message: str = ""
 
 
@@ -46,11 +46,11 @@ class Released(msgspec.Struct, frozen=True):
     reason: str
     cluster_queue: str
     took_s: float
-    """Since it was evicted."""
+    """Seconds since it was evicted."""
 
 
 def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
-    """What happened to a Workload between two of its states."""
+    """The steps of a Workload between two of its versions."""
     before, after = _true(old), _true(new)
     queue = _cluster_queue(new) or _cluster_queue(old)
     priority_class = new.get("spec", {}).get("priorityClassRef", {}).get("name", "")
@@ -68,7 +68,7 @@ def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
 
 
 class SliceMetrics:
-    """Follows the Workloads from now on."""
+    """The counters and histograms of slices."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -142,5 +142,5 @@ def _cluster_queue(workload: Manifest) -> str:
 
 
 def _seconds(since: str, until: str) -> float:
-    """Never less than nothing: the times may be of two clocks."""
+    """The seconds between two times, at least 0: they may come from two clocks."""
     return max(0.0, (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds())

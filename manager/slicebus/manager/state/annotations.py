@@ -1,4 +1,4 @@
-"""What the manager remembers on its own objects, as annotations: the wish of a worker, and the outbox of each slice."""
+"""The annotations that the manager keeps on its own objects: the worker's size request, the outbox of each slice."""
 
 from typing import Any, Literal, Self
 
@@ -11,7 +11,7 @@ from slicebus.slices.annotations import read_json, read_number
 from slicebus.slices.jobs import JobKind
 
 LOST = "lost"
-"""The hash of a dispatch that the worker does not hold as it has reported: what shall be there is dispatched anew."""
+"""The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
 
 NO_REQUEST = RequestKey()
 
@@ -29,13 +29,13 @@ def job_ref(job: Manifest) -> JobRef:
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
-    """An annotation's value."""
+    """The value of an annotation; None where it is not set."""
     value: str | None = manifest["metadata"].get("annotations", {}).get(name)
     return value
 
 
 def reported_status(job: Manifest) -> Manifest:
-    """The status that the worker has reported: what the manager's job shows, but for what it cannot show."""
+    """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
     unshown = read_json(annotation(job, kueue.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
     return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
 
@@ -47,7 +47,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     worker_uid: str
     worker_generation: int
     baseline: Counts
-    """The counts of the manager's own spec at that time. When somebody edits them, that edit is the newer wish."""
+    """The counts of the manager's own spec at that time. An edit of them counts as newer than the request."""
     correlation: MessageId
     speaker: str = ""
     epoch: int = 0
@@ -55,15 +55,15 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """With the epoch, the order of one speaker's requests about different worker objects: a RayJob that starts anew has
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
-    """What the worker's pods could use when the wish came up: less than was granted where an earlier wish was less."""
+    """What the worker's pods could use at that time: less than was granted where an earlier request was for less."""
     written: Counts | msgspec.UnsetType = msgspec.UNSET
-    """The counts that the manager has put into the job's own spec on behalf of the worker, for a Kueue beside it,"""
+    """The counts that the manager has written into the job's own spec for the worker, where a Kueue admits."""
     own: Counts | msgspec.UnsetType = msgspec.UNSET
-    """and those that its user had there."""
+    """The counts that its user had there before."""
 
     @classmethod
     def none_before(cls, envelope: Envelope) -> Self:
-        """No wish, and of what the cluster had published before this message nothing counts any more."""
+        """No size, and no request that the cluster published before this message counts any more."""
         return cls(
             counts={},
             worker_uid="",
@@ -76,17 +76,17 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def cleared(self) -> Self:
-        """No wish, and nothing older than this one counts any more."""
+        """No size, and no request older than this one counts any more."""
         return msgspec.structs.replace(self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={})
 
     @property
     def asks_for_size(self) -> bool:
-        """Whether it asks for a size; False from when the job was evicted until its worker asks again."""
+        """Whether it asks for a size. False after an eviction until the worker asks again."""
         return bool(self.worker_uid)
 
     @property
     def key(self) -> RequestKey:
-        """Which request it is."""
+        """The key of the request in messages."""
         return RequestKey(self.worker_uid, self.worker_generation)
 
     def to_annotation(self) -> str:
@@ -94,13 +94,13 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self).decode()
 
     def is_of(self, envelope: Envelope) -> bool:
-        """Whether it came from the sender of a message."""
+        """Whether the sender of this message made the request."""
         return self.speaker == envelope.speaker
 
     def is_older_than(self, request: RequestKey, *, speaker: str, published_at: tuple[int, int]) -> bool:
-        """Whether a speaker's request is newer than this one; of one worker object its generation says so.
+        """Whether another request is newer. Requests of one worker object are ordered by its generation.
 
-        `published_at` is the epoch and sequence of a message that told of it.
+        `published_at` is the epoch and sequence of a message of the speaker that named the other request.
         """
         if self.worker_uid == request.worker_uid:
             return self.worker_generation < request.worker_generation
@@ -108,7 +108,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_job(job: Manifest) -> "SizeRequest | None":
-        """The record on a job; None where there is none, or where somebody has made it unreadable."""
+        """The request on a job; None where there is none, or where it is unreadable."""
         return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _SIZE_REQUEST)
 
 
@@ -117,17 +117,17 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
 
     counts: Counts
     name_seed: str
-    """What makes the name of a slice for this wish differ from those before it."""
+    """Makes the name of a slice for this size differ from earlier ones."""
     correlation: MessageId | None
-    """Of the worker's request; None where the manager's own spec says the size."""
+    """Of the worker's request; None where the size is that of the manager's own spec."""
     own: Counts
-    """The counts that the manager's spec has, or had before any were written there on behalf of the worker."""
+    """The counts of the manager's spec; its user's where the manager has written others there for the worker."""
     requested: SizeRequest | None
-    """What the worker asked for last, whether it is the newest wish or not."""
+    """The worker's last request, also where a newer edit of the spec overrides it."""
 
 
 def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
-    """The newest wish: the worker's last request, unless the manager's own spec was edited since."""
+    """The desired size: the worker's last request, unless the manager's own spec was edited since."""
     requested, own = SizeRequest.from_job(job), kind.counts(job, job)
     if requested is not None and requested.own is not msgspec.UNSET and requested.written == own:
         own = requested.own
@@ -146,32 +146,31 @@ class Dispatch(msgspec.Struct, frozen=True):
     version: int
     hash: str
     answers: RequestKey = NO_REQUEST
-    """The newest request that was known when it was written."""
+    """The newest request when it was written."""
     cluster: str = ""
-    """Who was told; empty where that was not written down, and is where the chain was admitted."""
+    """The cluster that it is for; empty in old records, which are for the cluster of the chain."""
     place: str = ""
-    """A hash of the flavors that the worker's copy was made for: its templates have their node labels."""
+    """A hash of the flavors that the worker's copy was made for: its pods have their node labels."""
     suspended: bool = False
     """Whether the worker shall hold the job without pods."""
     previous_cluster: str = msgspec.field(default="", name="left")
-    """The cluster that had been told before it was another. What comes from there is late."""
+    """The cluster of the dispatches before, where that was another. Messages from there are late."""
     since: int | msgspec.UnsetType = msgspec.UNSET
-    """The first version after one that let the worker run nothing: what it said of an older one is of another run."""
+    """The first version of the present run. Reports of older versions are of an earlier run."""
     left_copies: dict[str, int] = msgspec.field(default_factory=dict, name="behind")
-    """The clusters that were given up and may still have a copy, with the version that removes it."""
+    """The given-up clusters that may have a copy left, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether the worker's copy is gone, and may have ended before that. Until the job has given its quota back."""
+    """Whether the worker's copy is gone and may have ended. Set until the job has given its quota back."""
     vanished: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    """Whether the worker has reported that its copy is gone, and nobody had ordered that. The next dispatch says anew
-    what it shall hold."""
+    """Whether the worker has reported that its copy is gone without an order. The next dispatch clears it."""
 
     @property
     def has_vanished(self) -> bool:
-        """As `vanished` says."""
+        """`vanished` as a bool."""
         return self.vanished is True
 
     def is_of_this_run(self, version: int) -> bool:
-        """Whether what the worker says of a version is of the run that it was told of last."""
+        """Whether a report of this version is of the present run."""
         return self.since is msgspec.UNSET or version >= self.since
 
     def to_annotation(self) -> str:
@@ -180,7 +179,7 @@ class Dispatch(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_manifest(manifest: Manifest) -> "Dispatch | None":
-        """The record on a Workload or a job; None where there is none or it is unreadable."""
+        """The dispatch on a Workload or a job; None where there is none or it is unreadable."""
         return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), _DISPATCH)
 
 

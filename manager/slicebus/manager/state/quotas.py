@@ -1,4 +1,4 @@
-"""What the cached objects say of quota, kept so that one tree of it can be decided without looking at the others."""
+"""The quota of the cached objects, kept so that one tree of it can be decided without reading the others."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -19,13 +19,13 @@ from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice, SliceKey
 
 NOWHERE = "nowhere"
-"""In place of a tree: where workloads wait whose queue does not exist."""
+"""In place of a tree, for workloads whose queue does not exist."""
 SliceFollower = Callable[[Slice | None, Slice | None], None]
-"""Gets a slice as it was, and as it is."""
+"""Is called with a slice as it was, and as it is."""
 
 
 class Quotas:
-    """Follows the caches that it is given."""
+    """Follows these caches."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class Quotas:
 
     @property
     def cluster_queues(self) -> dict[str, ClusterQueue]:
-        """By name, those that can be read: one with a quota that is no quantity is as good as missing."""
+        """The readable ClusterQueues by name. One whose quota is not a quantity counts as missing."""
         return {queue.name: queue for queue in self._cluster_queues.values.values()}
 
     @property
     def cohorts(self) -> tuple[Cohort, ...]:
-        """Those that can be read."""
+        """The readable Cohorts."""
         return tuple(self._cohorts.values.values())
 
     @property
     def worker_clusters(self) -> list[WorkerCluster]:
-        """The fleet."""
+        """Every WorkerCluster of the fleet that can be read."""
         return list(self._clusters.values.values())
 
     @property
@@ -75,16 +75,16 @@ class Quotas:
         return self._trees
 
     def cluster_queue_of(self, local_queue: LocalQueueKey) -> str:
-        """The ClusterQueue that a LocalQueue stands for; empty where there is no such LocalQueue."""
+        """The ClusterQueue that a LocalQueue names; empty where there is no such LocalQueue."""
         local = self._local_queues.values.get(local_queue)
         return local.cluster_queue if local else ""
 
     def tree_of(self, local_queue: LocalQueueKey) -> str:
-        """The tree whose quota a LocalQueue gives."""
+        """The tree of quota that a LocalQueue belongs to."""
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
 
     def is_settled(self, only: Collection[str] | None) -> bool:
-        """Whether nobody waits for quota of some trees, and nobody who has quota was stopped."""
+        """Whether no slice waits for quota of these trees, and none that has quota was stopped. None stands for all."""
         if self.ledger.inactive or any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in()):
             return False
         if any(queue.drained for queue in self._cluster_queues.values.values()):
@@ -99,7 +99,7 @@ class Quotas:
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
     ) -> Snapshot:
-        """What an admission cycle decides some trees by; all of them for None. What is `assumed` counts as admitted."""
+        """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         queues = self.cluster_queues
         if only is not None:
             queues = {name: queue for name, queue in queues.items() if self.trees[queue_node(name)] in only}
@@ -128,7 +128,7 @@ class Quotas:
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:
-        """What an admission adds to what its chain has."""
+        """The usage that an admission adds to that of its chain."""
         queue, chain = admit.admission.cluster_queue, self.ledger.chain(slice.chain_id)
         charged = usage_by_chain(chain).get((queue, slice.chain_id), {})
         return {key: max(0, need - charged.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
@@ -146,13 +146,13 @@ class Quotas:
         )
 
     def follow_slices(self, follower: SliceFollower) -> None:
-        """Call back with every slice that comes, goes, or is another than before; those that are there come first."""
+        """Call back with every slice that is added, changed or removed; at first with every present one."""
         self._followers.append(follower)
         for slice in self.ledger.slices.values():
             follower(None, slice)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
-        """Most writes on a Workload are about what its worker was told, and leave the slice as it is."""
+        """Most writes on a Workload are annotations of its dispatch, which leave the slice as it is."""
         if new == old:
             return
         if new is not None:
@@ -167,7 +167,7 @@ class Quotas:
 
 
 def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
-    """Most changes are of the conditions: what has a quantity for each resource is what takes time to read."""
+    """Read a slice again, with the parts that have not changed: parsing their quantities takes the time."""
 
     def is_same(part: str, name: str) -> bool:
         return bool(new.get(part, {}).get(name) == old.get(part, {}).get(name))
@@ -180,7 +180,7 @@ def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
 
 
 def _assumed(slice: Slice, admit: Admit | None) -> Slice:
-    """A slice whose admission was sent and not answered counts as admitted."""
+    """The slice with an admission that was sent and not answered."""
     if admit is None:
         return slice
     return msgspec.structs.replace(slice, admission=admit.admission, cluster=admit.cluster)

@@ -1,4 +1,4 @@
-"""Which objects are for slicebus to act on: jobs by what they say, and AdmissionChecks by their controller."""
+"""Which objects slicebus acts on: jobs by their labels and spec, AdmissionChecks by their controller."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def is_managed(job: Manifest) -> bool:
 
 
 def missing(job: Manifest) -> Iterator[str]:
-    """What the job lacks to be managed, in sentences."""
+    """What the job lacks to be managed, one clause each."""
     if not _is_queued(job):
         yield f"it has no label {kueue.QUEUE_NAME_LABEL}"
     if not _is_elastic(job):
@@ -30,9 +30,9 @@ def missing(job: Manifest) -> Iterator[str]:
 
 
 def is_nearly_managed(job: Manifest) -> bool:
-    """Whether a job is queued and asks for one half of what slicebus does: its user expects the other.
+    """Whether a queued job meets one of the two other requirements, so that its user seems to expect slicebus.
 
-    What another job has made, such as the RayCluster of a RayJob, is not its user's to change.
+    A job that another job owns, such as the RayCluster of a RayJob, is never so: its user cannot change it.
     """
     owners = job["metadata"].get("ownerReferences") or ()
     if any(owner.get("controller") and owner["kind"] in JOB_RESOURCES for owner in owners):
@@ -41,17 +41,17 @@ def is_nearly_managed(job: Manifest) -> bool:
 
 
 def is_of_concern(job: Manifest) -> bool:
-    """Whether there may be something to do for a job, or to say to it."""
+    """Whether slicebus may have to do something for a job, or show something on it."""
     return is_managed(job) or is_nearly_managed(job) or is_reported_unmanaged(job)
 
 
 def is_reported_unmanaged(job: Manifest) -> bool:
-    """Whether the job says that slicebus leaves it alone."""
+    """Whether the job shows that slicebus leaves it alone."""
     return annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
 
 
 def says_unmanaged(condition: Manifest) -> bool:
-    """Whether a condition of a job says so."""
+    """Whether a condition of a job shows that slicebus leaves it alone."""
     return condition["type"] == ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
 
 

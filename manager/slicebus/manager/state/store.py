@@ -50,7 +50,7 @@ class Uncertain(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Every object that the manager decides by. One writer, the manager; other writers are seen through the watches."""
+    """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
         self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
@@ -64,25 +64,25 @@ class Store:
         self.clusters = Cache()
         self.admission_checks = Cache()
         self.settings: Table[str, str] = Table(str, str)
-        """What decisions depend on of the manager's settings."""
+        """The settings that decisions depend on."""
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
         self.newest: Table[tuple[str, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
         """Epoch and sequence of the last status of each job, by the envelope's speaker."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
-        """Admissions that may have been written or not."""
+        """Admissions whose write got no answer."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
         """The last status of each job, where a Kueue admits."""
         self.notices: Table[JobRef, str] = Table(JobRef, str)
         """The last notice of each job, where a Kueue admits (`notices.notice_key`)."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
-        """The clusters whose jobs go elsewhere: silent for too long, and not back yet."""
+        """The clusters whose jobs go elsewhere: they were silent for too long, and are not back yet."""
         self.deleted: Table[str, bool] = Table(str, bool)
-        """UIDs of the jobs that a watch has seen go, until nothing is left of them."""
+        """The UIDs of jobs whose delete a watch has seen, until their last Workload is gone."""
         self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
-        """The deletes that such clusters were sent since their agents last said hello."""
+        """The version of the last delete of a copy left on such a cluster, since its agent last said hello."""
         self.unserved: Table[str, str] = Table(str, str)
-        """The job kinds that the API server does not serve now, and why. Of their jobs nothing is known."""
+        """The job kinds that the API server does not serve now, and why. Nobody knows their jobs."""
         self.definitions: Table[str, str] = Table(str, str)
         """The UID of the definition of each custom job kind; empty when it has gone."""
         self.quotas = Quotas(
@@ -117,7 +117,7 @@ class Store:
 
     @property
     def beside_kueue(self) -> bool:
-        """Whether a Kueue admits."""
+        """Whether a Kueue admits, rather than the manager."""
         return self.settings.get("admission") == Admission.KUEUE
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -141,7 +141,7 @@ class Store:
         yield ADMISSIONCHECKS, self.admission_checks
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
-        """What is remembered beside the caches, by name."""
+        """The tables beside the caches, by name."""
         return {
             "published": self.published,
             "newest": self.newest,
@@ -199,7 +199,7 @@ class Store:
         )
 
     def note_deleted(self, job: Manifest) -> None:
-        """A watch has seen a job go. One that has no Workload is over."""
+        """Note that a watch has seen a job's delete. A job without a Workload is over."""
         ref = job_ref(job)
         if self.workloads.keyed_by(_BY_CHAIN, chain_id(ref.namespace, ref.uid)):
             self.deleted[ref.uid] = True
@@ -212,7 +212,7 @@ class Store:
                 self.deleted.pop(change.old["metadata"]["labels"][kueue.JOB_UID_LABEL], None)
 
     def _read_common(self, *_: object) -> None:
-        """What all views have in common, made anew whenever some of it changes, which is seldom."""
+        """Read the parts that all views share. They seldom change."""
         self._flavors_by_name = {flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()}
         self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
         self._checks = frozenset(
@@ -244,13 +244,13 @@ class Store:
         return [view.ref for view in map(self.view, dict.fromkeys(self.refs())) if view.cluster == cluster]
 
     def refs(self) -> Iterator[JobRef]:
-        """Every job that the manager has or had something to do with."""
+        """Every managed job, and the job of every Workload. A job may come several times."""
         for cache in self.jobs.values():
             yield from (job_ref(job) for job in cache.all() if is_managed(job))
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
     def on_job_change(self, callback: Callable[[JobRef], None], *, when: Callable[[Change], bool]) -> None:
-        """Call back with the job whenever it or one of its Workloads changes in what matters, by `when`."""
+        """Call back with the job of every change that `when` lets pass, and when its priority class changes."""
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
@@ -258,7 +258,7 @@ class Store:
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
-            # One that has just been orphaned is looked at as what it was.
+            # A Workload that was just orphaned still concerns its former owner.
             refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
             ref = next(filter(None, refs), None)
             if ref is not None and when(change):
@@ -279,9 +279,9 @@ class Store:
         self.workloads.subscribe(workload_changed)
 
     def on_fleet_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with every job that has quota and no cluster, whenever a cluster becomes another place.
+        """Call back with every job that has quota and no cluster, whenever a cluster changes its place.
 
-        Of a cluster that has left the fleet with every job that was there.
+        When a cluster leaves the fleet, call back with every job on it too.
         """
 
         def changed(change: Change) -> None:
@@ -313,7 +313,7 @@ def owner_ref(workload: Manifest) -> JobRef | None:
 
 
 def _former_owner(workload: Manifest) -> JobRef | None:
-    """Of what was orphaned and says whose it was (`endings.record_owner`). An agent's copies have no such label."""
+    """The job that an orphaned Workload names (`endings.record_owner`). An agent's copies have no such label."""
     metadata, kind_and_name = workload["metadata"], annotation(workload, kueue.JOB_ANNOTATION) or ""
     uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
     if not uid or kind not in JOB_RESOURCES:

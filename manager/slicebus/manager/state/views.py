@@ -1,4 +1,4 @@
-"""What a decision about one job may look at: the cached objects, as values."""
+"""The input of decisions about one job: its cached objects, as values."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -16,27 +16,27 @@ from slicebus.slices.workload import Slice
 
 
 class Outbox(msgspec.Struct, frozen=True):
-    """The newest dispatch of a job, and the object that it is written on: a Workload, or the job after its last one."""
+    """The newest dispatch of a job, and the object that holds it: a Workload, or the job after its last one."""
 
     record: Dispatch
     recorded_on: Manifest
     is_applied: bool
-    """Whether the worker has reported it."""
+    """Whether the worker has reported it as applied."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
-        """What a Workload or a job says; None where it has no dispatch."""
+        """The outbox on a Workload or a job; None where it has no dispatch."""
         record = Dispatch.from_manifest(manifest)
         return None if record is None else cls(record, manifest, is_applied=applied_version(manifest) >= record.version)
 
     @classmethod
     def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
-        """The newest of a job; None where nothing was ever dispatched."""
+        """The newest of a job's outboxes; None where nothing was ever dispatched."""
         return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
 
 
 class JobReading(msgspec.Struct, frozen=True, dict=True):
-    """What a job says in one version of its manifest. Each part is read when somebody asks for it first."""
+    """One version of a job's manifest. Each part is parsed when it is first read."""
 
     manifest: Manifest
 
@@ -52,7 +52,7 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
-        """What one pod requests, by pod set; None for what cannot be read."""
+        """What one pod requests, by pod set; None for unreadable requests."""
         pod_sets = KINDS[self.manifest["kind"]].pod_sets(self.manifest)
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
 
@@ -62,7 +62,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     ref: JobRef
     reading: JobReading | None
-    """What the job says, read once for each version of it; None when it is gone, or another one has its name."""
+    """The job, parsed once for each version; None when it is gone, or another job has its name."""
     workloads: dict[str, Manifest]
     """Every Workload of the job by name."""
     slices: tuple[Slice, ...]
@@ -70,7 +70,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     outbox: Outbox | None = None
     """The newest dispatch of the job."""
     cluster: ClusterName | None
-    """The cluster that has the job's copy, or shall have it. After an eviction that may be another than `place`."""
+    """The cluster that has the job's copy, or shall have it. After an eviction it may differ from `place`."""
     flavors: dict[str, Manifest] = {}
     """ResourceFlavors by name."""
     priority_classes: dict[str, int] = {}
@@ -78,36 +78,36 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     in_fleet: bool = True
     """Whether the WorkerCluster of `cluster` still exists."""
     deletes_held: bool = False
-    """Whether too many jobs of the cluster would be deleted at once: somebody has to look first."""
+    """Whether the breaker of the cluster holds the job's delete."""
     given_up: bool = False
-    """Whether `cluster` is given up: the job leaves it without its answer."""
+    """Whether `cluster` is given up: the job leaves it without its report."""
     left_copies: dict[ClusterName, int] = {}
-    """As in the newest dispatch, those that are still in the fleet."""
+    """The `left_copies` of the newest dispatch on clusters that are still in the fleet."""
     recalled: dict[ClusterName, int] = {}
-    """What this process has told these, since their agents last said hello."""
+    """The version of the last delete published to each of these, since its agent last said hello."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
     checks: frozenset[str] = frozenset()
     """The names of our AdmissionChecks, where a Kueue admits."""
     reported: Status | None = None
-    """What the worker last said of the job, where a Kueue admits."""
+    """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
     """The last notice of why a request waits, where a Kueue admits (`notices.notice_key`)."""
 
     @property
     def job(self) -> Manifest | None:
-        """Its manifest; None where `reading` is."""
+        """The manifest; None where `reading` is."""
         return self.reading.manifest if self.reading is not None else None
 
     @property
     def desired(self) -> DesiredSize:
-        """The size that the job shall have. Only of a job that is there."""
+        """The size that the job shall have. Only for a job that exists."""
         assert self.reading is not None
         return self.reading.desired
 
     @property
     def vanished(self) -> bool:
-        """Whether the job is here, and its copy was deleted by somebody on the worker."""
+        """Whether the job exists, and its copy is gone without an order."""
         return self.job is not None and self.outbox is not None and self.outbox.record.has_vanished
 
     @cached_property
@@ -128,12 +128,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def place(self) -> ClusterName | None:
-        """Where the chain was admitted to."""
+        """The cluster that the chain was admitted to."""
         return place_of(self.slices)
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether the worker holds nothing for sure: never told to, the delete reported, or no longer in the fleet."""
+        """Whether the worker surely holds nothing: no dispatch, its delete is reported, or it left the fleet."""
         outbox = self.outbox
         if outbox is None or not self.in_fleet:
             return True
@@ -141,12 +141,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_withdrawing(self) -> bool:
-        """Whether it is recorded that the worker shall hold nothing. From then on the delete goes its way."""
+        """Whether it is recorded that the worker shall hold nothing. From then on nothing stops the delete."""
         return self.outbox is None or self.outbox.record.hash == kueue.ABSENT
 
     @property
     def is_without_pods(self) -> bool:
-        """Whether the worker has no pod of the job for sure: it has reported that, or it holds nothing of it."""
+        """Whether the worker surely has no pod of the job: it has reported that, or it holds nothing of it."""
         outbox = self.outbox
         if outbox is None or self.is_withdrawn:
             return True

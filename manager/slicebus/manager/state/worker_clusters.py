@@ -1,4 +1,4 @@
-"""The worker clusters as the manager reads them: who may speak for one, whether it is there, and what room it has."""
+"""WorkerClusters as values: who may speak for one, whether it is connected, and what room it has."""
 
 from typing import Self
 
@@ -11,24 +11,24 @@ from slicebus.slices.workload import FlavorName
 
 CONNECTED = "Connected"
 GIVEN_UP = "GivenUp"
-"""True while the jobs of a lost cluster go elsewhere, and until it has nothing left of them."""
+"""True while the jobs of a lost cluster go elsewhere, and until it has no copy left of them."""
 _UNLIMITED = "Unlimited"
-"""Of `spec.capacity`, and of a flavor in `spec.flavorCapacity`: nodes come as they are needed."""
+"""The value of `spec.capacity`, or of a flavor in `spec.flavorCapacity`, for nodes that come as needed."""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager knows of a cluster when a message claims to be from it."""
+    """Who may speak for a cluster."""
 
     accepted: bool
     user: str
     """The broker user that may speak for it."""
     epoch: int
     uid: ClusterUid | None = None
-    """Of the cluster that has the name; None until one was said."""
+    """The UID of the cluster that has the name; None until one was reported."""
 
     @classmethod
     def from_manifest(cls, cluster: Manifest) -> Self:
-        """Who may speak for a WorkerCluster."""
+        """The sender that a WorkerCluster accepts."""
         spec, status = cluster.get("spec", {}), cluster.get("status", {})
         return cls(
             accepted=spec.get("accepted", False),
@@ -52,7 +52,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     given_up: bool = False
     fence_s: float | None = None
-    """Its agent lets no pod start after so long without being heard; None where it keeps no fence."""
+    """Its agent lets no pod start after so many seconds without an answer; None where it keeps no fence."""
     priority: int = 0
     labels: dict[str, str] = {}
     capacity: dict[FlavorName, dict[str, int]] | None = None
@@ -87,7 +87,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def without_room(self) -> Self:
-        """Everything but what is there and what is used of it."""
+        """The same cluster without its capacity and use."""
         return msgspec.structs.replace(self, capacity=None, others={})
 
     def has_more_room_than(self, before: Self) -> bool:
@@ -100,7 +100,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Cluster:
-        """As a placement sees it."""
+        """The cluster as the placement takes it."""
         return Cluster(
             name=self.name,
             accepted=self.accepted,
@@ -118,14 +118,14 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
-    """The capacity by flavor; None where the agent does not say what of the use is ours: it is an older one."""
+    """The capacity by flavor; None from an older agent, which does not report what of the use is ours."""
     if "ours" not in status:
         return None
     return {FlavorName(flavor): amounts(reported) for flavor, reported in status.get("capacity", {}).items()}
 
 
 def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
-    """What is used and not accounted for by what our jobs were granted."""
+    """The use by pods that are not ours, by flavor and resource."""
     used, ours = ({f: amounts(reported) for f, reported in status.get(name, {}).items()} for name in ("used", "ours"))
     return {
         FlavorName(flavor): {
@@ -136,13 +136,13 @@ def _others(status: Manifest) -> dict[FlavorName, dict[str, int]]:
 
 
 def pinned_uid(cluster: Manifest) -> ClusterUid | None:
-    """The UID of the cluster that has the name; None until one was said (docs/decisions/0014)."""
+    """The UID of the cluster that has the name; None until one was reported (docs/decisions/0014)."""
     uid: ClusterUid | None = cluster.get("status", {}).get("clusterUID")
     return uid
 
 
 def queue_uid(cluster: Manifest | None) -> ClusterUid | None:
-    """Whose queues take the orders; None for those of the name, which an agent that says no UID consumes alone."""
+    """The UID in the names of the cluster's queues; None where they have only its name, for an agent without a UID."""
     return pinned_uid(cluster) if cluster is not None and cluster.get("status", {}).get("ownQueues") else None
 
 
