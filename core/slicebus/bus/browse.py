@@ -1,9 +1,9 @@
-"""Looks at what lies in a queue, and leaves it as it is.
+"""Browses a queue: reads its messages and leaves them there, in order.
 
-There is no looking in AMQP but taking everything into one's hands and giving it back. Everything, because a broker puts
-what it gets back before what it has not delivered yet, or behind what it got back earlier: measured on RabbitMQ 3.10,
-a look at some changes the order, a look at all does not. Meanwhile nobody else sees the messages, so a look is short,
-and begins when nobody else is looking.
+AMQP has no browsing: a consumer has to take messages and put them back. A browse takes all of them, because a broker
+puts returned messages before undelivered ones, or behind those returned earlier: measured on RabbitMQ 3.10, a browse of
+some messages changes the order, one of all messages does not. Meanwhile no other consumer gets the messages, so a
+browse is short, and starts only when the queue has no consumer.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from contextlib import aclosing, asynccontextmanager
 from slicebus.bus.contract import Bus, Delivery, Subscription
 
 MOST = 65_535
-"""Messages in one look: AMQP 0-9-1 counts a prefetch in 16 bits. What lies behind them is seen when they are gone."""
+"""The most messages in one browse: AMQP 0-9-1 counts a prefetch in 16 bits. Later ones show when these are gone."""
 _OTHERS_S = 5.0
-"""For how long somebody else's look is waited for."""
+"""How long a browse waits for another consumer to finish."""
 _STEP_S = 0.05
 _IDLE_S = 2.0
-"""Without a message for so long somebody else has taken the rest."""
+"""Without a message for this long, another consumer has the rest."""
 
 
 @asynccontextmanager
 async def browse(bus: Bus, queue: str) -> AsyncIterator[AsyncIterator[Delivery]]:
-    """What lies in the queue now, oldest first.
+    """The messages in the queue now, oldest first.
 
-    Leaving the context puts back, in order, what was not settled; of what was, a connection that breaks may show a part
-    twice. Raises NotFoundError.
+    Leaving the context puts unsettled messages back in order. After a broken connection a settled message may come
+    again. Raises NotFoundError.
     """
     ready = min(await _ready(bus, queue), MOST)
     if not ready:

@@ -1,7 +1,7 @@
-"""What a bus guarantees, whatever carries it.
+"""The interface of a bus, and its guarantees.
 
-Delivery is at least once. Within one queue deliveries start in publish order; a delivery that was put back comes again,
-with `redelivered` counted, before or after its neighbours. Nothing is acknowledged on the caller's behalf.
+Delivery is at least once. Within one queue deliveries start in publish order. A delivery that was put back comes again,
+with `redelivered` counted, before or after its neighbours. Only the caller acknowledges.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ from slicebus.proto.errors import DeadReason
 from slicebus.proto.topology import Topology
 
 StreamOffset = int | datetime | Literal["first", "last", "next"]
-"""Where a stream is read from: a record's offset, a time, or one of RabbitMQ's words."""
+"""The start of a read of a stream: a record's offset, a time, or one of RabbitMQ's words."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -25,20 +25,20 @@ class Record(msgspec.Struct, frozen=True):
     offset: int
     message: WireMessage
     timestamp: datetime | None
-    """When the broker or the publisher stamped it, in UTC."""
+    """The time from the broker or the publisher, in UTC."""
 
 
 class QueueDepth(msgspec.Struct, frozen=True):
-    """What lies in a queue."""
+    """The number of ready messages and of consumers of a queue."""
 
     ready: int
     consumers: int
 
 
 class Delivery(Protocol):
-    """One message in the hands of a consumer, to be settled exactly once.
+    """One message that a consumer holds, and settles exactly once.
 
-    Where the connection has broken since, settling does nothing: the message is delivered again.
+    After its connection has broken, settling does nothing: the broker delivers the message again.
     """
 
     @property
@@ -55,7 +55,7 @@ class Delivery(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether it is still in these hands: not settled, and its connection has not broken since."""
+        """Whether this consumer still holds it: it is unsettled, and its connection has not broken."""
 
     async def ack(self) -> None:
         """Settle it: the effect is durable."""
@@ -86,13 +86,13 @@ class Bus(Protocol):
         """Whether a publish would reach the broker now."""
 
     async def declare(self, topology: Topology) -> None:
-        """Make exchanges, queues and bindings where they are missing.
+        """Create missing exchanges, queues and bindings.
 
         Idempotent. Raises InvalidError where one exists with other properties.
         """
 
     async def check(self, topology: Topology) -> Sequence[str]:
-        """What of the topology is missing or different, in words; empty where it is right. Changes nothing."""
+        """The missing or different parts of the topology, for people; empty where it is right. Changes nothing."""
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Return when the broker has confirmed that every matching queue has the message.
@@ -109,7 +109,7 @@ class Bus(Protocol):
         """Records of a stream from `offset`. Ends at its present end, or goes on with `follow`."""
 
     async def depth(self, queue: str) -> QueueDepth:
-        """What lies in a queue now. Raises NotFoundError."""
+        """The depth of a queue now. Raises NotFoundError."""
 
     async def aclose(self) -> None:
         """Close the connection. Idempotent."""

@@ -1,4 +1,4 @@
-"""Dead letters as values: what is told of one, which are asked for, and what publishes a message again. Pure."""
+"""Dead letters as values: their description, their selection, and the message that requeues one. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,15 @@ from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, words
 
 SHORT = 12
-"""Characters of an id that a person is shown: of a UUIDv7 the end, which is random; its start is the time."""
+"""The length of an id shown to people: the end of a UUIDv7 is random, its start is the time."""
 _SUBJECT = "cloudEvents_subject"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a dead letter, without its body."""
+    """The description of a dead letter, without its body."""
 
     id: str
-    """Its message id; of a message without one, made from its content."""
+    """Its message id; a hash of the body where it has none."""
     at: datetime | None
     """When it was dead-lettered."""
     cluster: str
@@ -39,13 +39,13 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     queue: str
-    """Where it lay before."""
+    """The queue it was in before."""
     by: str | None
-    """The verified user that has dead-lettered it, or published it where the broker has."""
+    """The verified user that dead-lettered it; where the broker did, the one that published it."""
 
     @classmethod
     def from_message(cls, message: WireMessage) -> Self:
-        """Never raises."""
+        """The description of any message. Never raises."""
         cluster, type, _ = words(message.routing_key)
         headers = message.headers
         return cls(
@@ -66,12 +66,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         return self.id[-SHORT:]
 
     def age(self, now: datetime) -> timedelta | None:
-        """For how long it has been dead; None where nobody has said when."""
+        """The time since it was dead-lettered; None where that is unknown."""
         return max(now - self.at, timedelta()) if self.at else None
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are asked for; None and an empty tuple ask for nothing special."""
+    """A selection of dead letters; None and an empty tuple select all."""
 
     ids: tuple[str, ...] = ()
     """Whole ids, or their ends."""
@@ -80,15 +80,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     older_than: timedelta | None = None
     limit: int | None = None
-    """At most so many, the oldest."""
+    """At most this many, the oldest first."""
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing narrows it down."""
+        """Whether it selects every dead letter."""
         return self == Wanted()
 
     def matches(self, letter: DeadLetter, now: datetime) -> bool:
-        """Whether a letter is asked for, the limit aside. One of an unknown age is older than anything."""
+        """Whether it selects a dead letter, the limit aside. One of unknown age counts as the oldest."""
         age = letter.age(now)
         return (
             (not self.ids or any(letter.id.endswith(wanted) for wanted in self.ids))
@@ -100,17 +100,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What was chosen among dead letters."""
+    """The selected dead letters."""
 
     letters: tuple[DeadLetter, ...]
     missing: tuple[str, ...]
-    """Ids asked for that no chosen letter has."""
+    """Ids that no dead letter has."""
     ambiguous: tuple[str, ...]
-    """Ends of ids that several messages have: nothing was chosen by them."""
+    """Ends of ids that several messages share: they select nothing."""
 
 
 def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choice:
-    """The letters that are asked for, oldest first. Copies of one message are several letters of one id."""
+    """The selected dead letters, oldest first. Copies of one message are several dead letters with one id."""
     matching = [letter for letter in letters if wanted.matches(letter, now)]
     meant = {text: {letter.id for letter in matching if letter.id.endswith(text)} for text in wanted.ids}
     named = {text: {text} if text in ids else ids for text, ids in meant.items()}
@@ -124,21 +124,21 @@ def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choi
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """A message that goes once more to where it came from."""
+    """A message to publish once more, and the queue that it reaches."""
 
     exchange: str
     queue: str
-    """The one queue that takes it, beside the journal."""
+    """The one queue that gets it, beside the journal."""
     message: WireMessage
 
 
 def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) -> Requeue:
-    """What brings a dead letter back, published as the manager's user: the message as it was, with its first sender in
-    a header that counts from that user alone.
+    """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
+    a header that counts only from that user.
 
-    It goes through its own exchange under its own key, which reaches the queue it lay in and the journal; a receiver
-    refuses a message whose key is the queue's name. `agents` are users that are not named as their cluster. Raises
-    InvalidError, which says why, for one that would not reach that queue, or whose sender nobody has verified.
+    It goes through its own exchange under its own key, and so reaches its former queue and the journal; a receiver
+    refuses a message whose key is the queue's name. `agents` has the users whose name differs from their cluster's.
+    Raises InvalidError, with the reason, where the message would not reach that queue or has no verified sender.
     """
     letter = DeadLetter.from_message(message)
     direction, queue = _destination(message.routing_key)
@@ -148,14 +148,14 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     if direction is Direction.DOWN:
         first = _sender_of_order(message, letter, manager=manager, agent=agents.get(letter.cluster, letter.cluster))
     elif USER_HEADER in message.headers and letter.by != manager:
-        # Put there by another account of the manager's, or by somebody who would like to be one.
+        # Another account of the manager's dead-lettered it, or somebody who pretends to be one.
         raise InvalidError(f"it was dead-lettered by {letter.by!r}, not by this user {manager!r}, the manager's")
     return _from(first, Requeue(exchange_of(direction), queue, message), manager=manager)
 
 
 def again(message: WireMessage, *, manager: str) -> Requeue:
-    """What publishes a recorded message once more, as the manager's user: under its id, with its first sender, whom
-    the broker had verified when it was recorded. Raises InvalidError where nobody would believe it."""
+    """The message that publishes a recorded one once more, as the manager's user: with its own id, and with the first
+    sender that the broker had verified. Raises InvalidError where a receiver would not trust it."""
     direction, queue = _destination(message.routing_key)
     first = sender(message, trusted=manager)
     if direction is Direction.DOWN and first and first != manager:
@@ -187,8 +187,8 @@ def _destination(key: str) -> tuple[Direction, str]:
 
 
 def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, agent: str) -> str:
-    """The manager, or InvalidError. An order that comes back is an order of the manager: of what an agent says, only
-    what is its own cluster's counts, where it could do the same without us."""
+    """The manager; raises InvalidError for any other sender. An agent may dead-letter orders for its own cluster only:
+    it could do the same there without us."""
     if letter.by == manager:
         first = sender(message, trusted=manager)
     elif letter.by == agent:

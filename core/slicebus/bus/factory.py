@@ -21,14 +21,14 @@ _SCHEMES: dict[str, Connect] = {"amqp": _connect_rabbitmq, "amqps": _connect_rab
 
 
 def register(scheme: str, connect: Connect) -> None:
-    """Make another scheme known: importing `slicebus.sandbox` makes `memory://USER@BROKER` one."""
+    """Register a scheme. Importing `slicebus.sandbox` registers `memory://USER@BROKER`."""
     _SCHEMES[scheme] = connect
 
 
 async def connect(url: str, *, name: str, settings: BusSettings = BusSettings()) -> Bus:  # noqa: B008 a frozen value
     """A connected bus. `name` is what the broker's management page shows.
 
-    Raises ConfigurationError for a scheme that nobody has registered, UnavailableError when the broker cannot be
+    Raises ConfigurationError for an unregistered scheme, UnavailableError when the broker cannot be
     reached within `settings.connect_s`, ForbiddenError when it refuses the user.
     """
     parts = urlsplit(url)

@@ -1,18 +1,18 @@
 """Handles the deliveries of one queue: in order for one object, concurrently across objects.
 
-Each key has its own line. The first delivery of a key opens the line, later ones wait in it; lines share a bounded
-number of workers. What an unsettled delivery holds up is its own key, and of the rest only what the prefetch no longer
-covers. Where a delivery in a line says nothing any more once another one is there, it is acknowledged at once: an
-object that is stuck, or reports faster than it is handled, keeps two deliveries.
+Each key has its own queue in memory. The first delivery of a key creates the queue, later ones wait in it; the queues
+share a bounded number of workers. An unsettled delivery delays its own key, and other keys only when the prefetch is
+used up. A delivery that another one of its key supersedes is acknowledged at once: an object that is stuck, or reports
+faster than it is handled, keeps two deliveries.
 
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
-permanent one dead-letters it with the reason. A transient error or a conflict is tried again in place, with a growing
-pause that keeps no worker. After `turn_s` those behind it in its line have a turn, one of which may be what it waits
-for. After `retry_s` it is put back, and the queue's delivery limit decides. Any other exception is a programming error
-and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
+permanent one dead-letters it with the reason. A transient error or a conflict is retried in place, with a growing pause
+that keeps no worker. After `slot_s` the next delivery of the key gets the slot: it may be what this one waits for.
+After `retry_s` the delivery is put back, and the broker's delivery limit decides. Any other exception is a programming
+error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
 
-A delivery whose connection has broken is not begun again, and nothing counts that waits of that connection: the broker
-delivers all of it anew. What comes so joins its line behind what is in hand, so that nothing is done twice at once.
+A delivery whose connection has broken is not handled again: the broker delivers it anew. The redelivery joins its key's
+queue behind the one that is being handled, so that no two run at once.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ _log = structlog.get_logger()
 _RETRY_S = 600.0
 """The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. Well
 below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
-_TURN_S = 10.0
+_SLOT_S = 10.0
 _BACKOFF = Backoff(first_s=0.02, most_s=5.0)
 
 Handler = Callable[[Delivery], Awaitable[None]]
 OnDead = Callable[[Delivery, DeadReason], None]
 Superseded = Callable[[Delivery, Delivery], bool]
-"""Whether the first delivery says nothing any more once the second is handled; both are of one line."""
+"""Whether the first delivery has no effect once the second is handled; both have the same key."""
 
 
 class Backlog:
-    """The deliveries that have been received and are not settled yet, of one queue or of several."""
+    """The received deliveries that are not settled yet, of one or several queues of the broker."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
@@ -51,11 +51,11 @@ class Backlog:
         return min(self._since.values(), default=None)
 
     def receive(self, delivery: Delivery) -> None:
-        """A delivery is in hand from now on."""
+        """Add a delivery."""
         self._since[id(delivery)] = asyncio.get_running_loop().time()
 
     def settle(self, delivery: Delivery) -> None:
-        """It is settled, or its connection has broken."""
+        """Remove a delivery that is settled, or whose connection has broken."""
         del self._since[id(delivery)]
 
 
@@ -66,15 +66,15 @@ async def dispatch(
     key: Callable[[Delivery], str],
     workers: int = 32,
     retry_s: float = _RETRY_S,
-    turn_s: float = _TURN_S,
+    slot_s: float = _SLOT_S,
     on_dead: OnDead | None = None,
     superseded: Superseded | None = None,
     backlog: Backlog | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends. `on_dead` is told what was dead-lettered. `backlog` has those that
-    are under way."""
+    """Handle deliveries until the subscription ends. Calls `on_dead` for each dead-lettered one. `backlog` gets all
+    unsettled ones."""
     backlog = backlog or Backlog()
-    lines: dict[str, deque[Delivery]] = {}
+    queues: dict[str, deque[Delivery]] = {}
     free = asyncio.Semaphore(workers)
 
     async def attempt(delivery: Delivery) -> None:
@@ -83,40 +83,40 @@ async def dispatch(
                 await handler(delivery)
 
     async def drain(name: str) -> None:
-        line, patience = lines[name], _Patience(retry_s)
-        while line:
-            delivery = line[0]
+        queue, retry_time = queues[name], _RetryTime(retry_s)
+        while queue:
+            delivery = queue[0]
             try:
-                reason = await _handle(delivery, attempt, turn_s=turn_s)
+                reason = await _handle(delivery, attempt, slot_s=slot_s)
             except (TransientError, ConflictError) as error:
-                if not patience.is_over(delivery):
-                    line.rotate(-1)
+                if not retry_time.is_over(delivery):
+                    queue.rotate(-1)
                     continue
                 _log.warning("delivery.requeued", queue=delivery.queue, error=str(error))
                 await delivery.requeue()
                 reason = None
             if reason and on_dead:
                 on_dead(delivery, reason)
-            backlog.settle(line.popleft())
-        del lines[name]
+            backlog.settle(queue.popleft())
+        del queues[name]
 
     async with asyncio.TaskGroup() as group:
         async for delivery in subscription:
             name = key(delivery)
             backlog.receive(delivery)
-            if name in lines:
-                await _join(lines[name], delivery, superseded, backlog)
+            if name in queues:
+                await _enqueue(queues[name], delivery, superseded, backlog)
             else:
-                lines[name] = deque([delivery])
+                queues[name] = deque([delivery])
                 group.create_task(drain(name), name=f"{delivery.queue}:{name}")
 
 
-async def _join(line: deque[Delivery], delivery: Delivery, superseded: Superseded | None, backlog: Backlog) -> None:
-    """Take a delivery into its line. The first of a line is in hand, and is left alone."""
-    waiting = line[-1] if len(line) > 1 and line[-1].held else None
+async def _enqueue(queue: deque[Delivery], delivery: Delivery, superseded: Superseded | None, backlog: Backlog) -> None:
+    """Append a delivery to its key's queue. The first delivery there is being handled, and is never superseded."""
+    waiting = queue[-1] if len(queue) > 1 and queue[-1].held else None
     if superseded is not None and waiting is not None:
         if superseded(waiting, delivery):
-            line[-1] = delivery
+            queue[-1] = delivery
             await waiting.ack()
             backlog.settle(waiting)
             return
@@ -124,26 +124,27 @@ async def _join(line: deque[Delivery], delivery: Delivery, superseded: Supersede
             await delivery.ack()
             backlog.settle(delivery)
             return
-    line.append(delivery)
+    queue.append(delivery)
 
 
-class _Patience:
-    """For how long the deliveries of one line have been tried in vain."""
+class _RetryTime:
+    """How long the deliveries of one key have been failing."""
 
     def __init__(self, retry_s: float) -> None:
         self._retry_s = retry_s
         self._first: dict[int, float] = {}
 
     def is_over(self, delivery: Delivery) -> bool:
-        """Whether a delivery, whose turn was in vain, has had all its time."""
+        """Whether a delivery that has just failed again has used up its time."""
         now = asyncio.get_running_loop().time()
         return now - self._first.setdefault(id(delivery), now) >= self._retry_s
 
 
-async def _handle(delivery: Delivery, handler: Handler, *, turn_s: float) -> DeadReason | None:
-    """Handle a delivery and settle it; why it was dead-lettered, if it was. Raises what may pass, after `turn_s`."""
+async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float) -> DeadReason | None:
+    """Handle and settle a delivery; return the reason where it was dead-lettered. Raises the transient error or
+    conflict that lasts for `slot_s`."""
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + turn_s
+    ends_at = loop.time() + slot_s
     attempts = AsyncRetrying(
         retry=retry_if_exception_type((TransientError, ConflictError)),
         wait=_BACKOFF,

@@ -1,11 +1,11 @@
 """RabbitMQ by aio-pika.
 
 Resource handling: one connection; one channel for publishing, one for declaring, one for each subscription and stream
-reader. A broken connection takes them all along; the supervisor connects again, and everybody opens a new channel.
+reader. A broken connection closes them all; the supervisor connects again, and each user opens a new channel.
 
-Error handling: what aio-pika, aiormq and asyncio raise is translated by one table. A publish waits for a connection and
-for its confirm, both within `confirm_s`, then it is a TransientError: it may have been published. A delivery of a
-channel that is gone is settled by the broker, which delivers it again; settling it here is a no-op.
+Error handling: one table translates the errors of aio-pika, aiormq and asyncio. A publish waits for a connection and
+for its confirm, both within `confirm_s`; then it raises a TransientError, and may have been published. The broker
+delivers the deliveries of a closed channel again; settling one here is a no-op.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _ATTEMPT_S = 10.0
 """One attempt to connect: TCP, TLS and login."""
 _CLOSE_S = 5.0
 _STREAM_PREFETCH = 200
-"""A stream's consumer has to have one; nothing is delivered beyond it without acknowledgements."""
+"""A stream's consumer needs a prefetch; without acknowledgements the broker delivers no more than that."""
 _STREAM_IDLE_S = 1.0
-"""Without a record for so long the end of a stream is taken to be reached."""
+"""Without a record for this long, a reader takes the end of a stream as reached."""
 
 
 class RabbitBus:
@@ -82,7 +82,7 @@ class RabbitBus:
         return self._up.is_set()
 
     async def declare(self, topology: Topology) -> None:
-        """Make what is missing. One declaration at a time: a refusal closes its channel."""
+        """Create what is missing. One declaration at a time: a refusal closes its channel."""
         async with self._declaring, self._channel("declare") as channel:
             for exchange in topology.exchanges:
                 await channel.declare_exchange(exchange.name, aio_pika.ExchangeType.TOPIC, durable=True)
@@ -94,7 +94,7 @@ class RabbitBus:
                 await found.bind(binding.exchange, binding.routing_key)
 
     async def check(self, topology: Topology) -> Sequence[str]:
-        """What is missing or different. A queue is compared by declaring it as it should be: that changes nothing."""
+        """The missing or different parts. Declaring a queue as it should be compares it and changes nothing."""
         problems = []
         for exchange in topology.exchanges:
             try:
@@ -117,7 +117,7 @@ class RabbitBus:
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Return with the broker's confirm. Concurrent calls share the channel and are pipelined.
 
-        A connection that breaks is waited for, and the message is published again: it may be there twice.
+        After a broken connection the message is published again on the next one: it may be there twice.
         """
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(UnavailableError), wait=Backoff(first_s=0.05, most_s=1.0)
@@ -144,7 +144,8 @@ class RabbitBus:
             await subscription.close()
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
-        """Records from an offset on. Without `follow` it ends where the stream goes on meanwhile, or falls silent."""
+        """Records from an offset on. Without `follow` it ends at the first record that is newer than the call, or after
+        a second without any."""
         if follow:
             position: StreamOffset = offset
             while not self._closed:
@@ -163,7 +164,7 @@ class RabbitBus:
                 raise UnavailableError(f"the connection was lost while {stream} was read")
 
     async def depth(self, queue: str) -> QueueDepth:
-        """What lies in a queue, as the broker tells when asked for it."""
+        """The depth of a queue, from a passive declaration."""
         async with self._channel("depth") as channel:
             found = await channel.declare_queue(queue, passive=True)
             result = found.declaration_result
@@ -177,7 +178,7 @@ class RabbitBus:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         if self._connection is not None:
-            # A peer that no longer answers must not hold up the end of the process.
+            # A peer that no longer answers must not delay the end of the process.
             with suppress(Exception), translated("close"):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._connection.close()
@@ -223,7 +224,7 @@ class RabbitBus:
             await target.publish(to_message(message), message.routing_key, mandatory=True)
 
     async def _publish_channel(self) -> AbstractChannel:
-        # One opens it, however many wait: after a reconnect that may be as many as may be in flight.
+        # One caller opens it for all that wait: after a reconnect these may be hundreds.
         async with self._opening:
             if self._publishing is None or self._publishing.is_closed:
                 self._publishing = await self.open_channel(confirms=True)
@@ -269,12 +270,12 @@ class RabbitBus:
             retry=retry_if_exception_type(UnavailableError),
             wait=Backoff(first_s=0.2, most_s=self._settings.reconnect_most_s),
             stop=stop_after_delay(within_s) if within_s else stop_never,
-            before_sleep=self._tell_attempt,
+            before_sleep=self._log_attempt,
             reraise=True,
         )
         await attempts(self._connect_once)
 
-    def _tell_attempt(self, state: RetryCallState) -> None:
+    def _log_attempt(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("bus.unreachable", name=self._name, attempt=state.attempt_number, error=str(error))
 
@@ -305,7 +306,7 @@ class RabbitBus:
             try:
                 await self._connect(within_s=None)
             except ForbiddenError as error:
-                # Users and permissions may be on their way: a restored broker comes up before its definitions.
+                # Users and permissions may follow: a restored broker starts before its definitions are loaded.
                 _log.error("bus.refused", name=self._name, error=str(error))
                 await asyncio.sleep(self._settings.reconnect_most_s)
                 continue
@@ -313,7 +314,7 @@ class RabbitBus:
 
 
 async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
-    """The offset at which the stream goes on from now; set as soon as it does."""
+    """The offset of the first record that is published from now on; set when that comes."""
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def goes_on(message: AbstractIncomingMessage) -> None:
@@ -349,13 +350,13 @@ class RabbitSubscription:
                     failures = 0
                     yield RabbitDelivery(self._bus, message, channel, queue=self._queue)
             except (UnavailableError, NotFoundError) as error:
-                # A queue is missing for a moment while a broker is restored.
+                # While a broker is restored, a queue may be missing for a moment.
                 _log.warning("subscription.interrupted", queue=self._queue, error=str(error))
                 failures += 1
                 await asyncio.sleep(_SUBSCRIBING.pause_s(failures))
 
     async def close(self) -> None:
-        """Give everything unsettled back to the broker."""
+        """Close the channel; the broker delivers unsettled messages again."""
         self._closing.set()
         if self._channel is not None:
             await close_quietly(self._channel)

@@ -1,9 +1,9 @@
-"""What aio-pika, aiormq and asyncio raise, as slicebus errors: one table.
+"""Translates the errors of aio-pika, aiormq and asyncio to slicebus errors, by one table.
 
-aiormq ends whatever waits for a connection that has fallen silent with the CancelledError of its own reader. Nobody has
-cancelled the one who waits, so it must not end as if: a task would be gone without a word. The other way round, its
-deadlines are those of `asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together with the
-result: a task would go on that was told to end, and whoever waits for its end would wait for ever.
+When a connection falls silent, aiormq ends its waiters with the CancelledError of its own reader. Nobody has cancelled
+the waiting task, so it must get an error instead: a CancelledError would end it silently. Conversely aiormq uses
+`asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together with the result: the cancelled task
+would go on, and its owner would wait for it for ever.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
     (OSError, UnavailableError),
     (RuntimeError, UnavailableError),
 )
-"""The first row that matches. PublishError: no queue took a mandatory message. DeliveryError: the broker said no, a
+"""The first matching row counts. PublishError: no queue took a mandatory message. DeliveryError: the broker refused, a
 queue is full. RuntimeError: aiormq writes to a connection that is closing."""
 _REFUSALS = ("ACCESS_REFUSED", "user_id property")
-"""Texts of the broker: the user may not do this, or the message claims to be from another user."""
+"""Texts of the broker: the user lacks a permission, or the message has another user's id."""
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise the slicebus error of whatever the broker or the connection has raised."""
+    """Raise the slicebus error for an error of the broker or the connection."""
     task = asyncio.current_task()
-    asked_before = task.cancelling() if task else 0
+    cancelled_before = task.cancelling() if task else 0
     try:
         yield
-        if task and task.cancelling() > asked_before:
+        if task and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError
     except SlicebusError:
         raise
     except asyncio.CancelledError as error:
-        if task is None or task.cancelling() > asked_before:
+        if task is None or task.cancelling() > cancelled_before:
             raise
         raise UnavailableError(f"{what}: the connection has fallen silent") from error
     except tuple(row[0] for row in _TABLE) as error:

@@ -24,7 +24,7 @@ _DEATHS = "x-death"
 
 
 def to_message(message: WireMessage) -> aio_pika.Message:
-    """As aio-pika publishes it."""
+    """The message for aio-pika."""
     return aio_pika.Message(
         body=message.body,
         headers=dict(message.headers),
@@ -38,7 +38,8 @@ def to_message(message: WireMessage) -> aio_pika.Message:
 
 
 def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
-    """As it came. Headers that are no text are the broker's own: counts, and why it is dead, which our headers tell."""
+    """The message from aio-pika. Headers that are no text are dropped: the broker's counts, and its `x-death`, whose
+    content our headers get."""
     message = WireMessage(
         routing_key=incoming.routing_key or "",
         body=incoming.body,
@@ -53,14 +54,14 @@ def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
     deaths = incoming.headers.get(_DEATHS)
     if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], dict):
         return message
-    # The newest comes first. A publisher may have written anything here.
+    # The newest death comes first. A publisher may have written anything here.
     queue, reason, at = (deaths[0].get(name) for name in ("queue", "reason", "time"))
     moment = at if isinstance(at, datetime) else datetime.now(UTC)
     return dead_by_broker(message, queue=str(queue), detail=str(reason), at=moment)
 
 
 class RabbitDelivery:
-    """One message in a consumer's hands, on the channel that it came by."""
+    """One message that a consumer holds, and its channel."""
 
     def __init__(
         self, bus: "RabbitBus", incoming: AbstractIncomingMessage, channel: AbstractChannel, *, queue: str
@@ -89,7 +90,7 @@ class RabbitDelivery:
 
     @property
     def held(self) -> bool:
-        """Whether it is still in these hands: a channel that is gone takes its deliveries along."""
+        """Whether this consumer still holds it: closing its channel releases it."""
         return not (self._channel.is_closed or self._incoming.processed)
 
     async def ack(self) -> None:
@@ -116,7 +117,7 @@ class RabbitDelivery:
         await self.ack()
 
     async def _settle(self, what: str, settle: Callable[[], Awaitable[None]]) -> None:
-        """A connection that breaks settles nothing: the broker delivers again, to whoever consumes next."""
+        """Settle it, unless the connection has broken: then the broker delivers it again."""
         try:
             if not self._is_stale():
                 with translated(what):
@@ -125,7 +126,7 @@ class RabbitDelivery:
             _log.info("delivery.unsettled", queue=self._queue, message_id=self._message.message_id, error=str(error))
 
     def _is_stale(self) -> bool:
-        """Whether the channel is gone, and with it the delivery."""
+        """Whether its channel is closed, so that it can no longer be settled."""
         if self._channel.is_closed:
             _log.info("delivery.stale", queue=self._queue, message_id=self._message.message_id)
             return True

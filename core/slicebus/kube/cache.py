@@ -1,11 +1,11 @@
 """Objects of one resource in memory, with indexes, fed by a reflector and by one's own writes.
 
-A write's answer is put into the cache at once, so that the next decision sees it. The watch brings the same object
-again, and older ones before it: those are told by their resourceVersion and dropped. (Comparing resourceVersions as
-numbers is allowed since Kubernetes 1.35, KEP-5504, and was always true on etcd.)
+The answer of a write goes into the cache at once, so that the next decision sees it. The watch brings the same object
+again, and older states before it, which the cache drops by their resourceVersion. (Comparing resourceVersions as
+numbers is allowed since Kubernetes 1.35, KEP-5504, and was always right on etcd.)
 
-Whatever comes out of a cache is shared: read it, never change it. It has no `managedFields`: nobody decides by them,
-and they are often a third of an object.
+Objects of a cache are shared: read them, never change them. They have no `managedFields`: no decision reads these, and
+they are often a third of an object.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
 
 _TOMBSTONES = 4096
-"""How many objects that went are remembered, against events that were under way when they did."""
+"""How many deleted objects are remembered, so that late events do not bring them back."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An object came (no old), changed, or went (no new)."""
+    """An object was added (no old), changed, or went (no new)."""
 
     old: Manifest | None
     new: Manifest | None
     is_own: bool = False
-    """Whether it is the answer to a write of this process."""
+    """Whether it is the answer of a write of this process."""
     final: Manifest | None = None
-    """The last state of an object that went, from the watch. None where the object was only found missing: it may have
+    """The last state of an object that went, from the watch. None where a list no longer had the object: it may have
     changed in between."""
 
 
@@ -46,7 +46,7 @@ class Cache:
             name: defaultdict(dict) for name in self._indexers
         }
         self._gone: dict[str, int] = {}
-        """By UID, the version at which an object went. With a newer one it may be back in a selector's sight."""
+        """The version at which an object went, by UID. With a newer version it matches the selector again."""
         self._callbacks: list[Callable[[Change], None]] = []
         self._deleted_callbacks: list[Callable[[Manifest], None]] = []
 
@@ -59,11 +59,11 @@ class Cache:
         return list(self._objects.values())
 
     def by(self, index: str, value: str) -> list[Manifest]:
-        """Objects that the index has under a value."""
+        """The objects under a value of an index."""
         return list(self.keyed_by(index, value).values())
 
     def keyed_by(self, index: str, value: str) -> Mapping[Key, Manifest]:
-        """The same by namespace and name, as they are until the next change."""
+        """The same by namespace and name; valid until the next change."""
         return self._indexes[index].get(value, {})
 
     def __len__(self) -> int:
@@ -76,12 +76,12 @@ class Cache:
             callback(Change(old=None, new=manifest))
 
     def on_deleted(self, callback: Callable[[Manifest], None]) -> None:
-        """Call back with every object that a watch has seen go, before its change is told, and also where the object
-        was found to be gone before. One that is only missing was not seen to go."""
+        """Call back with the last state of every object whose deletion the watch brings, before its change, and also
+        where the cache had lost the object before. An object that a list no longer has leads to no call."""
         self._deleted_callbacks.append(callback)
 
     def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
-        """Take an object in, unless a newer state of it is known. `is_own` as of a `Change`."""
+        """Store an object, unless a newer state of it is known. `is_own` as in `Change`."""
         key, metadata = key_of(manifest), manifest["metadata"]
         old = self._objects.get(key)
         if _version(manifest) <= self._gone.get(metadata["uid"], -1):
@@ -97,14 +97,14 @@ class Cache:
         self._store(key, manifest, old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
-        """Drop an object, and anything older that still arrives of it. `is_final`: this is its last state,
-        with which a watch has told that it went."""
+        """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last
+        state."""
         for callback in self._deleted_callbacks if is_final else ():
             callback(manifest)
         self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
-        """Take a whole list in, as of its version: what is not in it is gone, unless it was put in since."""
+        """Store a complete list of a version: objects that it lacks are gone, unless they were put in since."""
         listed, version = {manifest["metadata"]["uid"]: manifest for manifest in manifests}, int(resource_version or 0)
         for manifest in self.all():
             if manifest["metadata"]["uid"] not in listed and _version(manifest) <= version:
@@ -114,7 +114,7 @@ class Cache:
         self.synced.set()
 
     def clear(self) -> None:
-        """Drop every object: the definition has gone, and they with it. Synced: there is nothing to list."""
+        """Remove every object: the definition has gone with all of them. Synced: there is nothing to list."""
         for manifest in self.all():
             self.remove(manifest)
         self.synced.set()
@@ -123,7 +123,7 @@ class Cache:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         found = self._objects.get(key)
         old = found if found is not None and found["metadata"]["uid"] == uid else None
-        # Who was told that it is gone may know it by an older version than it had in the end.
+        # The caller may know an older version than the object last had.
         last = _version(old) if old else self._gone.get(uid, version)
         self._gone[uid] = max(version, last)
         if len(self._gone) > _TOMBSTONES:
@@ -160,7 +160,7 @@ class Cache:
 
 
 def key_of(manifest: Manifest) -> Key:
-    """Namespace, empty for what is in none, and name."""
+    """Namespace, empty for a cluster-scoped object, and name."""
     metadata = manifest["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 

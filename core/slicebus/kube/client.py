@@ -1,7 +1,7 @@
 """A raw JSON client: one method a verb, manifests in and out, slicebus errors.
 
-Reads are retried while the server cannot be reached, until `Timeouts.retry_s` is over. Writes are not: whether one took
-effect is for the caller to find out.
+Reads are retried while the server cannot be reached, for `Timeouts.retry_s`. Writes are not retried: the caller finds
+out whether one took effect.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class Timeouts(msgspec.Struct, frozen=True):
     read_s: float = 30.0
     """Without a byte from the server."""
     retry_s: float = 20.0
-    """For how long a read is tried again while the server cannot be reached."""
+    """How long a read is retried while the server cannot be reached."""
     watch_s: float = 20.0
-    """After so long the server ends a watch, with a bookmark just before: it is never silent for longer. A connection
-    that stands still, or whose other end is gone, shows by that alone: it may go on acknowledging what it gets."""
+    """The server ends a watch after this time, with a bookmark just before, so it is never silent for longer. Only that
+    shows a dead connection, which may go on acknowledging packets."""
     silence_s: float = 30.0
     """Without a byte of a watch: longer than `watch_s`. Clients over HTTP/2 ping, and give up after 45 s."""
 
@@ -82,7 +82,7 @@ class KubeClient:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """A server that asks nobody who they are."""
+        """A client of a server without authentication."""
         return cls(HttpTransport(ApiClient(Configuration(host=url))))
 
     @classmethod
@@ -92,7 +92,7 @@ class KubeClient:
         *,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
-        """A server by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
+        """A client by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
         configuration = Configuration()
         try:
             await config.load_kube_config(str(path) if path else None, client_configuration=configuration)
@@ -107,7 +107,7 @@ class KubeClient:
         kubeconfig: str | Path | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
-        """The cluster that this process runs in; with a kubeconfig or outside of a cluster, that of the kubeconfig."""
+        """A client of the kubeconfig's cluster; without one, of the cluster that this process runs in, if any."""
         if kubeconfig:
             return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
         configuration = Configuration()
@@ -230,7 +230,7 @@ class KubeClient:
     ) -> None:
         """Mark an object for deletion. Raises NotFoundError; ConflictError when the name has another UID.
 
-        `grace_s` is the time that a pod has to end; its own for None.
+        `grace_s`: the grace period of a pod in seconds; None for the pod's own.
         """
         options: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         if uid:
@@ -246,7 +246,7 @@ class KubeClient:
     async def can_i(
         self, verb: str, resource: Resource, *, namespace: str = "", subresource: str = "", name: str = ""
     ) -> bool:
-        """Whether this client may do that, as the server's authorizer says."""
+        """Whether the server's authorizer allows this client the verb."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
         narrowed = {key: value for key, value in (("subresource", subresource), ("name", name)) if value}
         review = {
@@ -259,7 +259,7 @@ class KubeClient:
         return bool(answer["status"]["allowed"])
 
     async def serves(self, resource: Resource, *verbs: str) -> bool:
-        """Whether the server serves a resource, with these verbs: a definition may be missing, or on its way out."""
+        """Whether the server serves a resource with these verbs: its definition may be missing, or being removed."""
         try:
             answer = await self._read(resource.root)
         except NotFoundError:

@@ -1,4 +1,4 @@
-"""Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it tells of."""
+"""Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it is about."""
 
 import asyncio
 from collections import OrderedDict
@@ -60,7 +60,7 @@ class EventRecorder:
                 return
         manifest = self._manifest(regarding, reason, note, type)
         metadata = manifest["metadata"]
-        # Remembered before the request, so that of the same Events at once seldom more than one is made.
+        # Remembered before the request, so that equal Events at once seldom lead to more than one object.
         self._recorded[key] = _Recorded(metadata["namespace"], metadata["name"], 1, now)
         while len(self._recorded) > _REMEMBERED:
             self._recorded.popitem(last=False)

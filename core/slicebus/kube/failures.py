@@ -1,4 +1,4 @@
-"""Kubernetes' answers and aiohttp's exceptions as slicebus errors: one table each."""
+"""Translates Kubernetes' answers and aiohttp's exceptions to slicebus errors, by one table each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,19 +32,19 @@ _BY_STATUS: dict[int, type[SlicebusError]] = {
     429: ThrottledError,
 }
 _BY_REASON: dict[str, type[SlicebusError]] = {"AlreadyExists": AlreadyExistsError, "Expired": ExpiredError}
-"""A 409 is told apart by the reason of its Status; a watch reports 410 as a Status too."""
+"""The reason of a Status distinguishes two kinds of 409; a watch reports 410 as a Status too."""
 _EXCERPT = 300
 
 
 def error_of(status: int, body: bytes) -> SlicebusError:
-    """The error of an answer that is not 2xx. Whatever the table does not know may pass: UnavailableError."""
+    """The error of an answer that is not 2xx; UnavailableError for a status that the table does not have."""
     message, reason = _message(body)
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
     return error(f"{status}: {message}")
 
 
 def _message(body: bytes) -> tuple[str, str]:
-    """The text and the reason of a Status; an excerpt of whatever else a proxy put there."""
+    """The text and the reason of a Status; an excerpt where a proxy sent something else."""
     try:
         status = orjson.loads(body)
         return str(status["message"]), str(status.get("reason", ""))
@@ -54,7 +54,7 @@ def _message(body: bytes) -> tuple[str, str]:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise UnavailableError for every way in which a server cannot be reached or stops in the middle."""
+    """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer."""
     try:
         yield
     except TimeoutError as error:

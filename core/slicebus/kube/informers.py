@@ -1,14 +1,14 @@
-"""Keeps a role's caches like its API server, as far as that serves what they hold.
+"""Keeps a role's caches in sync with its API server, for the resources that the server serves.
 
-A definition may be missing when a role starts, come later, and be removed while the role runs; it may serve other
-versions only; the role may not be allowed to read. Each of these stops what needs the resource, and is said:
+A definition may be missing when a role starts, come later, or be removed while the role runs; it may serve other
+versions only; the role may lack the permission to read. Each of these stops what needs the resource, and is reported:
 
-- An *optional* resource is left out until it comes: its cache counts as synced and is empty. What that means for the
-  objects of its kind the role decides, by `unserved` and `definitions`.
-- A *required* one is waited for. When it goes while the role works, the role ends: it begins anew when it is there.
+- An *optional* resource is left out until it comes: its cache counts as synced and is empty. The role decides what that
+  means for objects of its kind, by `unserved` and `definitions`.
+- A role waits for a *required* resource. When it goes while the role works, the role ends, and starts again with it.
 
-Who removes a definition removes every object of it, and each of these looks as if somebody had deleted it. So before a
-cache loses an object the server is asked whether the definition stands, and is the one that the object was listed by.
+Removing a definition removes every object of it, and each object then looks as if a user had deleted it. So before an
+object leaves a cache, the informers ask the server whether the definition by which the object was listed still stands.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, 
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.5, most_s=45.0)
-"""A definition is looked for so often: the answer is a short 404."""
+"""The pauses between checks for a missing definition: the answer is a short 404."""
 
 
 class Absent(NotFoundError):
-    """A resource is not served to this process. `is_gone`: because there is no definition, and hence no object."""
+    """A resource is not served to this process. `is_gone`: there is no definition, and hence no object."""
 
     def __init__(self, reason: str, *, is_gone: bool = False) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class Absent(NotFoundError):
 
 
 class DefinitionLost(SlicebusError):
-    """A definition went that the role cannot work without."""
+    """The definition of a required resource has gone."""
 
 
 class Informers:
@@ -52,8 +52,8 @@ class Informers:
         unserved: MutableMapping[str, str],
         definitions: MutableMapping[str, str],
     ) -> None:
-        """`unserved` gets why an optional resource is left out, by its kind, as long as it is; `definitions` the UID of
-        the definition of each optional custom kind, or GONE. Both change before a cache does."""
+        """`unserved` gets the reason for each left-out optional kind; `definitions` gets the UID of the definition of
+        each optional custom kind, or GONE. Both change before a cache does."""
         self._client = client
         self._optional = optional
         self._unserved = unserved
@@ -65,16 +65,16 @@ class Informers:
 
     @property
     def awaited(self) -> list[str]:
-        """The required resources that are not served, and why, in words."""
+        """The required resources that are not served, with the reasons, for people."""
         return list(self._awaited.values())
 
     @property
     def left_out(self) -> list[str]:
-        """The optional ones."""
+        """The optional kinds that are left out, with the reasons, for people."""
         return [f"{kind}: {reason}" for kind, reason in sorted(self._unserved.items())]
 
     def on_served(self, callback: Callable[[Resource], None]) -> None:
-        """Call back with each optional resource that was left out, when it is listed and no longer is."""
+        """Call back with each optional resource that was left out and has now been listed."""
         self._on_served.append(callback)
 
     async def run(
@@ -86,10 +86,10 @@ class Informers:
         shape: Callable[[Manifest], Manifest] = lambda manifest: manifest,
         owners: Collection[Resource] = (),
     ) -> None:
-        """Keep one cache until cancelled. Raises DefinitionLost for a required resource that was there.
+        """Keep one cache in sync until cancelled. Raises DefinitionLost when a required resource goes.
 
-        `owners`: optional resources whose objects own these. A garbage collector deletes what they owned right after
-        them, so that is not believed either before it is known whether their definitions stand.
+        `owners`: optional resources whose objects own these. The garbage collector deletes owned objects right after
+        their owners, so their deletion counts only once the definitions of the owners are confirmed.
         """
         absences = 1
         while True:
@@ -115,8 +115,8 @@ class Informers:
             absences += 1
 
     async def confirm(self, resource: Resource) -> None:
-        """Return where an object that is not there cannot have gone with its definition. Raises UnavailableError where
-        it may have: nothing is to be made of its absence."""
+        """Return where a missing object cannot have gone with its definition. Raises UnavailableError where it may
+        have: its absence is then no evidence."""
         try:
             await self._check(resource)
         except Absent as error:
@@ -140,7 +140,7 @@ class Informers:
             raise Absent(f"the definition {resource.definition} was replaced", is_gone=True)
 
     async def _find(self, resource: Resource) -> str:
-        """The UID of the definition that stands; empty where that cannot be known. Raises Absent."""
+        """The UID of the present definition; empty where it cannot be known. Raises Absent."""
         if not resource.is_custom:
             return ""
         try:
@@ -148,7 +148,7 @@ class Informers:
         except NotFoundError as error:
             raise Absent(f"the definition {resource.definition} is missing", is_gone=True) from error
         except ForbiddenError:
-            # No object can be made any more of a definition that is on its way out.
+            # A definition that is being removed takes no new objects.
             if await self._client.serves(resource, "create"):
                 return ""
             raise Absent(f"the definition {resource.definition} is missing or going", is_gone=True) from None
@@ -168,7 +168,7 @@ class Informers:
             if uid:
                 self._definitions[resource.kind] = uid
             if resource.kind in self._unserved:
-                # Until it is listed it is not known what there is.
+                # Before the first list its objects are unknown.
                 cache.synced.clear()
 
     def _listed(self, resource: Resource) -> None:

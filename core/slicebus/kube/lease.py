@@ -1,12 +1,12 @@
 """Leader election by a Lease, with an epoch that only grows.
 
-Whether another holder is alive is judged by how long its last renewal has been seen unchanged here, never by comparing
-its clock with ours (as client-go does). The epoch is the Lease's `leaseTransitions`: each acquisition raises it, one by
-the same process after a restart too, so that whatever an earlier holder still sends can be told and refused. It is at
-least the time of the acquisition: a Lease that was deleted, restored or made in another cluster goes on above the
-epochs of the one before it (docs/decisions/0012).
+A candidate judges whether the holder is alive by how long it has seen the same renewal, never by comparing clocks (as
+client-go does). The epoch is the Lease's `leaseTransitions`. Each acquisition raises it, also one by the same process
+after a restart, so that messages of an earlier holder can be recognized and refused. It is at least the time of the
+acquisition: a Lease that was deleted, restored or created in another cluster goes on above the epochs of the one before
+(docs/decisions/0012).
 
-A holder may lose it without noticing: it hangs, or its machine stops for a while. `check` says so before every write.
+A holder may lose the Lease without noticing: it hangs, or its machine stands still. `check` raises before every write.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundErr
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
 _EPOCHS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
-"""A `leaseTransitions` has 32 bits: in seconds from here it lasts until 2094."""
+"""`leaseTransitions` has 32 bits: seconds from here fit until 2094."""
 
 _RETRY_S = 0.2
 
@@ -50,14 +50,14 @@ class LeaderElection:
         renew_s: float,
         notes: Callable[[], Mapping[str, str | None]] = dict,
     ) -> None:
-        """`notes` gives the annotations that the Lease has with each renewal."""
+        """`notes` gives the annotations to write with each renewal."""
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._duration_s = duration_s
         self._renew_s = renew_s
-        # One renewal before others may take it, whatever this process or the server is doing meanwhile.
+        # One renewal before others may acquire it, whatever this process or the server does meanwhile.
         self._limit_s = duration_s - renew_s
         self._lease: Manifest | None = None
         self._notes = notes
@@ -68,28 +68,28 @@ class LeaderElection:
 
     @property
     def silent_s(self) -> float:
-        """For how long the server has not answered: infinite before the first answer."""
+        """Seconds since the server last answered: infinite before the first answer."""
         return asyncio.get_running_loop().time() - self._answered_at
 
     async def acquire(self) -> int:
         """Wait until the Lease is held; return its epoch."""
         waiting, loop = False, asyncio.get_running_loop()
         while True:
-            asked_at = loop.time()
+            sent_at = loop.time()
             try:
                 lease = await self._try()
             except (TransientError, ConflictError) as error:
                 _log.warning("lease.retry", lease=self._name, error=str(error))
                 lease = None
             if lease is not None:
-                self._lease, self._renewed_at = lease, asked_at
+                self._lease, self._renewed_at = lease, sent_at
                 epoch = int(lease["spec"]["leaseTransitions"])
                 _log.info("lease.acquired", lease=self._name, identity=self._identity, epoch=epoch)
                 return epoch
             if not waiting:
                 waiting = True
                 _log.info("lease.waiting", lease=self._name, identity=self._identity)
-            # To the moment, so that a takeover takes no longer than it has to.
+            # Exactly to the expiry, so that a takeover takes no longer than necessary.
             await asyncio.sleep(min(self._renew_s, max(self._expires_at - loop.time(), _RETRY_S)))
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class LeaderElection:
             raise LeaseLost(f"lease {self._name}: not renewed for {self._limit_s:.0f} s")
 
     async def hold(self) -> None:
-        """Renew the Lease until it is lost: then raise LeaseLost. Cancelling gives it back."""
+        """Renew the Lease until it is lost, then raise LeaseLost. Cancelling releases it."""
         try:
             while True:
                 async with asyncio.timeout_at(self._renewed_at + self._limit_s):
@@ -113,7 +113,7 @@ class LeaderElection:
             raise
 
     async def _try(self) -> Manifest | None:
-        """One attempt: the Lease when it is ours now."""
+        """One attempt to acquire: the Lease where it is ours now, else None."""
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
             self._answered_at = asyncio.get_running_loop().time()
@@ -153,20 +153,21 @@ class LeaderElection:
         return created
 
     async def _renewed(self) -> float:
-        """Renew it when that is due, and again until the server has answered; when the request was sent."""
+        """Renew when due, and retry until the server answers; return when the request was sent."""
         while True:
             await asyncio.sleep(self._renew_s)
-            asked_at = asyncio.get_running_loop().time()
+            sent_at = asyncio.get_running_loop().time()
             try:
                 self._lease = await self._write({})
-                return asked_at
+                return sent_at
             except TransientError as error:
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
-                await self._requeue()
+                await self._reread()
 
-    async def _requeue(self) -> None:
-        """After a conflict: a renewal without an answer may have been made. Raises ConflictError for another holder."""
+    async def _reread(self) -> None:
+        """Read the Lease again after a conflict: an unanswered renewal may have taken effect. Raises ConflictError for
+        another holder."""
         assert self._lease is not None
         with suppress(TransientError):
             found = await self._client.get(LEASES, self._name, self._namespace)
@@ -190,7 +191,7 @@ class LeaderElection:
 
 
 def _epoch_after(last: int) -> int:
-    """The next epoch. The clock is no more than a floor: within one Lease epochs grow whatever it shows."""
+    """The next epoch. The clock is only a floor: within one Lease epochs grow whatever it shows."""
     return max(last + 1, int((now() - _EPOCHS_SINCE).total_seconds()))
 
 

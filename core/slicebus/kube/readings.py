@@ -1,4 +1,4 @@
-"""What cached objects say, read once for each of their versions."""
+"""Values parsed from cached objects, once for each version of an object."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ Read = TypeVar("Read")
 
 
 class Readings(Generic[Read]):
-    """Follows a cache. An object that cannot be read is as good as missing, and stops nothing else."""
+    """Follows a cache. An unreadable object counts as missing, and affects no other."""
 
     def __init__(
         self,
@@ -23,9 +23,8 @@ class Readings(Generic[Read]):
         read_again: Callable[[Manifest, Manifest, Read], Read] | None = None,
         on_change: Callable[[Read | None, Read | None], None] = lambda old, new: None,
     ) -> None:
-        """`read` gives None where there is nothing to read, and raises ValueError for what it cannot make sense of.
-        `read_again` gets the object, the object as it was before, and what was read of that. `on_change` gets what was
-        read before, and now."""
+        """`read` parses an object: None where there is nothing to parse, ValueError where it is unreadable.
+        `read_again` gets the new object, the old one, and the old value. `on_change` gets the old and the new value."""
         self.values: dict[tuple[str, str], Read] = {}
         """By namespace and name; the namespace is empty where there is none."""
         self._read = read

@@ -1,14 +1,13 @@
-"""Keeps a cache like the server: list once, then watch, and list again when the watch has lost its place.
+"""Keeps a cache in sync with the server: list once, then watch, and list again when the watch has expired.
 
 Resource handling: one request at a time, each with a deadline for silence; nothing stays open when `run` is cancelled.
 
-A watch is short, so that one whose connection has fallen silent is known by its not ending (`Timeouts.watch_s`). One
-that has lasted is followed by the next at once, from the last bookmark on: one request, and nothing is listed again.
+A watch is short, so that a dead connection shows by a watch that does not end (`Timeouts.watch_s`). After a watch that
+has lasted the next one starts at once, from the last bookmark: one request, and no list.
 
-Error handling: whatever the server does, the reflector goes on with a growing, jittered pause, and the cache keeps what
-it has. A 410 lists again and takes over the differences: an object that went in between is reported as gone. Who gives
-`confirm` gets the errors that say that the resource is not served or not allowed, and is asked before an object is
-taken as gone or going: see `informers`.
+Error handling: whatever the server does, the reflector goes on after a growing, jittered pause, and the cache keeps its
+content. After a 410 it lists again and applies the differences: an object that went in between is removed. With
+`confirm`, `run` raises where the resource is not served or forbidden, and removals wait for `confirm`: see `informers`.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ _log = structlog.get_logger()
 _PAGE = 500
 _BACKOFF = Backoff(first_s=0.2, most_s=45.0)
 _LASTED_S = 1.0
-"""A watch that ends sooner is one that the server did not want."""
+"""A watch that ends sooner was refused by the server, in effect."""
 
 
 Confirm = Callable[[], Awaitable[None]]
@@ -47,10 +46,10 @@ class Reflector:
         confirm: Confirm | None = None,
         listed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`shape` makes of an object what is kept of it: its name, UID and version at least.
+        """`shape` reduces an object to what the cache keeps: at least its name, UID and version.
 
-        `confirm` is called after the server has said that objects went, and before the cache hears of it. What it
-        raises other than TransientError ends `run`. `listed` is called whenever the cache has taken a list in.
+        `confirm` is called before the cache removes an object or marks one as being deleted. An error other than
+        TransientError ends `run`. `listed` is called after each list.
         """
         self._client = client
         self._resource = resource
@@ -62,8 +61,8 @@ class Reflector:
         self._listed = listed
         self._failures = 0
         """In a row."""
-        self._leaving: list[WatchEvent] = []
-        self._left = asyncio.Event()
+        self._removals: list[WatchEvent] = []
+        self._removals_due = asyncio.Event()
         self._lists = 0
 
     async def run(self) -> None:
@@ -74,14 +73,14 @@ class Reflector:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow(), name=f"follow:{self._resource.plural}")
-                group.create_task(self._let_go(self._confirm), name=f"removals:{self._resource.plural}")
+                group.create_task(self._apply_removals(self._confirm), name=f"removals:{self._resource.plural}")
         except* SlicebusError as failed:
             error = failed.exceptions[0]
         raise error
 
     def doubt(self) -> None:
-        """Have `confirm` called soon, although nothing is known to have gone."""
-        self._left.set()
+        """Have `confirm` called soon, without a removal."""
+        self._removals_due.set()
 
     async def _follow(self) -> None:
         loop, version = asyncio.get_running_loop(), None
@@ -96,7 +95,7 @@ class Reflector:
                     version = event.object["metadata"]["resourceVersion"]
                     self._failures = 0
                     if event.type != "BOOKMARK":
-                        self._take(event)
+                        self._handle(event)
                 if loop.time() - began >= _LASTED_S:
                     continue
             except ExpiredError:
@@ -124,17 +123,17 @@ class Reflector:
             items += map(self._shape, page.items)
             token = page.continue_token
             if not token:
-                if self._confirm is not None and (len(self._cache) or any(map(_is_going, items))):
+                if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
                     await self._confirm()
-                self._leaving, self._lists = [], self._lists + 1
+                self._removals, self._lists = [], self._lists + 1
                 self._cache.replace(items, page.resource_version)
                 self._listed()
                 return page.resource_version
 
-    def _take(self, event: WatchEvent) -> None:
-        if self._confirm is not None and (event.type == "DELETED" or self._begins_to_go(event.object)):
-            self._leaving.append(event)
-            self._left.set()
+    def _handle(self, event: WatchEvent) -> None:
+        if self._confirm is not None and (event.type == "DELETED" or self._starts_deletion(event.object)):
+            self._removals.append(event)
+            self._removals_due.set()
         else:
             self._apply(event)
 
@@ -144,31 +143,31 @@ class Reflector:
         else:
             self._cache.put(self._shape(event.object))
 
-    def _begins_to_go(self, manifest: Manifest) -> bool:
-        known = self._known(manifest) if _is_going(manifest) else None
-        return known is not None and not _is_going(known)
+    def _starts_deletion(self, manifest: Manifest) -> bool:
+        known = self._known(manifest) if _is_deleting(manifest) else None
+        return known is not None and not _is_deleting(known)
 
     def _known(self, manifest: Manifest) -> Manifest | None:
         return self._cache.get(manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
 
-    async def _let_go(self, confirm: Confirm) -> None:
-        """Apply what takes objects away, once that is confirmed: one question for all that came while the last one
-        was asked. Nothing else waits for it."""
+    async def _apply_removals(self, confirm: Confirm) -> None:
+        """Apply removals once they are confirmed: one call confirms all that came during the last one. Other events do
+        not wait."""
         while True:
-            await self._left.wait()
-            self._left.clear()
-            leaving, self._leaving, lists = self._leaving, [], self._lists
+            await self._removals_due.wait()
+            self._removals_due.clear()
+            removals, self._removals, lists = self._removals, [], self._lists
             try:
                 await confirm()
             except TransientError as error:
                 _log.warning("removal.unconfirmed", resource=self._resource.plural, error=str(error))
-                self._leaving = leaving + self._leaving if lists == self._lists else self._leaving
-                self._left.set()
+                self._removals = removals + self._removals if lists == self._lists else self._removals
+                self._removals_due.set()
                 await self._pause()
                 continue
-            for event in leaving if lists == self._lists else ():
+            for event in removals if lists == self._lists else ():
                 known = self._known(event.object)
-                # What came back into a selector's sight meanwhile stays.
+                # An object that matches the selector again stays.
                 if known is None or _version(known) <= _version(event.object):
                     self._apply(event)
 
@@ -178,7 +177,7 @@ class Reflector:
         await asyncio.sleep(_BACKOFF.pause_s(self._failures))
 
 
-def _is_going(manifest: Manifest) -> bool:
+def _is_deleting(manifest: Manifest) -> bool:
     return "deletionTimestamp" in manifest["metadata"]
 
 

@@ -1,4 +1,4 @@
-"""How requests reach an API server: what the client needs of a transport, and the one over HTTP."""
+"""Transports of requests to an API server: the interface, and the one over HTTP."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,13 +23,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     accept: str = JSON
     agent: str = "slicebus"
-    """Who asks: the field manager of a write that names none."""
+    """The user agent: the field manager of a write that names none."""
     connect_s: float = 5.0
     read_s: float = 30.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Status and body, whatever they are."""
+    """An answer of any status."""
 
     status: int
     body: bytes
@@ -73,7 +73,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """One answer that does not end by itself."""
+        """The lines of one endless answer."""
         with translated(f"{request.method} {request.path}"):
             response = await self._send(request)
             async with response:
@@ -82,7 +82,7 @@ class HttpTransport:
                 try:
                     yield aiter(response.content)
                 finally:
-                    # Nothing more will come of it, and TLS would wait for the server's farewell beyond the loop's end.
+                    # The rest is not needed, and TLS would wait for the server's close beyond the end of the loop.
                     if response.connection is not None and response.connection.transport is not None:
                         response.connection.transport.abort()
 

@@ -1,13 +1,13 @@
-"""A queue of keys that are to be looked at: the heart of a level-triggered controller.
+"""A queue of keys to reconcile: the core of a level-triggered controller.
 
-Per-object serialisation. What is queued is not an event but the name of an object whose state is to be compared with
-what it should be. A key that is queued already is not queued again. A key that is being handled is never handled twice
-at once: when it is added meanwhile, it is handled again afterwards. So handlers of one object never run into each
-other, a burst of events costs one look, and a slow object holds up one worker and no other object.
+Per-object serialisation. The queue has no events but names of objects to reconcile. A key that is queued already is not
+queued again. A key is never handled twice at once: one that is added while it is handled is handled again afterwards.
+So no two handlers of one object run together, a burst of events costs one reconcile, and a slow object occupies one
+worker and delays no other object.
 
-Failures. A handler that raises a transient error or a conflict has its key queued again after a growing, jittered
-pause, forgotten with the first success. A permanent error is logged, and the key waits for its next change. Any other
-exception is a programming error and ends the process.
+Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
+success resets. A permanent error is logged, and the key waits for its next change. Any other exception is a programming
+error and ends the process.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class WorkQueue(Generic[Key]):
         self._waiting: dict[Key, None] = {}
         self._active: set[Key] = set()
         self._again: dict[Key, float] = {}
-        """Active keys that were added meanwhile, and when."""
+        """Keys that were added while they are handled, with the time of that."""
         self._due_since: dict[Key, float] = {}
-        """Since when each key has been due that is not handled yet. A key that failed has been due since before."""
+        """Since when each unfinished key has been due. A key that failed keeps its time."""
         self._failures: dict[Key, int] = {}
-        """In a row."""
+        """The number of failures in a row."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
-        """Counts the keys that wait, so that each wakes one worker."""
+        """Counts the waiting keys, so that each wakes one worker."""
 
     def add(self, key: Key) -> None:
         """Have a key handled as soon as a worker is free."""
@@ -56,7 +56,8 @@ class WorkQueue(Generic[Key]):
             self._ready.release()
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Have a key handled after a while, unless it is added before. Of several appointments the first one counts."""
+        """Have a key handled after `delay_s` seconds, or earlier where it is added before. The earliest of several
+        delays counts."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None and timer.when() <= loop.time() + delay_s:
@@ -66,12 +67,12 @@ class WorkQueue(Generic[Key]):
         self._timers[key] = loop.call_later(delay_s, self._due, key)
 
     def seen(self, key: Key) -> None:
-        """Whoever handles a key has just looked at it again: it is not handled again for what was added before."""
+        """The handler of a key is about to read its state: earlier additions then need no further call."""
         self._again.pop(key, None)
 
     @property
     def due_since_s(self) -> float | None:
-        """Since when the oldest key has been due, by the loop's time; None when none is. Appointments are not due yet,
+        """Since when the oldest key has been due, by the loop's time; None when none is. Delayed keys are not due yet,
         retries are."""
         return min(self._due_since.values(), default=None)
 

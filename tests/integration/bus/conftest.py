@@ -1,4 +1,4 @@
-"""A bus for each test: once RabbitMQ, once the one in this process."""
+"""A bus for each test: once RabbitMQ, once the in-process one."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""What the tests of the bus contract do with a bus."""
+"""Steps that the tests of the bus contract share."""
 
 from collections.abc import Awaitable, Callable
 
@@ -32,7 +32,7 @@ async def take(bus: Bus, queue: str, count: int, *, prefetch: int = 10) -> list[
     return bodies
 
 
-async def look(bus: Bus, queue: str = DEAD) -> list[WireMessage]:
-    """What lies in a queue, left there."""
+async def browse_all(bus: Bus, queue: str = DEAD) -> list[WireMessage]:
+    """The messages of a queue, which stay there."""
     async with browse(bus, queue) as found:
         return [delivery.message async for delivery in found]

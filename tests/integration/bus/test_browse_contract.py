@@ -1,10 +1,10 @@
-"""A look at a queue leaves it as it is, on RabbitMQ and on the bus in this process."""
+"""A browse leaves the queue as it is, on RabbitMQ and on the in-process bus."""
 
 import asyncio
 
 import pytest
 
-from integration.bus.contract import Connect, look, message, take
+from integration.bus.contract import Connect, browse_all, message, take
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
 from slicebus.proto.errors import NotFoundError
@@ -19,26 +19,26 @@ async def fill(bus: Bus) -> None:
 
 
 async def bodies(bus: Bus) -> list[bytes]:
-    return [found.body for found in await look(bus)]
+    return [found.body for found in await browse_all(bus)]
 
 
-async def test_nothing_there_is_nothing_seen(bus: Bus) -> None:
+async def test_an_empty_queue_shows_nothing(bus: Bus) -> None:
     assert await bodies(bus) == []
 
 
 async def test_an_unknown_queue_is_an_error(bus: Bus) -> None:
     with pytest.raises(NotFoundError):
-        await look(bus, "no-such-queue")
+        await browse_all(bus, "no-such-queue")
 
 
-async def test_many_looks_lose_and_reorder_nothing(bus: Bus) -> None:
+async def test_many_browses_lose_and_reorder_nothing(bus: Bus) -> None:
     await fill(bus)
     for _ in range(25):
         assert await bodies(bus) == ALL
     assert await take(bus, DEAD, len(ALL)) == ALL
 
 
-async def test_an_interrupted_look_gives_everything_back_in_order(bus: Bus) -> None:
+async def test_an_interrupted_browse_puts_everything_back_in_order(bus: Bus) -> None:
     await fill(bus)
     async with browse(bus, DEAD) as found:
         assert (await anext(found)).message.body == ALL[0]
@@ -54,7 +54,7 @@ async def test_what_is_settled_is_gone_and_the_rest_in_order(bus: Bus) -> None:
     assert await bodies(bus) == [ALL[1], ALL[2], *ALL[4:7]]
 
 
-async def test_a_look_ends_with_what_was_there_when_it_began(bus: Bus) -> None:
+async def test_a_browse_ends_with_what_was_there_when_it_began(bus: Bus) -> None:
     await fill(bus)
     async with browse(bus, DEAD) as found:
         seen = []

@@ -1,4 +1,4 @@
-"""What both buses guarantee. Every test runs on RabbitMQ and on the bus in this process."""
+"""The guarantees of a bus. Every test runs on RabbitMQ and on the in-process bus."""
 
 import asyncio
 import re
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integration.bus.contract import CONTROL, EAST, Connect, look, message, take
+from integration.bus.contract import CONTROL, EAST, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
 from slicebus.bus.dead_letters import DeadLetter
@@ -126,7 +126,7 @@ async def test_the_delivery_limit_dead_letters(bus: Bus) -> None:
     rejecting.cancel()
     await asyncio.gather(rejecting, return_exceptions=True)
     assert deliveries == DELIVERY_LIMIT + 1
-    [dead_letter] = await look(bus)
+    [dead_letter] = await browse_all(bus)
     assert dead_letter.body == b"poison"
     assert dead_letter.user_id == "manager"
     told = DeadLetter.from_message(dead_letter)

@@ -111,7 +111,9 @@ async def test_cut_connections_are_taken_up_again(rabbitmq: RabbitBroker, bus: R
     await asyncio.gather(consuming, return_exceptions=True)
 
 
-async def test_a_blocked_connection_is_told_and_recovers(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
+async def test_a_blocked_connection_is_throttled_and_recovers(
+    rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus
+) -> None:
     impatient = await connect(rabbitmq.url(vhost), name="impatient", settings=BusSettings(confirm_s=3.0))
     try:
         await impatient.publish(UP, message(0))

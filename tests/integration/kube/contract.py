@@ -1,4 +1,4 @@
-"""What the contract of the Kubernetes API is checked with: one server, its test namespace, and a kind for the tests."""
+"""The parts that the tests of the Kubernetes API contract share: a server, its test namespace, and a kind."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 
-STRANGER = "00000000-0000-0000-0000-000000000000"
+UNKNOWN_UID = "00000000-0000-0000-0000-000000000000"
 """A UID that no object has."""
 WIDGETS = Resource("contract.slicebus.dev", "v1", "widgets", "Widget")
 

@@ -1,8 +1,8 @@
-"""What both API servers do to one object: create, read, change, delete. Every test runs on either."""
+"""One object on an API server: create, read, change, delete. Every test runs on both servers."""
 
 import pytest
 
-from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, StrategicPatch, pod_template
+from integration.kube.contract import UNKNOWN_UID, WIDGETS, Api, Manifest, StrategicPatch, pod_template
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from slicebus.proto.errors import (
@@ -24,9 +24,9 @@ async def test_a_created_object_is_read_back(api: Api) -> None:
 
 
 async def test_what_the_server_decides_is_ignored_in_a_create(api: Api) -> None:
-    claims = {"uid": STRANGER, "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7, "selfLink": "/x"}
+    claims = {"uid": UNKNOWN_UID, "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7, "selfLink": "/x"}
     created = await api.widget(metadata=claims | {"deletionTimestamp": "2020-01-01T00:00:00Z"}, spec={})
-    assert created["metadata"]["uid"] != STRANGER
+    assert created["metadata"]["uid"] != UNKNOWN_UID
     assert created["metadata"]["generation"] == 1
     assert not created["metadata"]["creationTimestamp"].startswith("2020")
     assert "deletionTimestamp" not in created["metadata"]
@@ -51,7 +51,7 @@ async def test_a_new_object_has_no_version(api: Api) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "replace", "patch", "delete"])
-async def test_what_is_not_there_is_not_found(api: Api, verb: str) -> None:
+async def test_a_missing_object_is_not_found(api: Api, verb: str) -> None:
     client, place = api.client, ("a", api.namespace)
     with pytest.raises(NotFoundError, match='"a" not found'):
         await {
@@ -115,9 +115,9 @@ async def test_a_stale_version_is_a_conflict(api: Api) -> None:
 async def test_another_objects_uid_is_refused(api: Api) -> None:
     created = await api.config_map()
     with pytest.raises(ConflictError, match="UID in precondition"):
-        await api.client.replace(CONFIGMAPS, created | {"metadata": created["metadata"] | {"uid": STRANGER}})
+        await api.client.replace(CONFIGMAPS, created | {"metadata": created["metadata"] | {"uid": UNKNOWN_UID}})
     with pytest.raises(InvalidError, match=r"metadata\.uid: Invalid value: .*field is immutable"):
-        await api.client.patch(CONFIGMAPS, "a", api.namespace, MergePatch({"metadata": {"uid": STRANGER}}))
+        await api.client.patch(CONFIGMAPS, "a", api.namespace, MergePatch({"metadata": {"uid": UNKNOWN_UID}}))
 
 
 async def test_a_replace_without_a_version_is_for_built_in_kinds(api: Api) -> None:

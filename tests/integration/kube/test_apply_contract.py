@@ -1,4 +1,4 @@
-"""Server-side apply on both API servers: who owns which fields, and what becomes of them."""
+"""Server-side apply on both API servers: field owners and conflicts."""
 
 from typing import Any
 

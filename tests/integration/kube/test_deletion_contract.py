@@ -1,10 +1,10 @@
-"""How objects go on both API servers: finalizers, preconditions, namespaces, and what an object owns."""
+"""Deletion on both API servers: finalizers, preconditions, namespaces, and owned objects."""
 
 from typing import Any
 
 import pytest
 
-from integration.kube.contract import STRANGER, WIDGETS, Api, Manifest, pod_template
+from integration.kube.contract import UNKNOWN_UID, WIDGETS, Api, Manifest, pod_template
 from slicebus.kube.client import MergePatch, Propagation
 from slicebus.kube.resources import CONFIGMAPS, NAMESPACES, PODS
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
@@ -33,7 +33,7 @@ async def test_a_finalizer_holds_a_deletion(api: Api) -> None:
 async def test_a_deletion_with_another_uid_is_a_conflict(api: Api) -> None:
     created = await api.config_map()
     with pytest.raises(ConflictError, match="UID in the precondition"):
-        await api.client.delete(CONFIGMAPS, "a", api.namespace, uid=STRANGER)
+        await api.client.delete(CONFIGMAPS, "a", api.namespace, uid=UNKNOWN_UID)
     await api.client.delete(CONFIGMAPS, "a", api.namespace, uid=created["metadata"]["uid"])
     await api.gone(CONFIGMAPS, "a")
 
@@ -79,7 +79,7 @@ def owned_by(*owners: Manifest, block: bool = False, **metadata: Any) -> Manifes
     return {"ownerReferences": references, **metadata}
 
 
-async def test_what_an_object_owns_goes_with_it(api: Api) -> None:
+async def test_owned_objects_go_with_their_owner(api: Api) -> None:
     owner = await api.config_map("owner")
     child = await api.config_map("child", metadata=owned_by(owner))
     await api.config_map("grandchild", metadata=owned_by(child))

@@ -1,4 +1,4 @@
-"""What both API servers know of kinds: the status, schemas, rules and definitions."""
+"""Kinds on both API servers: status, schemas, rules and definitions."""
 
 import json
 from collections.abc import AsyncIterator
@@ -139,7 +139,7 @@ async def test_built_in_kinds_refuse_too(api: Api, resource: Resource, spec: Man
         (False, {"suspend": True, "backoffLimit": 1}, None),
     ],
 )
-async def test_what_of_a_job_may_change(api: Api, suspend: bool, change: Manifest, message: str | None) -> None:
+async def test_which_fields_of_a_job_may_change(api: Api, suspend: bool, change: Manifest, message: str | None) -> None:
     spec = {"suspend": suspend, "template": pod_template(), "completions": 5}
     await api.client.create(JOBS, api.manifest(JOBS, "a", spec=spec | {"managedBy": "example.com/nobody"}))
     patch = MergePatch({"spec": change})

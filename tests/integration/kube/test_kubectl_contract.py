@@ -1,4 +1,4 @@
-"""What kubectl makes of both API servers: tables, apply, discovery, watching."""
+"""kubectl on both API servers: tables, apply, discovery, watching."""
 
 import asyncio
 import json
@@ -115,7 +115,7 @@ async def test_apply_creates_leaves_and_configures(kubectl_api: Api) -> None:
     assert stored["spec"]["parallelism"] == 2
 
 
-async def test_server_side_apply_tells_of_conflicts(kubectl_api: Api) -> None:
+async def test_server_side_apply_shows_conflicts(kubectl_api: Api) -> None:
     widget = kubectl_api.manifest(WIDGETS, "a", spec={"size": 2})
 
     async def apply(*options: str) -> str:

@@ -1,4 +1,4 @@
-"""What both API servers say of many objects: selectors, pages and watches."""
+"""Collections on both API servers: selectors, pages and watches."""
 
 import asyncio
 from typing import Any
@@ -122,7 +122,7 @@ async def test_a_list_names_the_version_to_watch_from(api: Api) -> None:
     assert [(event.type, event.object["metadata"]["name"]) for event in seen] == [("ADDED", "b")]
 
 
-async def test_a_watch_tells_every_change_in_order(api: Api) -> None:
+async def test_a_watch_brings_every_change_in_order(api: Api) -> None:
     first = await api.config_map()
     written = [await api.config_map("b"), await change(api, "b", k="1"), await change(api, k="1")]
     await change(api, k="1")
@@ -142,7 +142,7 @@ async def test_a_watch_tells_every_change_in_order(api: Api) -> None:
     assert seen[3].object["data"] == {"k": "1"}
 
 
-async def test_a_watch_tells_what_happens_while_it_lasts(api: Api) -> None:
+async def test_a_watch_brings_changes_while_it_lasts(api: Api) -> None:
     first = await api.config_map()
     watching = asyncio.create_task(api.events(2, since=first))
     await change(api, k="1")
@@ -150,7 +150,7 @@ async def test_a_watch_tells_what_happens_while_it_lasts(api: Api) -> None:
     assert [event.type for event in await watching] == ["MODIFIED", "DELETED"]
 
 
-async def test_a_watch_tells_a_held_deletion_as_a_change(api: Api) -> None:
+async def test_a_watch_brings_a_held_deletion_as_a_change(api: Api) -> None:
     first = await api.widget(spec={}, metadata={"finalizers": ["test/hold"]})
     await api.client.delete(WIDGETS, "a", api.namespace)
     await api.client.patch(WIDGETS, "a", api.namespace, MergePatch({"metadata": {"finalizers": None}}))
@@ -159,7 +159,7 @@ async def test_a_watch_tells_a_held_deletion_as_a_change(api: Api) -> None:
     assert all("deletionTimestamp" in event.object["metadata"] for event in seen)
 
 
-async def test_a_selector_turns_changes_into_comings_and_goings(api: Api) -> None:
+async def test_a_selector_turns_changes_into_additions_and_deletions(api: Api) -> None:
     first = await api.config_map()
     for mark in ("in", "in", "out", "in"):
         await label(api, mark=mark, other=None if mark == "out" else "x")

@@ -1,4 +1,4 @@
-"""A watch whose connection has fallen silent: it stands, what is sent is acknowledged, and nothing comes."""
+"""A watch on a dead connection: packets are acknowledged, and nothing comes."""
 
 import asyncio
 from collections.abc import AsyncIterator

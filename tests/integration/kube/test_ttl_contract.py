@@ -1,4 +1,4 @@
-"""Jobs that have ended are deleted after their time to live: by Kubernetes' own controller, and by its stand-in."""
+"""Ended Jobs are deleted after their TTL: by Kubernetes' own controller, and by its stand-in."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def given_job(api: Api, name: str, *, ttl_s: int | None, ended_s: float | 
     await api.client.patch(JOBS, name, api.namespace, MergePatch({"status": status}), subresource="status")
 
 
-async def test_a_job_that_has_outlived_its_end_is_deleted(ttl: Api) -> None:
+async def test_a_job_is_deleted_after_its_ttl(ttl: Api) -> None:
     await given_job(ttl, "at-once", ttl_s=0)
     await given_job(ttl, "late", ttl_s=3600, ended_s=3700)
     for name in ("at-once", "late"):
@@ -61,7 +61,7 @@ async def test_other_jobs_stay(ttl: Api) -> None:
     assert set(await ttl.names(JOBS)) == {"runs", "for-ever", "not-yet"}
 
 
-async def test_a_time_to_live_may_be_changed(ttl: Api) -> None:
+async def test_a_ttl_may_be_changed(ttl: Api) -> None:
     await given_job(ttl, "shorter", ttl_s=3600)
     await asyncio.sleep(0.1)
     await ttl.client.patch(JOBS, "shorter", ttl.namespace, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))

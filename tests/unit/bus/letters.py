@@ -1,4 +1,4 @@
-"""Messages as they lie in the dead-letter queue."""
+"""Messages as they are in the dead-letter queue."""
 
 from datetime import UTC, datetime, timedelta
 

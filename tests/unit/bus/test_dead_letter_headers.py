@@ -1,4 +1,4 @@
-"""Who sent a message, as far as a broker has verified it."""
+"""The verified sender of a dead letter, and its headers."""
 
 import pytest
 
@@ -29,19 +29,19 @@ FORGED = {"slicebus_user_id": "west"}
         pytest.param(given_up(wire(user="manager", **FORGED)), "west", id="requeued, and given up"),
     ],
 )
-def test_the_sender_is_whom_the_broker_has_verified(message: WireMessage, expected: str | None) -> None:
+def test_the_sender_is_the_user_that_the_broker_verified(message: WireMessage, expected: str | None) -> None:
     assert sender(message, trusted="manager") == expected
     assert as_sent(message, trusted="manager").user_id == expected
 
 
-def test_what_a_message_has_since_it_is_dead_is_taken_off() -> None:
+def test_the_headers_of_a_dead_letter_are_removed() -> None:
     broker = {"x-first-death-queue": "q", "x-last-death-reason": "r", "slicebus-dead-anything": "a"}
     message = wire()
     spoiled = WireMessage(routing_key=message.routing_key, body=message.body, headers=message.headers | broker)
     assert without_death(spoiled).headers == message.headers
 
 
-def test_a_copy_says_anew_why_it_is_dead() -> None:
+def test_a_copy_has_the_newest_reason() -> None:
     first = dead(detail="first")
     again = dead(first, detail="second", by="manager")
     assert again.headers["slicebus-dead-detail"] == "second"

@@ -1,4 +1,4 @@
-"""Which dead letters are asked for, and what a requeue publishes."""
+"""The selection of dead letters, and the messages that requeue them."""
 
 from datetime import timedelta
 
@@ -34,11 +34,11 @@ AGELESS = msgspec.structs.replace(YOUNG, id="ddd", at=None)
         pytest.param(Wanted(ids=("333",), cluster="west"), [], id="id and filter"),
     ],
 )
-def test_letters_are_chosen(wanted: Wanted, expected: list[DeadLetter]) -> None:
+def test_dead_letters_are_chosen(wanted: Wanted, expected: list[DeadLetter]) -> None:
     assert list(choose(ALL, wanted, NOON).letters) == expected
 
 
-def test_ids_that_lead_to_nothing_are_named() -> None:
+def test_ids_without_a_match_are_named() -> None:
     choice = choose(ALL, Wanted(ids=("111", "333", "nothing")), NOON)
     assert choice.letters == (YOUNG, COPY)
     assert choice.missing == ("nothing",)
@@ -50,13 +50,13 @@ def test_a_whole_id_is_not_ambiguous() -> None:
     assert choose([OLD, longer], Wanted(ids=("aaa-111",)), NOON).letters == (OLD,)
 
 
-def test_a_letter_of_unknown_age_is_older_than_anything() -> None:
+def test_a_dead_letter_of_unknown_age_counts_as_the_oldest() -> None:
     choice = choose([YOUNG, AGELESS], Wanted(older_than=timedelta(days=9)), NOON)
     assert choice.letters == (AGELESS,)
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", "2026-01-31T11:59:00", "2026-01-31T11:59:00Z"])
-def test_any_message_can_be_told_of(time: str) -> None:
+def test_any_message_can_be_described(time: str) -> None:
     message = WireMessage(routing_key="", body=b"\xff", headers={TIME_HEADER: time})
     told = DeadLetter.from_message(message)
     assert told.id
@@ -127,7 +127,7 @@ def test_a_requeue_publishes_the_message_as_it_was(message: WireMessage, exchang
         ),
     ],
 )
-def test_what_cannot_go_back_says_why(message: WireMessage, why: str) -> None:
+def test_the_error_of_a_requeue_has_the_reason(message: WireMessage, why: str) -> None:
     with pytest.raises(InvalidError, match=why):
         requeue(message, manager="manager", agents={})
 
@@ -181,6 +181,6 @@ def test_a_recorded_message_is_published_again_for_its_sender(
         pytest.param(wire("east.bogus"), "no queue takes", id="a type that no queue takes"),
     ],
 )
-def test_a_recorded_message_that_nobody_would_believe_is_not(message: WireMessage, why: str) -> None:
+def test_a_recorded_message_without_a_trusted_sender_is_not_published_again(message: WireMessage, why: str) -> None:
     with pytest.raises(InvalidError, match=why):
         again(message, manager="manager")

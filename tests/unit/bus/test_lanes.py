@@ -1,4 +1,4 @@
-"""A lane that gets more than it can handle: bounded, in order for each object, and well again afterwards."""
+"""A lane that gets more than it can handle: bounded, in order for each object, and recovering afterwards."""
 
 import asyncio
 import math
@@ -100,7 +100,7 @@ async def slowly(name: str, number: int) -> None:
     await asyncio.sleep(HANDLING_S)
 
 
-async def test_at_ten_times_the_sustainable_rate_memory_is_bounded_and_all_is_well_afterwards(
+async def test_at_ten_times_the_sustainable_rate_memory_is_bounded_and_the_lane_recovers(
     jumping: LoopTime,
 ) -> None:
     lane, objects, seconds = Lane(slowly), 4, 10
@@ -128,7 +128,7 @@ async def test_at_ten_times_the_sustainable_rate_memory_is_bounded_and_all_is_we
     assert len(lane.handled) == recovered_at + 1
 
 
-async def test_without_coalescing_nothing_is_left_out_and_the_rest_waits_at_the_broker(jumping: LoopTime) -> None:
+async def test_without_coalescing_every_delivery_is_handled_and_the_rest_waits_at_the_broker(jumping: LoopTime) -> None:
     lane = Lane(slowly)
     async with lane.running(coalescing=False):
         for number in range(200):
@@ -139,7 +139,7 @@ async def test_without_coalescing_nothing_is_left_out_and_the_rest_waits_at_the_
     assert sorted(number for _, number in lane.handled) == list(range(200))
 
 
-async def test_an_object_that_is_stuck_delays_no_other_however_much_it_says(jumping: LoopTime) -> None:
+async def test_a_stuck_object_delays_no_other_however_many_deliveries_it_has(jumping: LoopTime) -> None:
     lane = Lane(slowly)
     async with lane.running(coalescing=True):
         for number in range(10 * PREFETCH):
@@ -151,7 +151,7 @@ async def test_an_object_that_is_stuck_delays_no_other_however_much_it_says(jump
     assert sorted(lane.handled) == [(f"free-{number}", number) for number in range(10)]
 
 
-async def test_an_older_one_that_comes_late_takes_nothing_back(jumping: LoopTime) -> None:
+async def test_an_older_delivery_that_comes_late_supersedes_nothing(jumping: LoopTime) -> None:
     lane = Lane(slowly)
     async with lane.running(coalescing=True):
         for number in (1, 5, 3, 4):
@@ -196,7 +196,7 @@ async def test_a_message_outlasts_an_outage(jumping: LoopTime, error: SlicebusEr
     assert lane.redelivered <= 3, "far from the delivery limit"
 
 
-async def test_what_is_tried_again_keeps_no_worker(jumping: LoopTime) -> None:
+async def test_a_delivery_that_waits_for_its_retry_keeps_no_worker(jumping: LoopTime) -> None:
     troubled = {f"object-{number}": math.inf for number in range(3 * WORKERS)}
     lane = Lane(Trouble(UnavailableError("503"), until=troubled).handle)
     async with lane.running(coalescing=False):
@@ -208,7 +208,7 @@ async def test_what_is_tried_again_keeps_no_worker(jumping: LoopTime) -> None:
     assert lane.handled == [("free", 1)]
 
 
-async def test_what_waits_behind_one_that_fails_has_its_turn(jumping: LoopTime) -> None:
+async def test_a_delivery_behind_a_failing_one_gets_a_slot(jumping: LoopTime) -> None:
     done: list[int] = []
 
     async def handle(name: str, number: int) -> None:
@@ -224,7 +224,7 @@ async def test_what_waits_behind_one_that_fails_has_its_turn(jumping: LoopTime) 
     assert done == [2, 1]
 
 
-async def test_a_dead_letter_that_cannot_be_published_is_tried_again(
+async def test_a_dead_letter_that_cannot_be_published_is_retried(
     jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[SlicebusError] = [ThrottledError("blocked"), UnavailableError("no connection")]
@@ -293,7 +293,9 @@ class Unsteady:
 
 
 @pytest.mark.parametrize("after_s", [HANDLING_S / 2, 60.0], ids=["in hand", "between two tries"])
-async def test_what_is_lost_is_not_begun_again_and_its_twin_is_handled_once(jumping: LoopTime, after_s: float) -> None:
+async def test_a_lost_delivery_is_not_handled_again_and_its_redelivery_is_handled_once(
+    jumping: LoopTime, after_s: float
+) -> None:
     lane = Lane(slowly)
     unsteady = Unsteady(lane)
     async with unsteady.running(coalescing=False):
@@ -309,7 +311,7 @@ async def test_what_is_lost_is_not_begun_again_and_its_twin_is_handled_once(jump
     assert lane.waiting == 0
 
 
-async def test_what_was_lost_supersedes_nothing(jumping: LoopTime) -> None:
+async def test_a_lost_delivery_supersedes_nothing(jumping: LoopTime) -> None:
     lane = Lane(slowly)
     unsteady = Unsteady(lane)
     unsteady.troubled = False
@@ -324,7 +326,7 @@ async def test_what_was_lost_supersedes_nothing(jumping: LoopTime) -> None:
 
 
 @pytest.mark.parametrize("coalescing", [True, False])
-async def test_the_backlog_is_as_old_as_the_oldest_that_is_not_settled(jumping: LoopTime, coalescing: bool) -> None:
+async def test_the_backlog_is_as_old_as_the_oldest_unsettled_delivery(jumping: LoopTime, coalescing: bool) -> None:
     troubled = Trouble(UnavailableError("503"), until={"late": START_S + 20, "later": START_S + 25})
     lane = Lane(troubled.handle)
     async with lane.running(coalescing=coalescing):

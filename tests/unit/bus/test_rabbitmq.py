@@ -1,4 +1,4 @@
-"""What of the connection to RabbitMQ can be seen without one."""
+"""The RabbitMQ connection, as far as it can be tested without a broker."""
 
 import asyncio
 from typing import Any

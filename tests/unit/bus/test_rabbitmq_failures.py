@@ -1,4 +1,4 @@
-"""What a library raises, as our errors."""
+"""The translation of library errors and of cancellations."""
 
 import asyncio
 from contextlib import suppress
@@ -9,12 +9,12 @@ from slicebus.bus.rabbitmq_failures import translated
 from slicebus.proto.errors import UnavailableError
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_lost_connection() -> None:
+async def test_a_cancellation_by_the_library_is_a_lost_connection() -> None:
     with pytest.raises(UnavailableError, match="fallen silent"), translated("publish"):
         raise asyncio.CancelledError
 
 
-async def test_a_cancellation_that_somebody_asked_for_stays_one() -> None:
+async def test_a_cancellation_of_the_task_stays_one() -> None:
     async def wait() -> None:
         with translated("publish"):
             await asyncio.Event().wait()
@@ -26,7 +26,7 @@ async def test_a_cancellation_that_somebody_asked_for_stays_one() -> None:
         await waiting
 
 
-async def test_a_cancellation_that_the_library_has_lost_comes_all_the_same() -> None:
+async def test_a_cancellation_that_the_library_has_lost_is_raised_all_the_same() -> None:
     ended = asyncio.Event()
 
     async def wait() -> None:
@@ -42,7 +42,7 @@ async def test_a_cancellation_that_the_library_has_lost_comes_all_the_same() -> 
     assert not ended.is_set()
 
 
-async def test_who_was_cancelled_before_may_still_say_its_last_words() -> None:
+async def test_a_task_that_was_cancelled_before_may_still_publish() -> None:
     said: list[str] = []
 
     async def last_words() -> None:

@@ -1,4 +1,4 @@
-"""An API server in this process, with everything that both roles read and write."""
+"""An in-process API server, with the definitions and namespaces that both roles need."""
 
 from collections.abc import AsyncIterator
 from typing import Any

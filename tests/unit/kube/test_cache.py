@@ -1,4 +1,4 @@
-"""What a cache believes, whatever order the news comes in."""
+"""The content of a cache, whatever order the events come in."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def versions(cache: Cache) -> dict[str, int]:
     }
 
 
-def play(cache: Cache, *news: tuple[Any, ...]) -> None:
-    for what, *rest in news:
+def play(cache: Cache, *events: tuple[Any, ...]) -> None:
+    for what, *rest in events:
         getattr(cache, what)(*rest)
 
 
@@ -93,10 +93,10 @@ SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("news", "expected"), SEQUENCES.values(), ids=SEQUENCES.keys())
-async def test_what_is_believed(news: list[tuple[Any, ...]], expected: dict[str, int]) -> None:
+@pytest.mark.parametrize(("events", "expected"), SEQUENCES.values(), ids=SEQUENCES.keys())
+async def test_the_content_of_a_cache(events: list[tuple[Any, ...]], expected: dict[str, int]) -> None:
     cache = Cache()
-    play(cache, *news)
+    play(cache, *events)
     assert versions(cache) == expected
 
 
@@ -128,7 +128,7 @@ async def test_an_object_under_several_values_of_an_index() -> None:
     assert [len(cache.by("letters", letter)) for letter in "abc"] == [0, 1, 1]
 
 
-async def test_only_a_watch_tells_the_last_state_of_what_went() -> None:
+async def test_only_a_watch_brings_the_last_state_of_a_deleted_object() -> None:
     cache, heard = Cache(), list[Change]()
     for number in (1, 2, 3):
         cache.put(an_object(number, name=f"n{number}", uid=f"u{number}"))
@@ -141,7 +141,7 @@ async def test_only_a_watch_tells_the_last_state_of_what_went() -> None:
     assert [change.final for change in heard] == [last, None, None]
 
 
-async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
+async def test_a_subscriber_gets_present_objects_and_then_every_change() -> None:
     cache, heard = Cache(), list[Change]()
     cache.put(an_object(1))
     cache.subscribe(heard.append)
@@ -158,7 +158,7 @@ async def test_a_subscriber_hears_what_is_there_and_then_every_change() -> None:
     ]
 
 
-async def test_who_owns_which_field_is_not_kept() -> None:
+async def test_managed_fields_are_not_kept() -> None:
     cache, came = Cache(), an_object(1)
     came["metadata"]["managedFields"] = [{"manager": "kubectl"}]
     cache.put(came)
@@ -175,11 +175,11 @@ async def test_cluster_scoped_objects_have_no_namespace() -> None:
     assert len(cache) == 1
 
 
-NEWS = [("put", 1), ("put", 2), ("put", 3), ("put", 4), ("put", 5), ("remove", 2), ("remove", 5)]
+EVENTS = [("put", 1), ("put", 2), ("put", 3), ("put", 4), ("put", 5), ("remove", 2), ("remove", 5)]
 
 
-@given(order=st.permutations(NEWS))
-async def test_every_order_of_one_objects_news_ends_the_same(order: list[tuple[str, int]]) -> None:
+@given(order=st.permutations(EVENTS))
+async def test_every_order_of_one_objects_events_ends_the_same(order: list[tuple[str, int]]) -> None:
     cache = Cache()
     for what, version in order:
         getattr(cache, what)(an_object(version))

@@ -1,4 +1,4 @@
-"""Events: made once, counted after that, and never in the way of the work that they tell of."""
+"""Events: created once, counted after that, and never in the way of the work that they are about."""
 
 import asyncio
 from typing import Any
@@ -58,7 +58,7 @@ def recorder(server: Events) -> EventRecorder:
     return EventRecorder(server, component="slicebus-test")
 
 
-async def test_an_event_says_what_happened_to_what(server: Events, recorder: EventRecorder) -> None:
+async def test_an_event_has_its_object_reason_and_note(server: Events, recorder: EventRecorder) -> None:
     await recorder.record(JOB, reason="Admitted", note="runs on east", warning=True)
     [event] = server.created
     assert event["involvedObject"] == {
@@ -90,7 +90,7 @@ async def test_names_and_notes_fit(server: Events, recorder: EventRecorder) -> N
     assert len(event["message"]) == 1024
 
 
-async def test_the_same_again_is_counted(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
+async def test_a_repeated_event_is_counted(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
     for _ in range(4):
         await recorder.record(JOB, reason="Pending", note="waits")
         await loop_time.advance(60)
@@ -98,7 +98,9 @@ async def test_the_same_again_is_counted(server: Events, recorder: EventRecorder
     assert server.counts == [2, 3, 4]
 
 
-async def test_after_ten_minutes_it_is_told_anew(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
+async def test_after_ten_minutes_an_event_is_created_anew(
+    server: Events, recorder: EventRecorder, loop_time: LoopTime
+) -> None:
     await recorder.record(JOB, reason="Pending", note="waits")
     await loop_time.advance(601)
     await recorder.record(JOB, reason="Pending", note="waits")
@@ -114,7 +116,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("regarding", "reason", "note"), OTHERS.values(), ids=OTHERS.keys())
-async def test_another_is_another(
+async def test_another_note_is_another_event(
     server: Events, recorder: EventRecorder, regarding: Manifest, reason: str, note: str
 ) -> None:
     await recorder.record(JOB, reason="Pending", note="waits")
@@ -122,7 +124,7 @@ async def test_another_is_another(
     assert len(server.created) == 2
 
 
-async def test_one_that_the_server_has_dropped_is_made_anew(server: Events, recorder: EventRecorder) -> None:
+async def test_an_event_that_the_server_has_dropped_is_created_anew(server: Events, recorder: EventRecorder) -> None:
     await recorder.record(JOB, reason="Pending", note="waits")
     server.fails = {"patch": NotFoundError("404")}
     await recorder.record(JOB, reason="Pending", note="waits")
@@ -143,7 +145,7 @@ async def test_many_at_once_that_the_server_has_dropped(server: Events, recorder
 
 @pytest.mark.parametrize("verb", ["create", "patch"])
 @pytest.mark.parametrize("error", [UnavailableError("503"), ForbiddenError("403")], ids=["503", "403"])
-async def test_losing_one_stops_nothing(
+async def test_losing_an_event_stops_nothing(
     server: Events, recorder: EventRecorder, verb: str, error: SlicebusError
 ) -> None:
     if verb == "patch":

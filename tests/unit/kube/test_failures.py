@@ -83,13 +83,13 @@ EXCEPTIONS = {
 
 
 @pytest.mark.parametrize("foreign", EXCEPTIONS.values(), ids=EXCEPTIONS.keys())
-def test_what_keeps_a_server_from_answering_is_unavailable(foreign: Exception) -> None:
+def test_connection_failures_are_unavailable(foreign: Exception) -> None:
     with pytest.raises(UnavailableError, match=r"GET /version: .+") as raised, translated("GET /version"):
         raise foreign
     assert raised.value.__cause__ is foreign
 
 
 @pytest.mark.parametrize("own", [asyncio.CancelledError(), NotFoundError("x"), ValueError("a bug")], ids=repr)
-def test_everything_else_passes(own: BaseException) -> None:
+def test_other_errors_pass_through(own: BaseException) -> None:
     with pytest.raises(type(own)), translated("GET /version"):
         raise own

@@ -1,4 +1,4 @@
-"""Caches while definitions are missing, come, go and are replaced: what a cache loses was deleted by somebody."""
+"""Caches while definitions are missing, come, go and are replaced: a removal means that somebody deleted the object."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -127,7 +127,7 @@ async def test_a_kind_is_left_out_until_its_definition_comes(jumping: LoopTime) 
         assert ray.cache.synced.is_set()
 
 
-async def test_what_goes_with_its_definition_is_known_to(jumping: LoopTime) -> None:
+async def test_objects_that_go_with_their_definition_are_known_to(jumping: LoopTime) -> None:
     async with kept() as ray:
         await ray.make("one", "two")
         await ray.until(lambda: len(ray.names) == 2)
@@ -140,7 +140,7 @@ async def test_what_goes_with_its_definition_is_known_to(jumping: LoopTime) -> N
         await ray.until(lambda: ray.names == {"three"})
 
 
-async def test_what_somebody_deletes_goes_at_once(jumping: LoopTime) -> None:
+async def test_a_deleted_object_goes_at_once(jumping: LoopTime) -> None:
     async with kept() as ray:
         await ray.make("one", "two")
         await ray.until(lambda: len(ray.names) == 2)
@@ -151,7 +151,7 @@ async def test_what_somebody_deletes_goes_at_once(jumping: LoopTime) -> None:
         assert jumping.now - at < 0.5
 
 
-async def test_what_was_owned_goes_after_it_is_known_why(jumping: LoopTime) -> None:
+async def test_an_owned_object_goes_only_after_its_owners_definition_is_confirmed(jumping: LoopTime) -> None:
     async with kept() as ray:
         definition = next(found for found in DEFINITIONS if found["metadata"]["name"] == WORKLOADS.definition)
         await ray.client.create(CRDS, definition)
@@ -182,7 +182,7 @@ async def test_a_definition_that_was_replaced_in_a_moment_has_lost_its_objects_t
         assert ray.definitions["RayCluster"] not in (before, GONE)
 
 
-async def test_a_required_definition_is_waited_for(jumping: LoopTime) -> None:
+async def test_a_role_waits_for_a_required_definition(jumping: LoopTime) -> None:
     async with kept(WORKLOADS, optional=False, defined=False) as workloads:
         await asyncio.sleep(90)
         assert workloads.informers.awaited == ["the definition workloads.kueue.x-k8s.io is missing"]
@@ -192,7 +192,7 @@ async def test_a_required_definition_is_waited_for(jumping: LoopTime) -> None:
         assert (workloads.informers.awaited, workloads.unserved, workloads.served) == ([], {}, [])
 
 
-async def test_without_a_required_definition_nobody_goes_on(jumping: LoopTime) -> None:
+async def test_a_lost_required_definition_ends_the_role(jumping: LoopTime) -> None:
     async with kept(WORKLOADS, optional=False) as workloads:
         await workloads.make("one")
         await workloads.until(lambda: workloads.names)
@@ -204,7 +204,7 @@ async def test_without_a_required_definition_nobody_goes_on(jumping: LoopTime) -
 
 
 @pytest.mark.parametrize("resource", [RAYCLUSTERS, JOBS], ids=lambda resource: resource.plural)
-async def test_what_may_not_be_read_is_left_out_by_name_and_keeps_what_is_known(
+async def test_a_forbidden_resource_is_left_out_by_name_and_keeps_its_cache(
     jumping: LoopTime, resource: Resource
 ) -> None:
     async with kept(resource) as made:
@@ -219,7 +219,7 @@ async def test_what_may_not_be_read_is_left_out_by_name_and_keeps_what_is_known(
         await made.until(lambda: not made.unserved)
 
 
-async def test_what_is_required_and_may_not_be_read_is_waited_for(jumping: LoopTime) -> None:
+async def test_a_role_waits_for_a_required_resource_that_is_forbidden(jumping: LoopTime) -> None:
     made = Kept(WORKLOADS, optional=False)
     await made.define()
     made.server.forbids.add(WORKLOADS.path())
@@ -233,7 +233,7 @@ async def test_what_is_required_and_may_not_be_read_is_waited_for(jumping: LoopT
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_who_may_not_read_definitions_goes_by_what_is_served(jumping: LoopTime) -> None:
+async def test_without_the_right_to_read_definitions_discovery_decides(jumping: LoopTime) -> None:
     made = Kept(RAYCLUSTERS)
     made.server.forbids.add(CRDS.path())
     task = asyncio.create_task(made.informers.run(RAYCLUSTERS, made.cache))

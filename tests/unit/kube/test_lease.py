@@ -103,7 +103,7 @@ def now() -> float:
     return asyncio.get_running_loop().time() - START_S
 
 
-async def test_the_first_holder_makes_the_lease(jumping: LoopTime) -> None:
+async def test_the_first_holder_creates_the_lease(jumping: LoopTime) -> None:
     server = LeaseServer()
     await candidate(server, "a").acquire()
     assert server.spec["holderIdentity"] == "a"
@@ -111,7 +111,7 @@ async def test_the_first_holder_makes_the_lease(jumping: LoopTime) -> None:
     assert now() == 0
 
 
-async def test_one_that_was_given_back_is_taken_at_once(jumping: LoopTime) -> None:
+async def test_a_released_lease_is_acquired_at_once(jumping: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     await first.acquire()
@@ -122,14 +122,14 @@ async def test_one_that_was_given_back_is_taken_at_once(jumping: LoopTime) -> No
     assert now() == pytest.approx(10)
 
 
-async def test_one_that_is_no_longer_renewed_is_taken_after_its_duration(jumping: LoopTime) -> None:
+async def test_a_lease_that_is_no_longer_renewed_is_acquired_after_its_duration(jumping: LoopTime) -> None:
     server = LeaseServer()
     await candidate(server, "a").acquire()
     await candidate(server, "b").acquire()
     assert DURATION_S < now() <= DURATION_S + 1
 
 
-async def test_one_that_is_renewed_is_not_taken_whatever_its_clock_says(jumping: LoopTime) -> None:
+async def test_a_renewed_lease_is_not_acquired_whatever_the_holders_clock_shows(jumping: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     await first.acquire()
@@ -165,13 +165,13 @@ async def test_a_lease_that_is_made_anew_goes_on_above_the_one_before_it(jumping
     assert epochs == [1, 2, 3, 60, 61, 120]
 
 
-async def test_two_that_come_at_once_get_different_epochs(jumping: LoopTime) -> None:
+async def test_two_candidates_at_once_get_different_epochs(jumping: LoopTime) -> None:
     server = LeaseServer()
     epochs = await asyncio.gather(candidate(server, "a").acquire(), candidate(server, "b").acquire())
     assert len(set(epochs)) == 2
 
 
-async def test_a_holder_from_whom_it_was_taken_stops_at_its_next_renewal(jumping: LoopTime) -> None:
+async def test_a_holder_that_lost_the_lease_stops_at_its_next_renewal(jumping: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     await first.acquire()
@@ -183,7 +183,7 @@ async def test_a_holder_from_whom_it_was_taken_stops_at_its_next_renewal(jumping
     assert server.spec["holderIdentity"] == "b"
 
 
-async def test_a_holder_that_was_stopped_for_too_long_knows_it_before_it_does_anything(loop_time: LoopTime) -> None:
+async def test_a_holder_that_stood_still_for_too_long_notices_before_it_writes(loop_time: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     with pytest.raises(LeaseLost):
@@ -230,7 +230,7 @@ async def test_a_holder_that_cannot_renew_stops_before_another_may_take_it(jumpi
     assert now() <= DURATION_S - RENEW_S
 
 
-async def test_a_short_trouble_does_not_end_it(jumping: LoopTime) -> None:
+async def test_a_short_outage_does_not_lose_the_lease(jumping: LoopTime) -> None:
     server = LeaseServer()
     first = candidate(server, "a")
     await first.acquire()
@@ -256,7 +256,7 @@ ACQUIRED_LATER = {"get": UnavailableError("503"), "create": UnavailableError("50
 
 
 @pytest.mark.parametrize("verb", ACQUIRED_LATER)
-async def test_acquiring_outlasts_trouble(jumping: LoopTime, verb: str) -> None:
+async def test_acquiring_outlasts_an_outage(jumping: LoopTime, verb: str) -> None:
     server = LeaseServer()
     if verb == "patch":
         await candidate(server, "a").acquire()
@@ -268,7 +268,7 @@ async def test_acquiring_outlasts_trouble(jumping: LoopTime, verb: str) -> None:
     assert await waiting >= 1
 
 
-async def test_acquiring_without_the_right_to_is_an_error(jumping: LoopTime) -> None:
+async def test_acquiring_without_permission_is_an_error(jumping: LoopTime) -> None:
     server = LeaseServer()
     server.fails = {"get": ForbiddenError("403")}
     with pytest.raises(ForbiddenError):

@@ -1,4 +1,4 @@
-"""A reflector against a scripted source: what it asks for, when, and what its cache believes."""
+"""A reflector against a scripted source: its requests, their times, and the content of its cache."""
 
 import asyncio
 from collections import deque
@@ -157,7 +157,7 @@ STORIES: dict[str, tuple[list[ListPage | Watched | Exception], list[tuple[Any, .
 
 
 @pytest.mark.parametrize(("script", "asked", "left"), STORIES.values(), ids=STORIES.keys())
-async def test_a_story(
+async def test_a_scenario(
     jumping: LoopTime,
     script: list[ListPage | Watched | Exception],
     asked: list[tuple[Any, ...]],
@@ -168,7 +168,7 @@ async def test_a_story(
     assert names(cache) == left
 
 
-async def test_what_went_between_two_lists_is_told(jumping: LoopTime) -> None:
+async def test_an_object_that_went_between_two_lists_is_removed(jumping: LoopTime) -> None:
     source, cache = Source(page(5, an_object("a", 3)), ExpiredError("410"), page(30)), Cache()
     heard: list[Change] = []
     cache.subscribe(heard.append)
@@ -192,7 +192,7 @@ async def test_pauses_grow_to_half_a_minute_while_nothing_comes(jumping: LoopTim
 
 
 @pytest.mark.parametrize("sign", [event("ADDED", "a", 6), bookmark(7)], ids=["an event", "a bookmark"])
-async def test_a_sign_of_life_makes_the_next_pause_short(jumping: LoopTime, sign: WatchEvent) -> None:
+async def test_an_event_makes_the_next_pause_short(jumping: LoopTime, sign: WatchEvent) -> None:
     source, _ = await play(page(5), *[UnavailableError("down")] * 4, [sign])
     assert source.at[-1] - source.at[-2] == pytest.approx(0.2)
 
@@ -246,7 +246,7 @@ async def over(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_goes_is_confirmed_first_and_holds_up_nothing(jumping: LoopTime) -> None:
+async def test_a_removal_is_confirmed_first_and_delays_nothing(jumping: LoopTime) -> None:
     confirm = Confirmation()
     events = [event("DELETED", "a", 6), going("b", 7), event("DELETED", "c", 8), event("ADDED", "d", 9)]
     _, cache, task = await confirmed(confirm, page(5, *(an_object(name, 3) for name in "abc")), events)
@@ -260,7 +260,7 @@ async def test_what_goes_is_confirmed_first_and_holds_up_nothing(jumping: LoopTi
     await over(task)
 
 
-async def test_a_question_without_an_answer_is_asked_again(jumping: LoopTime) -> None:
+async def test_a_confirmation_without_an_answer_is_retried(jumping: LoopTime) -> None:
     confirm = Confirmation(UnavailableError("away"), UnavailableError("away"))
     confirm.may_answer.set()
     _, cache, task = await confirmed(confirm, page(5, an_object("a", 3)), [event("DELETED", "a", 6)])
@@ -279,7 +279,7 @@ async def test_a_question_without_an_answer_is_asked_again(jumping: LoopTime) ->
     ],
     ids=["deleted", "going", "not listed", "not served"],
 )
-async def test_what_did_not_just_go_ends_it_and_stays(
+async def test_a_removal_that_is_not_confirmed_ends_the_reflector_and_keeps_the_object(
     jumping: LoopTime, script: list[ListPage | Watched | Exception]
 ) -> None:
     confirm = Confirmation(NotFoundError("no definition"))
@@ -291,7 +291,7 @@ async def test_what_did_not_just_go_ends_it_and_stays(
     assert not [manifest for manifest in cache.all() if "deletionTimestamp" in manifest["metadata"]]
 
 
-async def test_what_is_back_in_sight_when_the_answer_comes_stays(jumping: LoopTime) -> None:
+async def test_an_object_that_is_back_when_its_removal_is_confirmed_stays(jumping: LoopTime) -> None:
     confirm = Confirmation()
     events = [event("DELETED", "a", 6), event("ADDED", "a", 7)]
     _, cache, task = await confirmed(confirm, page(5, an_object("a", 3)), events)

@@ -1,4 +1,4 @@
-"""The promises of the work queue: one key at a time, keys beside each other, failures that hold up nobody else."""
+"""The guarantees of the work queue: a key runs once at a time, keys run concurrently, failures delay no other key."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -76,7 +76,7 @@ async def test_keys_are_handled_in_the_order_in_which_they_were_added(loop_time:
         assert queue.idle
 
 
-async def test_a_burst_while_a_key_is_handled_costs_one_more_look(loop_time: LoopTime) -> None:
+async def test_a_burst_while_a_key_is_handled_costs_one_more_call(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     gate = handler.hold("a")
     async with working(queue, handler):
@@ -92,7 +92,7 @@ async def test_a_burst_while_a_key_is_handled_costs_one_more_look(loop_time: Loo
         assert handler.most_active == 1
 
 
-async def test_what_its_handler_has_seen_since_costs_no_further_look(loop_time: LoopTime) -> None:
+async def test_a_change_that_the_handler_has_seen_costs_no_further_call(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     gate = handler.hold("a")
     async with working(queue, handler):
@@ -109,7 +109,7 @@ async def test_what_its_handler_has_seen_since_costs_no_further_look(loop_time: 
         assert handler.calls == ["a", "b", "a"]
 
 
-async def test_keys_are_handled_beside_each_other_up_to_the_number_of_workers(loop_time: LoopTime) -> None:
+async def test_keys_are_handled_concurrently_up_to_the_number_of_workers(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     gates = [handler.hold(key) for key in "abcde"]
     async with working(queue, handler, workers=3):
@@ -157,7 +157,7 @@ DROPPED = [NotFoundError("404"), InvalidError("422"), ProtocolError(DeadReason.R
 
 
 @pytest.mark.parametrize("error", RETRIED, ids=lambda error: type(error).__name__)
-async def test_what_may_pass_is_tried_again_after_a_growing_pause(jumping: LoopTime, error: Exception) -> None:
+async def test_a_transient_error_is_retried_after_a_growing_pause(jumping: LoopTime, error: Exception) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     handler.errors["a"] = [error] * 5
     async with working(queue, handler):
@@ -167,7 +167,7 @@ async def test_what_may_pass_is_tried_again_after_a_growing_pause(jumping: LoopT
 
 
 @pytest.mark.parametrize("error", DROPPED, ids=lambda error: type(error).__name__)
-async def test_what_will_not_pass_waits_for_the_next_change(jumping: LoopTime, error: Exception) -> None:
+async def test_after_a_permanent_error_a_key_waits_for_its_next_change(jumping: LoopTime, error: Exception) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     handler.errors["a"] = [error]
     async with working(queue, handler):
@@ -244,7 +244,7 @@ async def test_when_a_key_is_handled(jumping: LoopTime, state: str, event: str) 
     assert handler.at == WHEN[state, event]
 
 
-async def test_a_far_appointment_does_not_put_off_a_retry(jumping: LoopTime) -> None:
+async def test_a_later_delayed_add_does_not_put_off_a_retry(jumping: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     handler.errors["a"] = [ConflictError("409")]
     async with working(queue, handler):
@@ -271,7 +271,7 @@ class TestDueSince:
     def since_s(queue: WorkQueue[str]) -> float | None:
         return None if queue.due_since_s is None else round(queue.due_since_s - START_S, 6)
 
-    async def test_the_oldest_of_those_that_wait_or_are_handled(self, loop_time: LoopTime) -> None:
+    async def test_due_since_is_that_of_the_oldest_key_that_waits_or_is_handled(self, loop_time: LoopTime) -> None:
         queue, handler = WorkQueue[str]("test"), Handler()
         gates = {key: handler.hold(key) for key in "ab"}
         assert self.since_s(queue) is None
@@ -288,7 +288,7 @@ class TestDueSince:
             await settle()
             assert self.since_s(queue) is None
 
-    async def test_what_was_added_while_its_key_was_handled(self, loop_time: LoopTime) -> None:
+    async def test_due_since_of_a_key_that_was_added_while_it_was_handled(self, loop_time: LoopTime) -> None:
         queue, handler = WorkQueue[str]("test"), Handler()
         gate = handler.hold("a")
         async with working(queue, handler):
@@ -324,7 +324,7 @@ class TestDueSince:
             await until_idle(queue)
             assert self.since_s(queue) is None
 
-    async def test_an_appointment_is_due_when_its_time_comes(self, loop_time: LoopTime) -> None:
+    async def test_a_delayed_add_is_due_when_its_time_comes(self, loop_time: LoopTime) -> None:
         queue = WorkQueue[str]("test")
         queue.add_after("a", 5.0)
         await loop_time.advance(4.0)
