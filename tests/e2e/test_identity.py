@@ -105,7 +105,7 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
         # It was no mistake: the first cluster is gone, and this one takes its place.
         env = {"KUBECONFIG": str(kubeconfig)}
         done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env=env)
-        assert done.stdout == f"{EAST} is {uids[other.host]} now: restart its agent\n", done.stderr
+        assert done.stdout == f"{EAST} is bound to {uids[other.host]}: restart its agent\n", done.stderr
         async with roles.agent(world, urls, EAST, client=other, identity="other") as agent:
 
             async def made() -> bool:
@@ -124,4 +124,4 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
 async def test_a_name_that_nobody_else_uses_is_not_given_away(world: World, kubeconfig: Path) -> None:
     await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(EAST))
     done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env={"KUBECONFIG": str(kubeconfig)})
-    assert (done.returncode, done.stderr) == (1, f"no other cluster has spoken as {EAST}: name one with --uid\n")
+    assert (done.returncode, done.stderr) == (1, f"no other cluster has used the name {EAST}: name one with --uid\n")

@@ -1,4 +1,4 @@
-"""Takes this version's decisions as the right ones for recorded inputs."""
+"""Writes this version's decisions into a recording as the expected ones."""
 
 import gzip
 from collections.abc import Iterable, Iterator, Mapping

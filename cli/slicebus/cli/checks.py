@@ -1,4 +1,4 @@
-"""What `slicebus doctor` looks at: whether a role has what it needs, and what to do where it has not."""
+"""The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ _CONNECT_S = 5.0
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line: what was looked at, and, where it is not right, what to do."""
+    """One line: what was checked and found, and what to do where that is wrong."""
 
     subject: str
     found: str
@@ -45,11 +45,11 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
     topology: Topology
     journal: Queue
-    """As the settings want it."""
+    """The stream with the limits from the settings."""
     crds: Sequence[Resource]
     permissions: Sequence[Permission]
     chart: str
-    """Its Lease has the same name."""
+    """The name of its chart, and of its Lease."""
     namespace: str
     beside_kueue: bool = False
 
@@ -77,7 +77,7 @@ def needs_of(cluster: str | None, namespace: str, journal: Queue, admission: Adm
 
 
 async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig: str | None) -> AsyncIterator[Check]:
-    """Each finding as it is made."""
+    """Run the checks one after the other."""
     for check in await _broker(needs, cluster, amqp_url):
         yield check
     try:
@@ -100,13 +100,13 @@ async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig
 async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
     if not url:
         return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
-    shown = _without_credentials(url)
+    address = _without_credentials(url)
     try:
         bus = await connect(url, name="slicebus doctor", settings=BusSettings(connect_s=_CONNECT_S))
     except SlicebusError as error:
-        return [Check("broker", f"{shown}: {error}", "check the address, the user and the network from this machine")]
+        return [Check("broker", f"{address}: {error}", "check the address, the user and the network from this machine")]
     try:
-        reached = Check("broker", f"{shown}, as user {bus.user}")
+        reached = Check("broker", f"{address}, as user {bus.user}")
         problems = await bus.check(_without_journal(needs.topology))
         limits = await bus.check(Topology((), (needs.journal,), ()))
     except SlicebusError as error:
@@ -115,7 +115,7 @@ async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
         await bus.aclose()
     checks = [reached]
     if cluster and cluster != bus.user:
-        found = f"{bus.user} speaks for {cluster}, which is right when its WorkerCluster has brokerUser: {bus.user}"
+        found = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
         checks.append(Check("broker user", found))
     checks.append(_journal(needs.journal, limits))
     if not problems:
@@ -126,15 +126,20 @@ async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
 
 
 def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
-    """A stream keeps the limits that it was made with, and a policy of the broker, which cannot be seen from here,
-    overrides them: so other limits are told, and are no fault."""
+    """Other limits than the settings are shown and are no fault.
+
+    A stream keeps the limits that it was created with, and a policy of the broker, which nothing here can read,
+    overrides them.
+    """
     limits = f"{wanted.arguments['x-max-age']} or {wanted.arguments['x-max-length-bytes']} bytes"
     if not problems:
         return Check("journal", f"keeps {limits}, unless a policy says otherwise")
     if any("is missing" in problem for problem in problems):
         return Check("journal", "; ".join(problems), "start the role, which declares what is missing")
-    told = "; ".join(problems)
-    return Check("journal", f"was made with other limits than {limits}, which only a policy can change now: {told}")
+    differences = "; ".join(problems)
+    return Check(
+        "journal", f"was made with other limits than {limits}, which only a policy can change now: {differences}"
+    )
 
 
 def _without_journal(topology: Topology) -> Topology:
@@ -156,7 +161,7 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
     checks.append(await _job_kinds(client))
     refused = await missing(client, needs.permissions, namespace=needs.namespace)
     if refused:
-        advice = f"bind the ClusterRole of the chart {needs.chart} to who runs this"
+        advice = f"bind the ClusterRole of the chart {needs.chart} to the user who runs this"
         checks.append(Check("permissions", f"not allowed: {', '.join(refused)}", advice))
     else:
         checks.append(Check("permissions", "everything that the role does is allowed"))
@@ -164,12 +169,12 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
 
 
 async def _job_kinds(client: KubeClient) -> Check:
-    """A kind that is not there is no fault: a cluster may do without."""
+    """A missing job kind is no fault: a cluster may do without it."""
     served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
     found = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
     left_out = [JOB_RESOURCES[kind].definition for kind in served if not served[kind]]
     if left_out:
-        found += f"; without {', '.join(left_out)} the jobs of those kinds are left out, and nothing else"
+        found += f"; without {', '.join(left_out)} the jobs of those kinds are left alone"
     if LEFT_OUT:
         advice = "repair or remove the package that brings the kind; every other kind is run"
         return Check("job kinds", f"{found}; left out: {'; '.join(LEFT_OUT.values())}", advice)
@@ -177,7 +182,7 @@ async def _job_kinds(client: KubeClient) -> Check:
 
 
 async def _leader(client: KubeClient, needs: Needs) -> Check:
-    """Who leads, and whether that one works, as it has written onto its Lease."""
+    """The leader, and whether it works, as its Lease says."""
     name = f"{needs.namespace}/{needs.chart}"
     try:
         lease = await client.get(LEASES, needs.chart, needs.namespace)
@@ -185,10 +190,10 @@ async def _leader(client: KubeClient, needs: Needs) -> Check:
         advice = "start the role; where it runs in another namespace, say so with --namespace"
         return Check("leader", f"nobody has ever led: there is no Lease {name}", advice)
     except ForbiddenError as error:
-        return Check("leader", str(error), f"bind the Role of the chart {needs.chart} to who runs this")
+        return Check("leader", str(error), f"bind the Role of the chart {needs.chart} to the user who runs this")
     found = Leadership.from_manifest(lease, now=now())
     if found.is_at_work and found.not_ready:
-        advice = "repair that: it goes on by itself then"
+        advice = "repair that; the leader continues by itself"
         return Check("leader", f"{found.holder} leads and does not work: {found.not_ready}", advice)
     if not found.is_at_work:
         advice = "start the role, and look at its log and at /readyz of its pods"
@@ -207,7 +212,7 @@ async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:
 
 
 async def _kueue(client: KubeClient) -> list[Check]:
-    """Whether a Kueue's queues can ask for what slicebus answers."""
+    """Whether Kueue has AdmissionChecks that slicebus answers."""
     if not await client.serves(ADMISSIONCHECKS):
         return []
     ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if is_our_check(check)]
@@ -222,7 +227,7 @@ def _admission_check(check: Manifest) -> Check:
     conditions = check.get("status", {}).get("conditions", ())
     active = next((entry for entry in conditions if entry["type"] == kueue_checks.ACTIVE), None)
     if active is None:
-        return Check(subject, "not looked at yet", "start the manager with SLICEBUS_ADMISSION=kueue")
+        return Check(subject, "not reconciled yet", "start the manager with SLICEBUS_ADMISSION=kueue")
     if active["status"] != "True":
         return Check(
             subject, f"not active: {active['message']}", "repair that: until then its ClusterQueues admit nothing"
@@ -231,13 +236,13 @@ def _admission_check(check: Manifest) -> Check:
 
 
 def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
-    """What is to be done about a cluster; nothing is known of its connection where no manager works."""
+    """The state of a cluster. Its connection is known only while a manager works."""
     subject = f"cluster {cluster.name}"
     if not cluster.accepted:
         advice = f"""kubectl patch workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
         return Check(subject, "not accepted", advice)
     if not is_led:
-        return Check(subject, "accepted; whether it is connected only a manager that works can say")
+        return Check(subject, "accepted; its connection is unknown while no manager works")
     if not cluster.connected:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)

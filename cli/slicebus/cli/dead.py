@@ -1,4 +1,4 @@
-"""`slicebus dead`: what could not be used, and what becomes of it."""
+"""`slicebus dead`: lists, requeues and discards dead letters."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ from slicebus.cli.durations import duration
 from slicebus.proto.errors import ConfigurationError, DeadReason
 from slicebus.runtime.logs import configure_logging
 
-dead = typer.Typer(help="Look at dead letters, and requeue or discard them.", no_args_is_help=True)
+dead = typer.Typer(help="List dead letters, and requeue or discard them.", no_args_is_help=True)
 
 AmqpUrl = Annotated[
     str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, as the manager's user: amqps://.")
@@ -31,11 +31,13 @@ AmqpUrl = Annotated[
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their ends as `list` shows them.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 Type = Annotated[str | None, typer.Option(help="Only this message type, such as scale-request.")]
-Reason = Annotated[DeadReason | None, typer.Option(help="Only what was dead-lettered for this.")]
-OlderThan = Annotated[str | None, typer.Option(help="Only what has been dead for at least so long: 90s, 10m, 2h, 3d.")]
+Reason = Annotated[DeadReason | None, typer.Option(help="Only messages that were dead-lettered for this reason.")]
+OlderThan = Annotated[
+    str | None, typer.Option(help="Only messages dead-lettered at least so long ago: 90s, 10m, 2h, 3d.")
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest.")]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter: needed where nothing else is said.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter: needed without any other option.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AgentUser = Annotated[
     list[str] | None,
@@ -79,13 +81,13 @@ def show(
     id: Annotated[str, typer.Argument(help="An id, or its end as `list` shows it.")],
     redact: Annotated[bool, typer.Option(help="Take secrets out.")] = True,
 ) -> None:
-    """Print all there is of a dead letter. Exit status 1 when there is none of that id."""
+    """Print a dead letter in full. Exit status 1 when there is none with that id."""
     choice = _run(amqp_url, partial(survey, wanted=Wanted(ids=(id,)), now=_now))
     problems = _problems(choice)
     if not problems:
         for message in _run(amqp_url, partial(messages, chosen=choice.letters)):
             typer.echo(in_full(message, _now(), redact=redact))
-    _tell(problems)
+    _report(problems)
 
 
 @dead.command()
@@ -104,8 +106,8 @@ def requeue(
 ) -> None:
     """Send dead letters back to the queues they came from.
 
-    Safe to repeat: a message that comes twice changes nothing. Exit status 1 when an id was not found, or a letter
-    could not be sent back.
+    Safe to repeat: receivers ignore duplicates. Exit status 1 when an id was not found, or a letter could not be sent
+    back.
     """
     wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
     agents = dict(map(_agent_user, agent_user or ()))
@@ -127,13 +129,13 @@ def discard(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Delete dead letters. Exit status 1 when an id was not found. The journal keeps what it has of them."""
+    """Delete dead letters. Exit status 1 when an id was not found. The journal keeps its copies."""
     wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
     _act(amqp_url, wanted, "discard", lambda bus: discard_one, dry_run=dry_run, yes=yes)
 
 
 def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_run: bool, yes: bool) -> None:
-    """Choose, ask, do. Nothing is held while somebody is asked."""
+    """Choose, confirm, act. No message is held while the user is asked."""
     choice = _run(url, partial(survey, wanted=wanted, now=_now))
     problems = _problems(choice)
     if choice.letters and not (yes or dry_run):
@@ -146,8 +148,8 @@ def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_
         async with aclosing(settle(bus, choice.letters, act(bus), dry_run=dry_run)) as outcomes:
             async for outcome in outcomes:
                 letter = outcome.letter
-                said = f"{'would ' if dry_run else ''}{word}" if outcome.done else "left"
-                line = f"{said} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}"
+                verb = f"{'would ' if dry_run else ''}{word}" if outcome.done else "left"
+                line = f"{verb} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}"
                 typer.echo(printable(line))
                 fine = fine and outcome.done
         return fine
@@ -155,7 +157,7 @@ def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_
     fine = _run(url, run)
     if not choice.letters and not problems:
         typer.echo("no dead letters", err=True)
-    _tell(problems, fine=fine)
+    _report(problems, fine=fine)
 
 
 def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
@@ -175,13 +177,13 @@ def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
 
 
 def _problems(choice: Choice) -> list[str]:
-    """Ids that lead to nothing."""
+    """The ids that name no message, or several."""
     several = "several messages have an id that ends so: give more of it"
     return [*(f"{text}: not found" for text in choice.missing), *(f"{text}: {several}" for text in choice.ambiguous)]
 
 
-def _tell(problems: Sequence[str], *, fine: bool = True) -> None:
-    """Print what went wrong, and end with status 1 if anything has."""
+def _report(problems: Sequence[str], *, fine: bool = True) -> None:
+    """Print the problems, and exit with status 1 if there are any."""
     for problem in problems:
         typer.echo(problem, err=True)
     if problems or not fine:

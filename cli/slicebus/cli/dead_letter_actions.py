@@ -1,7 +1,7 @@
-"""Requeues and discards dead letters: each is done and then acknowledged, one after the other.
+"""Requeues and discards dead letters one after the other: acts on each, then acknowledges it.
 
-A crash, or a connection that breaks, between a requeue and its acknowledgement leaves the dead letter where it is,
-although its message is on its way: requeued again, it is a message that comes twice, and versions decide.
+A crash or a broken connection between a requeue and its acknowledgement leaves the dead letter in its queue, although
+the message was published. Requeued again it is a duplicate, which its version shows.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from slicebus.proto.errors import InvalidError, NotFoundError
 from slicebus.proto.topology import DEAD
 
 Act = Callable[[WireMessage], Awaitable[str]]
-"""Does with a message what is asked for, and says what it did. Raises InvalidError or NotFoundError where it cannot."""
+"""Acts on a message and returns what it did, in words. Raises InvalidError or NotFoundError where it cannot."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one dead letter."""
+    """The result for one dead letter."""
 
     letter: DeadLetter
     done: bool
@@ -30,22 +30,24 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 async def survey(bus: Bus, wanted: Wanted, now: Callable[[], datetime]) -> Choice:
-    """The dead letters that are asked for, left where they are."""
+    """The wanted dead letters. They stay in their queue."""
     async with browse(bus, DEAD) as found:
         letters = [DeadLetter.from_message(delivery.message) async for delivery in found]
     return choose(letters, wanted, now())
 
 
 async def messages(bus: Bus, chosen: Collection[DeadLetter]) -> list[WireMessage]:
-    """Those dead letters with their bodies, left where they are."""
+    """The chosen dead letters with their bodies. They stay in their queue."""
     wanted = set(chosen)
     async with browse(bus, DEAD) as found:
         return [delivery.message async for delivery in found if DeadLetter.from_message(delivery.message) in wanted]
 
 
 async def settle(bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run: bool) -> AsyncGenerator[Outcome, None]:
-    """Act on each, and acknowledge it. What cannot be done leaves the letter where it is, as a dry run does with all;
-    what was chosen and is no longer there is an outcome too."""
+    """Act on each chosen letter, and acknowledge it.
+
+    A letter stays in its queue where the action fails, and in a dry run. One that is gone meanwhile is an outcome too.
+    """
     left = Counter(chosen)
     if left:
         async with browse(bus, DEAD) as found:
@@ -69,7 +71,7 @@ async def settle(bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run:
 
 
 class Publisher:
-    """Publishes messages once more, as the bus' user: the manager's."""
+    """Publishes messages again, as the user of the bus: the manager's."""
 
     def __init__(self, bus: Bus, *, dry_run: bool) -> None:
         self._bus = bus
@@ -77,8 +79,10 @@ class Publisher:
         self._there: set[str] = set()
 
     async def __call__(self, back: Requeue) -> str:
-        """Return when the broker has confirmed it. Raises NotFoundError when its queue is gone: the journal alone
-        would take it, which is a confirm too."""
+        """Publish, and return when the broker has confirmed it.
+
+        Raises NotFoundError when the queue is gone: the broker would confirm a message that only the journal gets.
+        """
         if back.queue not in self._there:
             await self._bus.depth(back.queue)
             self._there.add(back.queue)
@@ -88,7 +92,7 @@ class Publisher:
 
 
 class Requeuer:
-    """Publishes dead letters to where they came from."""
+    """Publishes dead letters to the queues they came from."""
 
     def __init__(self, bus: Bus, *, agents: Mapping[str, str], dry_run: bool) -> None:
         self._bus = bus
@@ -96,10 +100,10 @@ class Requeuer:
         self._publish = Publisher(bus, dry_run=dry_run)
 
     async def __call__(self, message: WireMessage) -> str:
-        """Return when the broker has confirmed it. Raises InvalidError and NotFoundError."""
+        """Publish, and return when the broker has confirmed it. Raises InvalidError and NotFoundError."""
         return await self._publish(requeue(message, manager=self._bus.user, agents=self._agents))
 
 
 async def discard(message: WireMessage) -> str:
-    """Nothing: the acknowledgement is all."""
+    """Do nothing: the acknowledgement discards the letter."""
     return "for good"

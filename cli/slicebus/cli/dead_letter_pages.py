@@ -1,4 +1,4 @@
-"""Dead letters for people: a table, one in full, and as JSON. What a sender wrote cannot steer the terminal."""
+"""Dead letters for the terminal: a table, one in full, and JSON. No text of a sender can control the terminal."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,11 +14,11 @@ from slicebus.proto.envelope import WireMessage
 _HEAD = ("ID", "WHEN", "AGE", "CLUSTER", "TYPE", "SUBJECT", "REASON", "DETAIL")
 _STYLES = ("bold", "dim", "", "bold", "cyan", "", "red", "")
 _DETAIL = 200
-"""Characters of a detail in a table."""
+"""Most characters of a detail in a table."""
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> list[Text]:
-    """A line for each, under a line of names."""
+    """A header line, and a line for each letter."""
     rows = [_HEAD, *(_row(letter, now) for letter in letters)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -31,7 +31,7 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> list[Text]:
 
 
 def to_json(letter: DeadLetter, now: datetime) -> dict[str, Any]:
-    """A letter for programs."""
+    """A letter as JSON."""
     age = letter.age(now)
     return {
         "id": letter.id,
@@ -48,9 +48,9 @@ def to_json(letter: DeadLetter, now: datetime) -> dict[str, Any]:
 
 
 def in_full(message: WireMessage, now: datetime, *, redact: bool) -> str:
-    """Everything there is of a letter: what is told of it, its headers, its body."""
+    """A letter in full: its properties, headers and body."""
     letter = DeadLetter.from_message(message)
-    told = {
+    properties = {
         "id": letter.id,
         "when": f"{_clock(letter.at)}, {age_text(letter.age(now))} ago",
         "reason": letter.reason,
@@ -62,8 +62,8 @@ def in_full(message: WireMessage, now: datetime, *, redact: bool) -> str:
         "content type": message.content_type,
     }
     headers: dict[str, str] = redacted(message.headers) if redact else message.headers
-    told = {name: redacted(value) if redact else value for name, value in told.items()}
-    lines = [f"{name:<17} {printable(value)}" for name, value in told.items()]
+    properties = {name: redacted(value) if redact else value for name, value in properties.items()}
+    lines = [f"{name:<17} {printable(value)}" for name, value in properties.items()]
     lines += ["", *(f"{printable(name)}: {printable(value)}" for name, value in sorted(headers.items()))]
     return "\n".join([*lines, "", _body(message.body, redact=redact)])
 
@@ -104,7 +104,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def _body(body: bytes, *, redact: bool) -> str:
-    """Indented JSON. What is none cannot be looked into for secrets, so it is shown only with them."""
+    """Indented JSON. Any other body cannot be searched for secrets, so it is shown only with `--no-redact`."""
     try:
         value = orjson.loads(body)
         text = orjson.dumps(redacted(value) if redact else value, option=orjson.OPT_INDENT_2).decode()

@@ -1,4 +1,4 @@
-"""`slicebus doctor`: line by line, what a role has and has not. The checks are loaded when they run."""
+"""`slicebus doctor`: checks what a role needs, one line each. The checks are imported when they run."""
 
 import asyncio
 from enum import StrEnum
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Role(StrEnum):
-    """What is being looked at."""
+    """The role to check."""
 
     MANAGER = "manager"
     AGENT = "agent"
@@ -49,24 +49,24 @@ def doctor(
         int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
     ] = JOURNAL_MAX_BYTES,
 ) -> None:
-    """Check broker, API server, definitions, permissions, who leads and the fleet. Exit status 1 when something has to
-    be done."""
+    """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
+    something has to be done."""
     from slicebus.cli.checks import checks, needs_of
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:
         raise typer.BadParameter("an agent has a cluster: --cluster or SLICEBUS_CLUSTER")
-    # What the libraries have to say of a broker that is not there is in the checks.
+    # The checks report an unreachable broker; the libraries need not log it too.
     configure_logging(format="console", level="CRITICAL")
-    looked_at = cluster if chosen is Role.AGENT else None
+    checked = cluster if chosen is Role.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
-    needs = needs_of(looked_at, namespace, journal, admission)
+    needs = needs_of(checked, namespace, journal, admission)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{chosen}{f' of {looked_at}' if looked_at else ''}")
+    console.print(f"{chosen}{f' of {checked}' if checked else ''}")
 
     async def run() -> bool:
         fine = True
-        async for check in checks(needs, cluster=looked_at, amqp_url=amqp_url, kubeconfig=kubeconfig):
+        async for check in checks(needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig):
             console.print(_line(check))
             fine = fine and check.ok
         return fine

@@ -1,4 +1,4 @@
-"""Recorded messages as lines for people."""
+"""Journal entries as lines for the terminal."""
 
 from rich.text import Text
 
@@ -12,14 +12,14 @@ _UNREADABLE = ("!", "red")
 
 
 def arrow(entry: Entry) -> tuple[str, str]:
-    """A mark for the direction, and its style."""
+    """The symbol of the direction, and its style."""
     if entry.is_decisions:
         return _DECISIONS
     return _ARROWS.get(entry.direction, _UNREADABLE) if entry.direction else _UNREADABLE
 
 
 def line(entry: Entry) -> Text:
-    """Offset, time, direction, cluster, type, job, and what it says."""
+    """Offset, time, direction, cluster, type, job, and summary."""
     published = entry.published
     mark, colour = arrow(entry)
     clock = published.astimezone().strftime("%H:%M:%S.%f")[:-3] if published else "-"

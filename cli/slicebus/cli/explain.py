@@ -20,8 +20,8 @@ def explain(
     kubeconfig: Kubeconfig = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain why a job waits or runs as it does: quota, its place in the queue, and its story. Exit status 1 for an
-    unknown job."""
+    """Explain why a job waits or runs as it does: quota, its place in the queue, and its slices. Exit status 1 for
+    an unknown job."""
     configure_logging(format="console", level="CRITICAL")
     found, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
     if not found:
@@ -32,7 +32,7 @@ def explain(
 
 
 async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":
-    from slicebus.manager.decide.explain import explain as explained
+    from slicebus.manager.decide.explain import explain as explanation_of
     from slicebus.manager.state.annotations import job_ref
     from slicebus.manager.state.store import Store
 
@@ -43,7 +43,7 @@ async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanati
                 cache.put(manifest)
     refs = [job_ref(manifest) for cache in store.jobs.values() for manifest in cache.all()]
     asked = [ref for ref in refs if is_asked_for(ref.key, job)]
-    return [explained(store, ref) for ref in asked], [ref.key for ref in refs]
+    return [explanation_of(store, ref) for ref in asked], [ref.key for ref in refs]
 
 
 def _show(explanation: "Explanation", *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""An explanation, for people."""
+"""An explanation as a page for the terminal."""
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -10,7 +10,7 @@ from slicebus.proto.messages import counts_text
 
 
 def page(explanation: Explanation) -> RenderableType:
-    """Everything about one job."""
+    """The page about one job."""
     parts: list[RenderableType] = [_head(explanation)]
     parts += [Text(f"✗ {problem}", style="red") for problem in explanation.problems]
     for waiting in explanation.waiting:

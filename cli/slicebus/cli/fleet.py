@@ -1,4 +1,4 @@
-"""`slicebus fleet`: the worker clusters, and what is held for them."""
+"""`slicebus fleet`: lists the worker clusters and changes how they are used."""
 
 import asyncio
 from datetime import datetime
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
 fleet = typer.Typer(
-    help="Look at the worker clusters, cordon and drain them, release what is held, and say which one has a name.",
+    help="List the worker clusters, cordon and drain them, release held deletes, and repin a name.",
     no_args_is_help=True,
 )
 
@@ -26,7 +26,7 @@ _TITLES = ("CLUSTER", "STATUS", "JOBS", "HEARTBEAT", "ROOM")
 
 @fleet.command(name="list")
 def list_clusters(kubeconfig: Kubeconfig = None) -> None:
-    """Show every WorkerCluster: what of its nodes is left for jobs, how it stands, when it spoke last."""
+    """List every WorkerCluster with its status, jobs, last heartbeat, and the room left for jobs."""
     from slicebus.ambient.clock import now
 
     found = asyncio.run(with_client(kubeconfig, _clusters))
@@ -39,7 +39,7 @@ def list_clusters(kubeconfig: Kubeconfig = None) -> None:
 
 @fleet.command()
 def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
-    """Let the deletes that are held for a cluster go on: those that are held now, and no others."""
+    """Release the deletes that are held for a cluster now; later ones are held again."""
 
     async def release_now(client: "KubeClient") -> int:
         from slicebus.kube.client import MergePatch
@@ -54,7 +54,7 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
         return int(held["jobs"])
 
     count = asyncio.run(with_client(kubeconfig, release_now))
-    typer.echo(f"{count} deletes on {cluster} go on" if count else f"no deletes are held for {cluster}")
+    typer.echo(f"released {count} deletes on {cluster}" if count else f"no deletes are held for {cluster}")
 
 
 @fleet.command()
@@ -63,7 +63,7 @@ def repin(
     uid: Annotated[str | None, typer.Option(help="The UID of its namespace kube-system.")] = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Give the name to the cluster that spoke under it last and was not listened to: one that was made anew."""
+    """Bind a WorkerCluster to another cluster: the last one that used its name and was refused."""
 
     async def repin_now(client: "KubeClient") -> str | None:
         from slicebus.kube.client import MergePatch
@@ -78,14 +78,14 @@ def repin(
 
     found = asyncio.run(with_client(kubeconfig, repin_now))
     if not found:
-        typer.echo(f"no other cluster has spoken as {cluster}: name one with --uid", err=True)
+        typer.echo(f"no other cluster has used the name {cluster}: name one with --uid", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{cluster} is {found} now: restart its agent")
+    typer.echo(f"{cluster} is bound to {found}: restart its agent")
 
 
 @fleet.command()
 def cordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
-    """Send no new jobs to a cluster. What runs there goes on, and grows."""
+    """Send no new jobs to a cluster. Its jobs run on, and may grow."""
     _set(cluster, kubeconfig, cordoned=True)
     typer.echo(f"{cluster} gets no new jobs")
 
@@ -99,9 +99,9 @@ def uncordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
 
 @fleet.command()
 def drain(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
-    """Let all jobs of a cluster go elsewhere, some at a time. They stop, and come back at the size of their spec."""
+    """Move all jobs off a cluster, some at a time. They stop, and start elsewhere at the size of their spec."""
     _set(cluster, kubeconfig, drain=True)
-    typer.echo(f"the jobs of {cluster} go elsewhere: `slicebus fleet list` shows how many it has left")
+    typer.echo(f"{cluster} is being drained: `slicebus fleet list` shows how many jobs are left")
 
 
 def _set(cluster: str, kubeconfig: str | None, **spec: bool) -> None:
@@ -121,24 +121,24 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
 
 
 def row(manifest: dict[str, Any], now: datetime) -> list[str]:
-    """A WorkerCluster under the titles. The room of each flavor is a line."""
+    """A WorkerCluster as a row of the table. Each flavor's room is a line."""
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
     heard = status.get("lastHeartbeatTime")
     return [
         cluster.name,
-        _standing(cluster, status),
+        _status_of(cluster, status),
         str(status.get("jobs", 0)),
         f"{age_text(now - datetime.fromisoformat(heard))} ago" if heard else "never",
         status.get("room", "").replace("; ", "\n"),
     ]
 
 
-def _standing(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
+def _status_of(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
     held, out_of_sync = status.get("heldDeletes", {}).get("jobs", 0), status.get("outOfSync", 0)
     lag_s = status.get("lagSeconds", 0)
-    said = [
+    states = [
         "connected" if cluster.connected else "silent",
         *(["not accepted"] if not cluster.accepted else []),
         *(["given up"] if cluster.given_up else []),
@@ -147,4 +147,4 @@ def _standing(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
         *([f"{out_of_sync} out of sync"] if out_of_sync else []),
         *([f"{lag_s} s behind"] if lag_s else []),
     ]
-    return ", ".join(said)
+    return ", ".join(states)

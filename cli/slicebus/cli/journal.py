@@ -1,4 +1,4 @@
-"""`slicebus journal`: what went over the bus."""
+"""`slicebus journal`: reads the recorded messages."""
 
 import sys
 from contextlib import aclosing
@@ -38,10 +38,10 @@ def tail(
     type: Type = None,
     correlation: Correlation = None,
     since: Since = None,
-    follow: Annotated[bool, typer.Option(help="Go on with what comes.")] = True,
+    follow: Annotated[bool, typer.Option(help="Go on with new messages.")] = True,
     json: AsJson = False,
 ) -> None:
-    """Print messages as they are recorded: time, cluster, type, job, and what they say."""
+    """Print messages as they are recorded: time, cluster, type, job, and a summary."""
     wanted = _wanted(cluster, job, type, correlation)
     run(_print(STREAM, Span.of(since), wanted, amqp_url=amqp_url, follow=follow, json=json))
 
@@ -60,7 +60,7 @@ def query(
     ] = STREAM,
     json: AsJson = False,
 ) -> None:
-    """Print the recorded messages that are asked for; with `--type decisions` what the roles recorded of themselves."""
+    """Print the recorded messages that match; with `--type decisions` the batches of recorded decisions."""
     span = Span.of(since, until)
     wanted = _wanted(cluster, job, type, correlation, span)
     run(_print(source, span, wanted, amqp_url=amqp_url, follow=False, json=json))
@@ -110,7 +110,7 @@ def _wanted(
     correlation: str | None,
     span: Span = Span(),  # noqa: B008 a frozen value
 ) -> Filter:
-    """Messages; decisions where just they are asked for, of the cluster."""
+    """A filter of messages; of batches of decisions for `--type decisions`."""
     if type == DECISIONS_TYPE:
         by_time = matching(until=span.until, decisions=True)
         return lambda entry: entry.is_decisions and cluster in (None, entry.cluster) and by_time(entry)

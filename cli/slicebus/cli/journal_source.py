@@ -1,4 +1,4 @@
-"""Where recorded messages are read from: the journal of a broker, or a file that was exported from one."""
+"""Reads recorded messages from the journal of a broker, or from an exported file."""
 
 import asyncio
 import gzip
@@ -24,7 +24,7 @@ from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 
 STREAM = "stream"
-"""The source that is a broker's journal."""
+"""The source for the journal of the broker."""
 
 AmqpUrl = Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker: amqp:// or amqps://.")]
 Source = Annotated[
@@ -39,14 +39,14 @@ Until = Annotated[str | None, typer.Option(help="Until then: 10m (ago), or a tim
 
 
 class Span(msgspec.Struct, frozen=True):
-    """What part of the journal is read; None is open."""
+    """The part of the journal to read; None leaves an end open."""
 
     since: datetime | None = None
     until: datetime | None = None
 
     @classmethod
     def of(cls, since: str | None, until: str | None = None) -> "Span":
-        """Raises ConfigurationError for a time that is none."""
+        """The span of the options. Raises ConfigurationError for an invalid time."""
         return cls(
             since=_moment(since, option="--since") if since else None,
             until=_moment(until, option="--until") if until else None,
@@ -54,7 +54,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a command to its end or to Ctrl-C. What a broker has to say of itself is in the errors."""
+    """Run a command to its end or to Ctrl-C. Errors report an unreachable broker; the libraries log nothing."""
     configure_logging(format="console", level="CRITICAL")
     try:
         asyncio.run(main)
@@ -65,7 +65,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 async def entries(
     source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool = False, decisions: bool = False
 ) -> AsyncGenerator[Entry, None]:
-    """Entries of the span that are wanted. `decisions`: with the state that the first ones were made from."""
+    """The wanted entries of the span. `decisions` adds the snapshots that the first decisions need."""
     beginnings = Beginnings(span.since) if span.since is not None and decisions else None
     start: StreamOffset = "next" if follow else "first"
     if span.since is not None:
@@ -83,7 +83,7 @@ async def entries(
 async def records(
     source: str, start: StreamOffset = "first", *, amqp_url: str | None, follow: bool = False
 ) -> AsyncGenerator[Record, None]:
-    """Every record. A file is read from its beginning. Raises ConfigurationError and InvalidError."""
+    """Every record from `start` on; a file is read whole. Raises ConfigurationError and InvalidError."""
     if source != STREAM:
         for record in records_of_file(source):
             yield record
@@ -121,7 +121,7 @@ def _opened(name: str) -> BinaryIO:
 
 
 def _is_before(entry: Entry, since: datetime | None) -> bool:
-    """A stream is read by chunks, and a file from its beginning."""
+    """Whether an entry is too old: a stream is read by chunks, and a file from its beginning."""
     return since is not None and entry.published is not None and entry.published < since
 
 

@@ -1,4 +1,4 @@
-"""The `slicebus` command line. A role's code is loaded when it is called."""
+"""The `slicebus` command line. The code of a role is imported when its command runs."""
 
 import sys
 from importlib import import_module
@@ -44,18 +44,18 @@ def _root(show_version: bool = typer.Option(False, "--version", help="Print the 
 
 @app.command()
 def manager() -> None:
-    """Run the manager: makes workload slices, admits them, and sends them to the agents."""
+    """Run the manager: it creates workload slices, admits them, and sends them to the agents."""
     import_module("slicebus.manager.app").run()
 
 
 @app.command()
 def agent() -> None:
-    """Run the agent of one worker cluster: watches its jobs, asks for resizes, carries out what the manager sends."""
+    """Run the agent of one worker cluster: it watches jobs, requests resizes, and carries out the manager's orders."""
     import_module("slicebus.agent.app").run()
 
 
 def main() -> None:
-    """The entry point. What goes wrong for a reason that the user can mend is one line and exit status 2."""
+    """The entry point. An error that the user can repair is one line and exit status 2."""
     try:
         app()
     except SlicebusError as error:

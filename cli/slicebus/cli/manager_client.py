@@ -1,4 +1,4 @@
-"""The manager's cluster, for commands that look at it."""
+"""A client of the manager's cluster for commands."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar

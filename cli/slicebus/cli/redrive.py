@@ -1,4 +1,4 @@
-"""`slicebus redrive`: recorded messages, published to the live bus once more."""
+"""`slicebus redrive`: publishes recorded messages to the live bus again."""
 
 import re
 from collections import Counter
@@ -48,13 +48,13 @@ def command(
     offsets: Annotated[
         str | None, typer.Option(metavar="FROM-TO", help="Only these offsets of the journal: 17, 17-40, 17-.")
     ] = None,
-    all: Annotated[bool, typer.Option("--all", help="Everything: needed where nothing else is said.")] = False,
-    go: Annotated[bool, typer.Option("--go", help="Publish. Without it, only say what would be.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Every message: needed without any other option.")] = False,
+    go: Annotated[bool, typer.Option("--go", help="Publish. Without it, only print what would be published.")] = False,
 ) -> None:
-    """Publish recorded messages again, under their ids and for their senders. Without --go only says what would be.
+    """Publish recorded messages again, under their ids and senders. Without --go it only prints what it would publish.
 
-    Safe to repeat: who has had a message takes it as one that came twice. What is not the newest word on its job, and
-    what only said how things stood, is left. Exit status 1 when something could not be published.
+    Safe to repeat: receivers ignore duplicates. It leaves messages that a newer one about their job has overtaken, and
+    reports of a past state. Exit status 1 when something could not be published.
     """
     chosen = (cluster, job, type, correlation, since, until, offsets)
     if not all and not any(chosen):
@@ -71,7 +71,7 @@ def command(
 
 
 async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], Since]:
-    """The messages that are asked for, each once, and what the live journal has since the first of them."""
+    """The wanted messages, each once, and what the live journal has since the first of them."""
     since, found = Since(), []
     if source != STREAM:
         async with aclosing(entries(source, span, wanted, amqp_url=None)) as read:
@@ -99,7 +99,7 @@ def offset_range(text: str) -> range:
 
 
 def _each_once(found: Sequence[Entry]) -> list[Entry]:
-    """A message that was redriven before is in the journal twice."""
+    """The entries by message id: a redriven message is in the journal twice."""
     first: dict[str, Entry] = {}
     for entry in found:
         first.setdefault(entry.record.message.message_id or f"offset {entry.offset}", entry)
@@ -117,7 +117,7 @@ async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go
 
 
 async def publish(bus: Bus, found: Sequence[Entry], since: Since, *, go: bool) -> bool:
-    """Publish what may be, in its order, and say so; whether nothing failed."""
+    """Publish every message that may be published again, in order, and print each. False when one failed."""
     publisher, fine = Publisher(bus, dry_run=not go), True
     of_a_moment: Counter[tuple[str, str]] = Counter()
     for entry in found:
@@ -125,17 +125,17 @@ async def publish(bus: Bus, found: Sequence[Entry], since: Since, *, go: bool) -
         if isinstance(decided, Left) and decided.of_a_moment:
             of_a_moment[entry.type, decided.why] += 1
             continue
-        said, why = "redrive" if go else "would redrive", ""
+        verb, why = "redrive" if go else "would redrive", ""
         if isinstance(decided, Requeue):
             try:
                 why = await publisher(decided)
             except NotFoundError as error:
-                said, why, fine = "failed", str(error), False
+                verb, why, fine = "failed", str(error), False
         else:
-            said, why = "left", decided.why
-        typer.echo(printable(f"{said} {entry.offset} {entry.cluster}.{entry.type} {entry.subject}: {why}"))
+            verb, why = "left", decided.why
+        typer.echo(printable(f"{verb} {entry.offset} {entry.cluster}.{entry.type} {entry.subject}: {why}"))
     for (type, why), count in sorted(of_a_moment.items()):
-        typer.echo(f"left {count} {type}: of a moment that is past, {why}")
+        typer.echo(f"left {count} {type}: outdated, {why}")
     return fine
 
 

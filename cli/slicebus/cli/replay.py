@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebus.journal.recording import Source as Leader
 
 _OBJECTS = 1_000_000
-"""New containers between two looks for garbage, where Python's own number is 700."""
+"""New containers between two garbage collections; Python's default is 700."""
 
 
 def replay(
@@ -34,14 +34,14 @@ def replay(
         str | None,
         typer.Option(metavar="OFFSET", help="Stop after this offset of the journal; 17.3 is a record of it."),
     ] = None,
-    step: Annotated[bool, typer.Option("--step", help="Show each decision and wait for a key.")] = False,
+    step: Annotated[bool, typer.Option("--step", help="Print each decision and wait for a key.")] = False,
     state: Annotated[
         bool,
         typer.Option("--state", help="At the end, show the job states of manager and agents, and their differences."),
     ] = False,
     accept: Annotated[
         bool,
-        typer.Option("--accept", help="Write what this version decides into the file, as what is right from now on."),
+        typer.Option("--accept", help="Write this version's decisions into the file as the expected ones."),
     ] = False,
 ) -> None:
     """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
@@ -55,7 +55,7 @@ def replay(
     run = _Run(Replayer(MODELS), until=_position(until), step=step, window=1 if step or state else WINDOW)
     with few_collections():
         asyncio.run(run.read(source, Span.of(since), amqp_url))
-    run.tell(state=state)
+    run.report(state=state)
     if run.different is not None:
         raise typer.Exit(1)
     if not run.made and until is None:
@@ -64,8 +64,8 @@ def replay(
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Look for garbage seldom: a recording has many objects that stay and no cycles, and looking for some took a fifth
-    of the time."""
+    """Collect garbage seldom: a recording has many long-lived objects and no cycles, and collecting took a fifth of the
+    time."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_OBJECTS, *before[1:])
@@ -77,7 +77,7 @@ def few_collections() -> Iterator[None]:
 
 
 class _Run:
-    """One replay, on its way through a recording."""
+    """One replay of a recording."""
 
     def __init__(self, replayer: "Replayer", *, until: "Position | None", step: bool, window: int) -> None:
         self.made: Counter[Leader] = Counter()
@@ -89,7 +89,7 @@ class _Run:
         self._console = Console(highlight=False, soft_wrap=True)
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
-        """Feed the recording, until it ends or something differs."""
+        """Feed the recording until it ends or a decision differs."""
         found = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
         async with aclosing(found), aclosing(self._windows(found)) as windows:
             async for window in windows:
@@ -98,7 +98,7 @@ class _Run:
                     return
 
     async def _windows(self, found: "AsyncGenerator[Entry, None]") -> "AsyncGenerator[list[StreamRecord], None]":
-        """What is fed together. What comes before something that cannot be read is fed before that is said."""
+        """The records to feed together. Those before an unreadable record are fed before its error is raised."""
         window: list[StreamRecord] = []
         try:
             async for entry in found:
@@ -122,8 +122,8 @@ class _Run:
                 self.different = made
                 return
 
-    def tell(self, *, state: bool) -> None:
-        """What came of it."""
+    def report(self, *, state: bool) -> None:
+        """Print the result."""
         from slicebus.cli.replay_page import by_source, in_full, passed_over
         from slicebus.cli.replay_page import state as shown
 
@@ -148,7 +148,7 @@ class _Run:
 
 
 def _accept(source: str) -> None:
-    """Write the decisions of this version over the recorded ones."""
+    """Replace the recorded decisions with those of this version."""
     from slicebus.cli.accepted_replays import accepted, write
     from slicebus.cli.replay_page import MODELS
     from slicebus.decisions.replay import Replayer

@@ -1,4 +1,4 @@
-"""The roles that can be replayed, and what comes of a replay, for people."""
+"""The roles that can be replayed, and the results of a replay for the terminal."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
 _WHAT = 110
-"""Characters of a decision in one line."""
+"""Most characters of a decision in one line."""
 
 
 def line(made: Made) -> Text:
@@ -42,7 +42,7 @@ def line(made: Made) -> Text:
 
 
 def in_full(made: Made) -> RenderableType:
-    """A decision with what it was made from and what came of it; where it differs, both."""
+    """A decision with its arguments and outcome; where it differs, both outcomes."""
     head = Text.assemble(("given    ", "dim"), _pretty(made.given))
     if made.same:
         return Group(line(made), head, Text.assemble(("decided  ", "dim"), _pretty(made.recorded)))
@@ -98,7 +98,7 @@ def state(replayer: Replayer) -> RenderableType:
 
 
 def passed_over(replayer: Replayer) -> Iterator[str]:
-    """What could not be made again, and why, in words."""
+    """The decisions that could not be made again, and why."""
     for source, replay in sorted(replayer.sources.items()):
         if replay.passed_over:
             yield f"{source}: {replay.passed_over} decisions passed over, from before its state was recorded"

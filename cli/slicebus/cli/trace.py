@@ -1,4 +1,4 @@
-"""`slicebus trace`: how each change of a job went, hop by hop."""
+"""`slicebus trace`: shows every change of a job, hop by hop."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,23 +23,23 @@ from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundEr
 
 
 class Found(msgspec.Struct):
-    """What a recording has of the jobs that are asked for."""
+    """What a recording has about the wanted jobs."""
 
     messages: list[Entry] = []
     events: list[Step | Consumed] = []
     others: set[str] = set()
-    """Jobs that are not asked for."""
+    """The keys of all other jobs."""
     dead: dict[str, str] = {}
-    """Why a message lies in the dead-letter queue, by its id."""
+    """The reason of each dead letter, by message id."""
 
     @property
     def jobs(self) -> list[str]:
-        """Those that are asked for, by `Kind/namespace/name`."""
+        """The wanted jobs, by `Kind/namespace/name`."""
         subjects = {entry.subject for entry in self.messages}
         return sorted(subjects | {each.job for each in self.events if isinstance(each, Step)})
 
     def traces(self) -> list[Trace]:
-        """What became of them."""
+        """Their traces."""
         return traces(self.messages, self.events, dead=self.dead)
 
 
@@ -53,10 +53,10 @@ def trace(
     since: Since = None,
     until: Until = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else, instead of printing.")
+        Path | None, typer.Option(metavar="FILE", help="Write a self-contained page instead of printing.")
     ] = None,
 ) -> None:
-    """Show how each change of a job went: every message and every step, and when. Exit status 1 for an unknown job."""
+    """Show every change of a job with its messages and steps. Exit status 1 for an unknown job."""
     run(_trace(job, amqp_url, source, cluster, Span.of(since, until), html))
 
 
@@ -74,12 +74,11 @@ async def _trace(
 
     print_traces(chosen)
     if not chosen:
-        typer.echo(f"nothing of it on {cluster}", err=True)
+        typer.echo(f"nothing about {job} is recorded on {cluster}", err=True)
 
 
 async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Found:
-    """Everything about a job, in one pass: of what is not asked for the names are kept. Of a broker the dead letters
-    are looked at too."""
+    """Everything recorded about a job, in one pass; of other jobs only the names. Reads a broker's dead letters too."""
     found, wanted = Found(), matching(job=job)
     steps = Steps()
     within = matching(until=span.until, decisions=True)
@@ -102,13 +101,13 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
 
 
 async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
-    """Why messages about these jobs lie in the dead-letter queue now."""
+    """The reasons of the dead letters about these jobs."""
     subjects = set(jobs)
     bus = await connect(amqp_url, name="slicebus trace", settings=BusSettings(connect_s=5.0))
     try:
         letters = (await survey(bus, Wanted(), lambda: datetime.now(UTC))).letters
     except (ForbiddenError, NotFoundError) as error:
-        typer.echo(f"dead letters are not looked at: {error}", err=True)
+        typer.echo(f"dead letters cannot be read: {error}", err=True)
         return {}
     finally:
         await bus.aclose()
@@ -120,8 +119,8 @@ def _why(letter: DeadLetter) -> str:
 
 
 def _unknown(job: str, others: set[str]) -> None:
-    """Say which names there are that look like it, and end with status 1."""
-    typer.secho(f"slicebus: nothing is recorded of a job {job}{nearest(job, others)}", err=True, fg=typer.colors.RED)
+    """Print similar names, and exit with status 1."""
+    typer.secho(f"slicebus: nothing is recorded about a job {job}{nearest(job, others)}", err=True, fg=typer.colors.RED)
     raise typer.Exit(1)
 
 

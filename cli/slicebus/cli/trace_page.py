@@ -1,4 +1,4 @@
-"""A job's stories for the terminal."""
+"""The traces of a job for the terminal."""
 
 import io
 import sys
@@ -28,7 +28,7 @@ _UNBOUNDED = 4096
 
 
 def print_traces(traces: Iterable[Trace]) -> None:
-    """Print stories as wide as the terminal; into a file or a pipe as wide as it takes."""
+    """Print traces as wide as the terminal; into a file or a pipe a hop stays one line."""
     if sys.stdout.isatty():
         console = Console(highlight=False)
         for trace in traces:
@@ -41,7 +41,7 @@ def print_traces(traces: Iterable[Trace]) -> None:
 
 
 def rendered(trace: Trace) -> RenderableType:
-    """A story: what it is, how it came out, and each hop with its time since the start."""
+    """A trace: title, outcome, and each hop with its time since the start."""
     head = Text.assemble(
         (printable(trace.title), "bold"),
         f"  {printable(trace.job)}",
@@ -81,5 +81,5 @@ def _hops(trace: Trace) -> Table:
 
 
 def _type(hop: Hop) -> str:
-    """A message's; a step says all in its text."""
+    """The type of a message; empty for a step."""
     return "" if hop.type == STEP else hop.type

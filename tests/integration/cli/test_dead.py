@@ -72,7 +72,7 @@ async def test_list_and_show_leave_everything_where_it_is(bus: Bus, url: str) ->
     await depths(bus, 3, 0)
 
 
-async def test_requeue_brings_them_back_and_discard_ends_them(bus: Bus, url: str) -> None:
+async def test_requeue_publishes_them_and_discard_removes_them(bus: Bus, url: str) -> None:
     dry = await call(url, "requeue", "--all", "--dry-run")
     assert dry.stdout.count("would requeue") == 3
     await depths(bus, 3, 0)

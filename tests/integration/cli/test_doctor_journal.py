@@ -29,7 +29,7 @@ async def declare(bus: Bus, *, max_age: str) -> None:
     await bus.declare(manager_topology() + Topology((), (journal_queue(max_age=max_age, max_bytes=2**30),), ()))
 
 
-async def test_other_limits_are_told_and_are_no_fault(url: str) -> None:
+async def test_other_limits_are_shown_and_are_no_fault(url: str) -> None:
     absent = await journal_check(url, max_age="7D", max_bytes=2**30)
     assert absent.advice
     bus = await connect(url, name="test")

@@ -14,7 +14,7 @@ from slicebus.proto.errors import ConfigurationError
 from unit.bus.letters import NOON, dead, letter, wire
 
 
-def test_a_table_has_a_line_for_each() -> None:
+def test_a_table_has_a_line_for_each_letter() -> None:
     lines = [line.plain for line in table([letter(id="0123-456789abcdef", minutes_ago=5), letter("w.x")], NOON)]
     assert lines[0].split() == ["ID", "WHEN", "AGE", "CLUSTER", "TYPE", "SUBJECT", "REASON", "DETAIL"]
     assert lines[1].split()[0] == "456789abcdef"
@@ -22,7 +22,7 @@ def test_a_table_has_a_line_for_each() -> None:
     assert len({line.index(word) for line, word in zip(lines, ("REASON", "unknown", "unknown"), strict=True)}) == 1
 
 
-def test_a_sender_cannot_steer_the_terminal_or_the_markup() -> None:
+def test_a_sender_cannot_control_the_terminal_or_the_markup() -> None:
     evil = letter("east.\x1b[2J", detail="[red]\x1b]0;title\x07 amqp://u:secret@host/")
     [_, line] = table([evil], NOON)
     assert "\x1b" not in line.plain
@@ -31,7 +31,7 @@ def test_a_sender_cannot_steer_the_terminal_or_the_markup() -> None:
     assert "\x1b" not in in_full(dead(wire("east.\x1b", id="\x1b"), detail="\x1b"), NOON, redact=True)
 
 
-def test_programs_get_everything_but_the_body() -> None:
+def test_json_has_everything_but_the_body() -> None:
     told = to_json(letter(minutes_ago=5), NOON)
     assert told == {
         "id": "id-1",
@@ -67,7 +67,7 @@ SECRET = b'{"env":[{"name":"DB_PASSWORD","value":"hunter2"}]}'
         pytest.param(body(b"[" * 300 + b'"hunter2"' + b"]" * 300), True, "(redacted)", "hunter2", id="too deep"),
     ],
 )
-def test_one_in_full(message: WireMessage, redact: bool, there: str, absent: str) -> None:
+def test_a_letter_in_full(message: WireMessage, redact: bool, there: str, absent: str) -> None:
     text = in_full(message, NOON, redact=redact)
     assert there in text
     assert absent not in text
@@ -86,7 +86,7 @@ def test_durations_are_read(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-1m", "1.5h", "10 m", "9999999d"])
-def test_a_duration_that_is_none_names_its_option(text: str) -> None:
+def test_an_invalid_duration_names_its_option(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--older-than"):
         duration(text, option="--older-than")
 

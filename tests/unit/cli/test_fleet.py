@@ -23,11 +23,11 @@ def a_cluster(spec: dict[str, Any], *true: str, **status: Any) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(("spec", "true", "expected"), STANDING.values(), ids=STANDING.keys())
-def test_how_a_cluster_stands(spec: dict[str, Any], true: tuple[str, ...], expected: str) -> None:
+def test_the_status_of_a_cluster(spec: dict[str, Any], true: tuple[str, ...], expected: str) -> None:
     assert row(a_cluster(spec, *true), NOW)[1] == expected
 
 
-def test_a_line_for_each_flavor() -> None:
+def test_each_flavor_has_a_line() -> None:
     cluster = a_cluster(
         {"accepted": True},
         "Connected",
@@ -46,5 +46,5 @@ def test_a_line_for_each_flavor() -> None:
     ]
 
 
-def test_one_that_never_spoke() -> None:
+def test_a_cluster_without_a_heartbeat() -> None:
     assert row(a_cluster({}), NOW)[2:] == ["0", "never", ""]

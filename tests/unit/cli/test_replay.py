@@ -33,7 +33,7 @@ def replay(file: Path, *options: str) -> Result:
 
 @pytest.mark.parametrize("options", [(), ("--state",)], ids=["in windows", "one by one"])
 @pytest.mark.parametrize(("lines", "status", "said"), FILES.values(), ids=FILES.keys())
-def test_it_stops_at_the_first_that_differs_or_cannot_be_read(
+def test_a_replay_stops_at_the_first_difference_or_unreadable_record(
     tmp_path: Path, lines: Sequence[bytes], status: int, said: str, options: Sequence[str]
 ) -> None:
     file = tmp_path / "journal.jsonl"

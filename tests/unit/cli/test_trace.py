@@ -15,7 +15,7 @@ def call(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("job", ["job-a", "team-a/job-a", "Job/team-a/job-a"])
-def test_a_job_has_every_change_with_its_hops(job: str) -> None:
+def test_a_trace_has_every_change_with_its_hops(job: str) -> None:
     done = call(job)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
@@ -27,21 +27,21 @@ def test_a_job_has_every_change_with_its_hops(job: str) -> None:
     assert not [line for line in lines if line != line.rstrip()]
 
 
-def test_another_cluster_has_nothing_of_it() -> None:
+def test_another_cluster_has_no_trace_of_it() -> None:
     done = call("job-a", "--cluster", "west")
-    assert (done.exit_code, done.output) == (0, "nothing of it on west\n")
+    assert (done.exit_code, done.output) == (0, "nothing about job-a is recorded on west\n")
 
 
-def test_an_unknown_job_is_told_with_what_looks_like_it() -> None:
+def test_an_unknown_job_is_answered_with_similar_names() -> None:
     done = call("jobb-a")
     assert done.exit_code == 1
-    assert done.output == "slicebus: nothing is recorded of a job jobb-a; did you mean Job/team-a/job-a?\n"
+    assert done.output == "slicebus: nothing is recorded about a job jobb-a; did you mean Job/team-a/job-a?\n"
     assert "did you mean" not in call("quite-another").output
     before = call("job-a", "--until", "2020-01-01T00:00:00Z")
     assert before.exit_code == 1
 
 
-def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+def test_the_page_is_self_contained(tmp_path: Path) -> None:
     file = tmp_path / "trace.html"
     done = call("job-a", "--html", str(file))
     assert done.exit_code == 0, done.output

@@ -1,1 +1,1 @@
-"""`slicebus demo`: a manager and two agents in one process, and a story that shows what they do."""
+"""`slicebus demo`: a manager and two agents in one process, and a scenario that shows what they do."""

@@ -34,7 +34,7 @@ def demo(
 ) -> None:
     """Run a manager and two agents, and watch resizes come through."""
     from slicebus.cli.demo.performance import Parts, perform
-    from slicebus.cli.demo.story import Images
+    from slicebus.cli.demo.scenario import Images
 
     parts = Parts(
         amqp_url=amqp_url,

@@ -1,4 +1,4 @@
-"""What there is to see of a fleet at one moment, read from the API servers' watches as any client could."""
+"""The state of a fleet at one moment, read from the API servers' watches as any client could."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -75,7 +75,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """Keeps caches of everything that is shown."""
+    """Keeps caches of everything that the demo shows."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -105,13 +105,13 @@ class Observer:
                     task.cancel()
 
     async def until(self, seen: Callable[[Observation], bool]) -> None:
-        """Return when the fleet is seen so."""
+        """Return when the fleet is in the wanted state."""
         while not seen(self.look()):
             self._changed.clear()
             await self._changed.wait()
 
     def look(self) -> Observation:
-        """What is there now."""
+        """The fleet now."""
         return Observation(clusters=tuple(self._clusters()), quotas=tuple(self._quotas()), jobs=tuple(self._jobs()))
 
     def _clusters(self) -> Iterable[SeenCluster]:

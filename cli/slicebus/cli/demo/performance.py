@@ -1,4 +1,4 @@
-"""Plays the demo's story on the parts that it was given, and writes its timeline."""
+"""Runs the demo's scenario on the given parts, and writes its timeline."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from rich.table import Table
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.observation import Observer
+from slicebus.cli.demo.scenario import Images, acts, clean_up, play
 from slicebus.cli.demo.screen import Screen
-from slicebus.cli.demo.story import Images, acts, clean_up, play
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
@@ -27,7 +27,7 @@ _ALL_REPORTED_S = 1.0
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo runs on: None for what is embedded."""
+    """What the demo runs on; None for an embedded part."""
 
     amqp_url: str | None
     manager_kubeconfig: Path | None
@@ -36,7 +36,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> str:
-        """What is used, in words."""
+        """The parts, in words."""
         clusters = "the clusters of the kubeconfigs" if self.manager_kubeconfig else "embedded API servers"
         broker = "RabbitMQ" if self.amqp_url else "the in-process bus"
         return f"on {clusters} and {broker}"
@@ -61,7 +61,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 async def perform(
     parts: Parts, console: Console, images: Images, *, timeline: Path, pause_s: float, keep: bool
 ) -> None:
-    """Play the story, write the timeline, and with `keep` go on until cancelled. Raises UnavailableError."""
+    """Run the scenario, write the timeline, and with `keep` go on until cancelled. Raises UnavailableError."""
     entries: list[Entry] = []
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(parts.world())

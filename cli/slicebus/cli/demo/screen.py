@@ -51,7 +51,7 @@ class Screen:
             await asyncio.sleep(2 / _REFRESH_PER_S)
 
     def step(self, text: str) -> None:
-        """Tell what happens now."""
+        """Announce the next act."""
         self._step = text
         if not self._console.is_terminal:
             self._print_hops()

@@ -1,4 +1,4 @@
-"""What the demo plays: acts, each with what is done, and what there is to see when it has come through."""
+"""The demo's scenario: acts, each with its changes and the state that ends it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,16 +27,16 @@ class Images(msgspec.Struct, frozen=True):
 
 
 class Act(msgspec.Struct, frozen=True):
-    """One step of the story."""
+    """One step of the scenario."""
 
     text: str
     do: Callable[[World, Observation], Awaitable[None]]
     seen: Callable[[Observation], bool]
-    """Whether it has come through."""
+    """Whether the act has ended."""
 
 
 async def play(act: Act, world: World, observer: Observer) -> None:
-    """Do an act, and return when it has come through. Raises UnavailableError when it does not."""
+    """Run an act, and return when it has ended. Raises UnavailableError when it does not."""
     await act.do(world, observer.look())
     try:
         async with asyncio.timeout(_ACT_S):
@@ -46,7 +46,7 @@ async def play(act: Act, world: World, observer: Observer) -> None:
 
 
 def acts(images: Images) -> list[Act]:
-    """The story."""
+    """The acts of the scenario."""
     return [
         Act(
             "Somebody submits a Job and a RayCluster on the manager, with one worker each",
@@ -87,7 +87,7 @@ def acts(images: Images) -> list[Act]:
 
 
 async def clean_up(world: World, observer: Observer) -> None:
-    """Delete the story's jobs, and wait until they are gone everywhere."""
+    """Delete the scenario's jobs, and wait until they are gone everywhere."""
     ending = Act(
         "The jobs are deleted",
         lambda world, seen: _delete_all(world, seen),
