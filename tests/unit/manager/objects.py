@@ -38,7 +38,7 @@ def a_job(
     deleting: bool = False,
     managed: bool = True,
 ) -> Manifest:
-    """A Job; `over` is the condition that says that it has ended."""
+    """A Job; `over` is the type of the condition that shows its end."""
     metadata = {
         "name": "train",
         "namespace": "team",
@@ -64,7 +64,7 @@ def a_job(
 def requested(
     counts: Counts, *, baseline: int = 1, generation: int = 2, uid: str = "w-1", **changes: Any
 ) -> SizeRequest:
-    """What a worker has asked for."""
+    """A worker's size request."""
     return SizeRequest(
         counts=counts,
         worker_uid=uid,
@@ -76,7 +76,7 @@ def requested(
 
 
 def asking(parallelism: int, wanted: int, **record: Any) -> Manifest:
-    """A job whose worker has asked for another size."""
+    """A job whose worker requests another size."""
     asked = requested({"main": wanted}, baseline=parallelism, **record)
     return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: asked.to_annotation()})
 
@@ -151,7 +151,7 @@ def vanished(*workloads: Manifest, job: Manifest | None = None, **how: Any) -> J
 
 
 def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
-    """A slice whose worker was told to hold nothing."""
+    """A slice whose worker shall hold nothing."""
     return a_workload(name, admitted=1, dispatched=dispatched, hash=kueue.ABSENT, applied=applied, **how)
 
 

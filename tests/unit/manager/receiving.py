@@ -100,7 +100,7 @@ class Manager:
         user: str | None = None,
         epoch: int = 3,
     ) -> Any:
-        """A message from an agent, and whatever it leads to; the message as it went over the wire."""
+        """Publish a message of an agent and handle all that follows; return the message as it was published."""
         issuer = self._issuers.setdefault(
             (cluster, epoch),
             Issuer(
@@ -118,7 +118,7 @@ class Manager:
         return wire
 
     async def reconcile_job(self, ref: JobRef) -> bool:
-        """What the manager does for a job; whether its delete is held."""
+        """Reconcile a job; return whether its delete is held."""
         held = await self.guard.holds(ref)
         await self._executor.run(self._decide(catalog.reconcile_job, job=ref, deletes_held=held, now=now_text()))
         return held
@@ -168,7 +168,7 @@ class Manager:
 
     @property
     def dead(self) -> list[str]:
-        """Why messages are dead."""
+        """The reasons of the dead letters."""
         return [entry.message.headers[REASON_HEADER] for entry in self.broker.queues[DEAD].ready]
 
     def _settled(self) -> bool:

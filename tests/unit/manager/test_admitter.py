@@ -1,4 +1,4 @@
-"""The admitter's writes: what has no answer stays charged, what is refused holds up nobody else."""
+"""The admitter's writes: an unanswered one stays charged, and a refused one does not stop the others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,4 +1,4 @@
-"""One job beside a Kueue: what is dispatched when, what the check says, and in which order a job lets go."""
+"""One job beside a Kueue: when each order is published, what the check shows, and in which steps a job ends."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def reconcile(job: Manifest | None, *workloads: Manifest, at: Places | None = No
 
 
 def in_words(commands: list[Command]) -> list[tuple[Any, ...]]:
-    """Commands in a few words, with what a check says and what a status becomes."""
+    """Commands in a few words, with the message of a check and the new status."""
     found: list[tuple[Any, ...]] = []
     for command in commands:
         body = command.body if isinstance(command, Patch) and isinstance(command.body, dict) else {}
@@ -309,7 +309,7 @@ def test_a_grown_job_whose_cluster_has_left_the_fleet_is_retried_as_a_whole() ->
 
 
 class TestLost:
-    """The cluster is given up: the job leaves it without its answer."""
+    """The cluster is given up: the job leaves it without its report."""
 
     def test_what_is_evicted_counts_as_gone_and_then_the_job_is_not_active(self) -> None:
         workload, job = evicted(started()), kueues_job(suspended=True)

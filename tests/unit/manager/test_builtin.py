@@ -151,7 +151,7 @@ def test_every_job_with_every_chain(job: str, chain: str) -> None:
 S1 = holding(applied=1)
 ASKED = requested({"main": 5}).key
 HELD_BACK = requested({"main": 5}, baseline=5, granted={"main": 2})
-"""The worker had asked for 2 before, and lets no more run until it knows that its last request counts."""
+"""The worker had requested 2 before, and runs no more until its last request is answered."""
 RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     "the worker wants more": (
         asking(1, 5),

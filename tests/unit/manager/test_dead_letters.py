@@ -1,4 +1,4 @@
-"""What the manager says and counts of dead letters."""
+"""How the manager counts dead letters, and when it warns about them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""What a manager makes of jobs that are not there while the definition of their kind is not there either."""
+"""What the manager does with missing jobs while the definition of their kind is missing too."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The mass-delete breaker: a few deletes go, too many are held, and a release lets exactly the held ones go."""
+"""The delete breaker: a few deletes go, too many are held, and a release frees exactly the held ones."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A change makes just those trees of quota dirty that it can matter to."""
+"""A change makes dirty exactly those trees of quota that it can matter to."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The outbox: what a worker shall hold has a version before it is published, and is published until it is applied."""
+"""The outbox: an order has a version before it is published, and is published until it is applied."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which deletes were asked for, which are inferred, what those that are held show, and what comes of them."""
+"""Which deletes users asked for, which are inferred, what the held ones show, and what follows."""
 
 from typing import Any
 

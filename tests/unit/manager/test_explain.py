@@ -1,4 +1,4 @@
-"""What is explained of a job: what it waits for, who is before it, and how it came here."""
+"""The explanation of a job: what it waits for, who is before it, and the history of its slices."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The watch over the fleet: what it decided to evict may have changed before its turn comes."""
+"""The fleet watch: a slice may change between the decision to evict it and the write."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What agents publish, over a bus of this process onto an API server of this process."""
+"""The inbox: messages of agents over an in-process bus, onto an in-process API server."""
 
 from collections.abc import Callable
 

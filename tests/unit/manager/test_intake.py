@@ -123,7 +123,7 @@ def test_nothing_is_changed_after_the_end(over: str, message: Any) -> None:
 
 
 def after(generation: int, *, uid: str = "w-1", **changes: Any) -> Any:
-    """A job whose worker has asked before."""
+    """A job with an earlier request of its worker."""
     record = requested({"main": 2}, generation=generation, uid=uid, **changes)
     return a_view(
         a_job(annotations={kueue.REQUESTED_ANNOTATION: record.to_annotation()}), a_workload(admitted=1, dispatched=1)
@@ -319,7 +319,7 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "it is known, and its agent has forgotten": (vanished(), status(JobPhase.GONE), []),
     "it is there again": (vanished(), status(workload="w0"), [("w1", "version 1 is held")]),
     "it is gone, and may have ended": (RUNNING, status(JobPhase.GONE, seen=False), [("w1", "version 2 is absent")]),
-    "it is gone, and its agent does not say more": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
+    "it is gone, and nothing more is reported": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
     "it is gone, as it shall be": (a_view(a_job(), withdrawn(applied=1)), status(JobPhase.GONE), []),
 }
 

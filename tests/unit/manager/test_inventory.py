@@ -1,4 +1,4 @@
-"""Inventories: pages put together, and every difference there can be between what is held and what shall be."""
+"""Inventories: pages put together, and every difference between what is held and what shall be."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is written beside a Kueue passes its own schemas, where they lie beside the checkout."""
+"""What the manager writes beside a Kueue passes Kueue's own schemas, where they lie beside the checkout."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the manager notes of what it has published, whatever the broker says and when."""
+"""What the publisher notes of each message, whatever the broker answers and when."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from unit.manager.test_worker_cluster import a_cluster
 
 
 class Bus:
-    """Notes what the store says while a message is under way."""
+    """Notes what the store has while a message is under way."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

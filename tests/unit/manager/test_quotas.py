@@ -1,4 +1,4 @@
-"""When a part of the quota has nobody to decide about."""
+"""When a part of the quota has nothing to decide."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Mani
 
 
 def a_store(*workloads: Manifest, stop: str = "None", stop_local: str = "None") -> Store:
-    """Queue `queue` stands for `cq`, and beside it there is a tree that nobody uses."""
+    """LocalQueue `queue` names ClusterQueue `cq`; another tree is not used."""
     store = Store()
     for name in ("cq", "other"):
         store.cluster_queues.put(an_object("ClusterQueue", name, {"stopPolicy": stop, "resourceGroups": []}))

@@ -1,4 +1,4 @@
-"""Inventories as they come to a manager, on an API server of this process: what is asked, written and deleted."""
+"""Inventories at the manager, over an in-process API server: what is requested, written and deleted."""
 
 from typing import Any
 
@@ -126,7 +126,7 @@ async def test_statuses_that_differ_are_asked_for(manager: Manager) -> None:
 
 
 async def test_a_status_is_asked_for_whatever_else_differs(manager: Manager) -> None:
-    """The agent takes what its first inventory says as reported."""
+    """The agent counts its first inventory as reported."""
     ref = await manager.given_job()
     await manager.receive(inventory(an_item(ref, 0, status="other")))
     assert manager.requeued == [ref]

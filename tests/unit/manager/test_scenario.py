@@ -1,4 +1,4 @@
-"""Any story of one job, decided by the real functions: wishes, admissions, losses, crashes, deletions, the end.
+"""Any scenario of one job, decided by the real functions: requests, admissions, losses, crashes, deletions, the end.
 
 The manager's objects are in memory, the worker is a model of an agent, and the messages between them may be lost,
 doubled and late. Whatever has happened, the rules hold at every step, and in the end the worker holds what it shall.

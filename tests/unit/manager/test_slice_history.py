@@ -1,4 +1,4 @@
-"""Finished slices are kept to a limit and for a time, and what is still needed is kept anyway."""
+"""Finished slices are kept by number and age, and a slice that is still needed stays anyway."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is counted of the life of slices and queues."""
+"""The metrics of slices, queues and resizes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the manager's store shows of one job."""
+"""The manager's store and its views of one job."""
 
 import copy
 from collections.abc import Callable
@@ -141,7 +141,7 @@ def test_after_a_change_nothing_is_believed_of_what_was_before(edit: Edit) -> No
 
 
 def contents(store: Store) -> dict[str, Any]:
-    """Everything that a store says of the job."""
+    """Everything that a store has of the job."""
     view = store.view(REF)
     assert view.reading is not None
     return {

@@ -1,4 +1,4 @@
-"""What becomes of jobs on a worker that should not be there."""
+"""Strays: jobs on a worker that should not be there."""
 
 from typing import Any
 

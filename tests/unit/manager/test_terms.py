@@ -1,4 +1,4 @@
-"""What agents go by, and when it is sent."""
+"""The terms for agents, and when they are published."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ FENCED = terms_of(FLAVORS, fence_s=75.0)
         (Heartbeat(terms=FENCED.version), True, None),
         (HELLO, True, None),
     ],
-    ids=["a heartbeat", "of a cluster that is not back", "that does not say when", "a hello"],
+    ids=["a heartbeat", "of a cluster that is not back", "that has no time", "a hello"],
 )
 def test_with_a_fence_every_heartbeat_is_answered(
     message: Hello | Heartbeat, is_back: bool, heard: Heard | None

@@ -1,4 +1,4 @@
-"""What an admission cycle's decisions write, and what the worker hears of them."""
+"""What the decisions of an admission cycle write, and the notices to workers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The worker clusters: what an agent says is written down, silence is noticed once."""
+"""The WorkerCluster's status: what an agent reports is written, silence is noticed once."""
 
 from typing import Any
 

@@ -130,7 +130,7 @@ def is_stray(store: Store, *, job: JobRef, cluster: ClusterName, reported_since:
 
 
 def whereabouts(store: Store, *, job: JobRef, cluster: ClusterName) -> Whereabouts:
-    """Where the manager runs a job that a cluster should not have, as far as its caches say."""
+    """Where the manager runs a job that a cluster should not have, by its caches."""
     return strays.whereabouts(store.view(job), cluster)
 
 

@@ -51,7 +51,7 @@ def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str,
 
 def _active(check: Manifest, clusters: Sequence[WorkerCluster]) -> Finding:
     if check.get("spec", {}).get("parameters"):
-        text = "spec.parameters must be empty: which worker clusters there are, the WorkerClusters say"
+        text = "spec.parameters must be empty: the WorkerClusters name the fleet"
         return Finding(ACTIVE, False, "ParametersNotSupported", text)
     if not any(cluster.accepted for cluster in clusters):
         return Finding(ACTIVE, False, "NoWorkerCluster", "There is no WorkerCluster with spec.accepted: true")

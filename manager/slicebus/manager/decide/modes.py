@@ -1,4 +1,4 @@
-"""Who gives quota: the manager itself, or a Kueue on its cluster. Everything that depends on that is one interface."""
+"""The two modes of admission: the manager gives quota, or a Kueue on its cluster does. Both have one interface."""
 
 from typing import ClassVar, Protocol
 
@@ -15,25 +15,25 @@ from slicebus.slices.workload import Slice
 
 
 class AdmissionMode(Protocol):
-    """What the manager does otherwise by who gives quota. Pure functions of the store and of views of it."""
+    """What differs between the modes of admission, as pure functions of the store and its views."""
 
     keeps_reports: ClassVar[bool]
-    """Whether the last status of each job is kept: what its job shows then depends on more than that status."""
+    """Whether the store keeps the last status of each job, because what the job shows depends on more than that."""
 
     def needs_reconcile(self, change: Change) -> bool:
         """Whether a change of a job or of one of its Workloads has the job reconciled."""
 
     def is_ours(self, view: JobView) -> bool:
-        """Whether a job that lacks what slicebus needs is to be told what that is."""
+        """Whether a job that slicebus does not manage shows what it lacks."""
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
-        """Everything that is to be done for a job that slicebus runs."""
+        """The commands for everything that a managed job needs now."""
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """The writes of a decision about a slice."""
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
-        """What a worker's status changes on the manager."""
+        """The writes of a worker's status on the manager."""
 
 
 class Builtin:
@@ -42,23 +42,23 @@ class Builtin:
     keeps_reports: ClassVar[bool] = False
 
     def needs_reconcile(self, change: Change) -> bool:
-        """Only what somebody decides by: most changes are mirrored from the worker."""
+        """Only after changes that decisions depend on: most changes are mirrored from the worker."""
         return change_filter.needs_reconcile(change)
 
     def is_ours(self, view: JobView) -> bool:
-        """Its user asks for one half of what slicebus does, and expects the other."""
+        """The job meets only a part of the requirements, so its user seems to expect slicebus."""
         return view.job is not None and is_nearly_managed(view.job)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
-        """The chain follows the desired size, and the worker follows the chain."""
+        """Make the chain follow the desired size, and dispatch it to the worker."""
         return builtin.decide(view, now)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
-        """Quota and admission, the reason to wait, or the eviction."""
+        """Write quota and admission, the reason to wait, or the eviction."""
         return verdicts.commands(view, slice, decision, now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
-        """The status as it is, and whether the pods are ready."""
+        """Write the status as it is, and whether the pods are ready."""
         return intake.mirror(view, report, now)
 
 
@@ -68,15 +68,15 @@ class BesideKueue:
     keeps_reports: ClassVar[bool] = True
 
     def needs_reconcile(self, change: Change) -> bool:
-        """Everything: Kueue may have written it."""
+        """After every change: Kueue may have made it."""
         return True
 
     def is_ours(self, view: JobView) -> bool:
-        """Its Workload has our check; other queues have nothing to do with slicebus."""
+        """The job's Workload has our check; slicebus does not serve other queues."""
         return any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
-        """The worker follows the slice, Kueue follows the worker's request, and the check follows the worker."""
+        """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
         clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
         places = beside_kueue.Places(
             clusters=frozenset(cluster.name for cluster in clusters),
@@ -86,11 +86,11 @@ class BesideKueue:
         return beside_kueue.decide(view, places, now)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
-        """Kueue is asked to evict; everything else it decides itself."""
+        """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
-        """As much of the status as Kueue may see now."""
+        """Write as much of the status as Kueue may see now."""
         return kueue_status.take(view, report, now)
 
 

@@ -165,7 +165,7 @@ class Store:
         return self._senders.values.get(("", cluster))
 
     def view(self, ref: JobRef, *, deletes_held: bool = False) -> JobView:
-        """Everything that belongs to one job. `deletes_held` is what the breaker of its cluster says."""
+        """Everything that belongs to one job. `deletes_held`: whether the breaker of its cluster holds its delete."""
         cached = self._jobs[ref.kind].values.get((ref.namespace, ref.name))
         reading = cached if cached is not None and cached.manifest["metadata"]["uid"] == ref.uid else None
         id = chain_id(ref.namespace, ref.uid)
