@@ -125,9 +125,9 @@ class Manager:
 
     async def release(self, cluster: str) -> None:
         """Somebody releases what is held for a cluster."""
-        found = self.store.clusters.get(None, cluster)
-        assert found is not None
-        await self.guard._show(found)
+        manifest = self.store.clusters.get(None, cluster)
+        assert manifest is not None
+        await self.guard._show(manifest)
         hold = (await self.client.get(WORKERCLUSTERS, cluster))["status"]["heldDeletes"]["id"]
         body = {"metadata": {"annotations": {kueue.RELEASE_ANNOTATION: hold}}}
         self.store.clusters.put(await self.client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body)))

@@ -84,9 +84,9 @@ class World:
         self.write(merge_patch(workload, {"spec": {"podSets": pod_sets}}))
 
     def workload(self, name: str) -> Manifest:
-        found = self.store.workloads.get("team", name)
-        assert found is not None
-        return found
+        workload = self.store.workloads.get("team", name)
+        assert workload is not None
+        return workload
 
     @property
     def charged(self) -> dict[str, int]:

@@ -76,18 +76,18 @@ def reconcile(job: Manifest | None, *workloads: Manifest, at: Places | None = No
 
 def in_words(commands: list[Command]) -> list[tuple[Any, ...]]:
     """Commands in a few words, with the message of a check and the new status."""
-    found: list[tuple[Any, ...]] = []
+    words: list[tuple[Any, ...]] = []
     for command in commands:
         body = command.body if isinstance(command, Patch) and isinstance(command.body, dict) else {}
         if checks := body.get("status", {}).get("admissionChecks"):
-            found += [("check", entry["state"], entry["message"]) for entry in checks if entry["name"] == "slicebus"]
+            words += [("check", entry["state"], entry["message"]) for entry in checks if entry["name"] == "slicebus"]
         elif "spec" in body:
-            found.append(("spec", body["spec"]))
+            words.append(("spec", body["spec"]))
         elif "status" in body:
-            found.append(("status", body["status"]))
+            words.append(("status", body["status"]))
         else:
-            found.append(short(command))
-    return found
+            words.append(short(command))
+    return words
 
 
 def granted(commands: list[Command]) -> list[dict[str, int]]:
@@ -328,7 +328,7 @@ class TestLost:
         assert done[0] == ("delete to east", 2)
 
     @pytest.mark.parametrize("left_copies", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
-    def test_a_deleted_job_is_remembered_until_the_cluster_has_no_copy(self, left_copies: dict[str, int]) -> None:
+    def test_a_deleted_job_keeps_its_dispatch_until_the_cluster_has_no_copy(self, left_copies: dict[str, int]) -> None:
         record = Dispatch(
             2, kueue.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
         ).to_annotation()

@@ -52,9 +52,9 @@ YOUNG = letter(minutes_ago=2, reason=DeadReason.MALFORMED)
 def test_clusters_are_warned_about(
     letters: list[DeadLetter], warned_at: dict[str, datetime], expected: list[str]
 ) -> None:
-    found = alerts(letters, [EAST, WEST], warned_at, now=NOON, alert=TEN)
-    assert [event.regarding["metadata"]["name"] for event in found] == expected
-    assert all(event.warning and event.reason == "DeadLetters" for event in found)
+    warnings = alerts(letters, [EAST, WEST], warned_at, now=NOON, alert=TEN)
+    assert [event.regarding["metadata"]["name"] for event in warnings] == expected
+    assert all(event.warning and event.reason == "DeadLetters" for event in warnings)
 
 
 def test_the_warning_names_reasons_and_command() -> None:

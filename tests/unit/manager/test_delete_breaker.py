@@ -88,7 +88,7 @@ def test_the_same_jobs_held_again_are_another_hold() -> None:
     assert wanting(5).hold("noon") == wanting(5).hold("noon")
 
 
-def test_a_hold_with_nothing_left_ends() -> None:
+def test_a_hold_without_waiting_jobs_ends() -> None:
     breaker = wanting(4)
     going(breaker, range(4))
     for number in range(4):

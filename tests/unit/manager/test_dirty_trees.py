@@ -138,7 +138,7 @@ def test_what_somebody_has_edited_since_it_was_taken(
     assert not any(dirty.is_edited(queue, "east") for queue in "abcd")
 
 
-def test_a_heartbeat_makes_nothing_due() -> None:
+def test_a_heartbeat_makes_no_tree_dirty() -> None:
     store = a_store()
     dirty = DirtyTrees(store)
     dirty.take()

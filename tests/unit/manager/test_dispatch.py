@@ -121,7 +121,7 @@ def test_a_cluster_that_has_left_the_fleet_is_not_waited_for() -> None:
     assert dispatch.withdraw(view, reason="JobDeleted") == []
 
 
-def test_the_newest_dispatch_is_remembered_on_the_job_once() -> None:
+def test_the_newest_dispatch_is_copied_to_the_job_once() -> None:
     job, workload = a_job(), withdrawn()
     [patch] = dispatch.copy_to_job(a_view(job, workload))
     assert isinstance(patch, Patch)
@@ -188,7 +188,7 @@ class TestLeaving:
         workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
         return a_view(a_job(), workload, left_copies=left_copies or {}, **changes)
 
-    def test_it_counts_as_holding_nothing_and_is_remembered(self) -> None:
+    def test_it_counts_as_holding_nothing_and_its_copy_is_recorded(self) -> None:
         [patch] = dispatch.abandon(self.view(given_up=True))
         assert isinstance(patch, Patch)
         after = merge_patch(patch.target, patch.body)

@@ -201,9 +201,12 @@ async def held(manager: Manager, refs: list[JobRef]) -> list[bool]:
 
 
 async def conditions(client: KubeClient) -> set[str]:
-    found = (await client.list(WORKLOADS)).items
+    workloads = (await client.list(WORKLOADS)).items
     return {
-        entry["reason"] for each in found for entry in each["status"]["conditions"] if entry["type"] == HELD_CONDITION
+        entry["reason"]
+        for each in workloads
+        for entry in each["status"]["conditions"]
+        if entry["type"] == HELD_CONDITION
     }
 
 

@@ -233,12 +233,12 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 
 
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
-def test_what_was_asked_for_before_the_eviction_brings_nothing_back(epoch: int, sequence: int, counts: bool) -> None:
+def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
     floor = SizeRequest.none_before(an_envelope(epoch=2, sequence=7))
     job = a_job(annotations={kueue.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
-    found = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
-    assert bool(found) is counts
+    commands = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
+    assert bool(commands) is counts
 
 
 def test_a_request_during_the_eviction_does_not_count() -> None:

@@ -53,16 +53,21 @@ def explained(job: Manifest, *workloads: Manifest, connected: bool = True) -> Ex
 
 
 def test_a_job_that_runs_as_it_wants() -> None:
-    found = explained(a_job(2), a_workload(count=2, admitted=2, dispatched=1, applied=1))
-    assert (found.job, found.local_queue, found.cluster_queue, found.cohort) == ("Job/team/train", "queue", "cq", "org")
-    assert (found.cluster, found.wanted, found.wanted_by, found.granted) == (
+    explanation = explained(a_job(2), a_workload(count=2, admitted=2, dispatched=1, applied=1))
+    assert (explanation.job, explanation.local_queue, explanation.cluster_queue, explanation.cohort) == (
+        "Job/team/train",
+        "queue",
+        "cq",
+        "org",
+    )
+    assert (explanation.cluster, explanation.wanted, explanation.wanted_by, explanation.granted) == (
         "east",
         {"main": 2},
         "its spec",
         {"main": 2},
     )
-    assert (found.problems, found.waiting) == ((), ())
-    [cpu] = found.quota
+    assert (explanation.problems, explanation.waiting) == ((), ())
+    [cpu] = explanation.quota
     assert (cpu.flavor, cpu.resource, cpu.nominal, cpu.used, cpu.by_this_job, cpu.available) == (
         "spot", "cpu", "5", "2", "2", "3"
     )  # fmt: skip
@@ -73,13 +78,13 @@ def test_a_waiting_resize_shows_for_what_and_behind_whom() -> None:
     before["spec"]["priority"] = 10
     after["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
     running = a_workload(admitted=1, dispatched=1, applied=1)
-    found = explained(asking(1, 8), running, a_workload("w2", 8, replaces="w1"), before, after)
-    assert (found.wanted, found.wanted_by) == ({"main": 8}, "asked for by its worker, generation 2")
-    [waiting] = found.waiting
+    explanation = explained(asking(1, 8), running, a_workload("w2", 8, replaces="w1"), before, after)
+    assert (explanation.wanted, explanation.wanted_by) == ({"main": 8}, "asked for by its worker, generation 2")
+    [waiting] = explanation.waiting
     assert (waiting.slice, waiting.size, waiting.reason) == ("w2", {"main": 8}, "Pending")
     assert "request > maximum capacity (8 > 5)" in waiting.message
     assert (waiting.position, waiting.of, waiting.ahead) == (2, 3, ("team/before",))
-    assert [(chapter.slice, chapter.replaces) for chapter in found.story] == [("w1", ""), ("w2", "w1")]
+    assert [(chapter.slice, chapter.replaces) for chapter in explanation.story] == [("w1", ""), ("w2", "w1")]
 
 
 def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
@@ -87,7 +92,7 @@ def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
     assert (waiting.message, waiting.position, waiting.of) == ("it fits, and is about to be admitted", 1, 1)
 
 
-def test_who_would_be_preempted_and_who_is() -> None:
+def test_victims_that_are_preempted_or_would_be() -> None:
     policy = {"withinClusterQueue": "LowerPriority"}
     low = of_another("low", 5, admitted=5)
     low["spec"]["priority"] = -1
@@ -139,9 +144,9 @@ PROBLEMS: dict[str, tuple[Explanation, str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_what_else_is_wrong(found: Explanation, problem: str) -> None:
-    assert problem in found.problems
+@pytest.mark.parametrize(("explanation", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_else_is_wrong(explanation: Explanation, problem: str) -> None:
+    assert problem in explanation.problems
 
 
 def test_the_story_of_a_slice_is_in_the_order_of_time() -> None:

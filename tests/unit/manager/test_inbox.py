@@ -50,7 +50,7 @@ async def test_a_hello_connects_the_agent_and_republishes_its_jobs(manager: Mana
     assert ClusterName("east") in manager.inbox.last_message_at
 
 
-async def test_the_hello_of_one_cluster_is_no_matter_of_the_others_jobs(manager: Manager) -> None:
+async def test_a_hello_does_not_requeue_jobs_of_other_clusters(manager: Manager) -> None:
     await manager.given_job()
     await manager.receive(HELLO, cluster="west")
     assert manager.requeued == []
@@ -68,7 +68,7 @@ async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> N
 
 
 @pytest.mark.parametrize("cluster", ["north", "nowhere"], ids=["not accepted", "unknown"])
-async def test_who_is_not_accepted_fills_no_queue_with_heartbeats(manager: Manager, cluster: str) -> None:
+async def test_heartbeats_of_an_unaccepted_cluster_are_no_dead_letters(manager: Manager, cluster: str) -> None:
     await manager.receive(Heartbeat(), cluster=cluster)
     assert manager.dead == []
     assert manager.inbox.last_message_at == {}
@@ -153,7 +153,7 @@ async def test_a_message_that_is_for_agents_is_dead(manager: Manager) -> None:
     assert manager.dead == ["unknown-type"]
 
 
-async def test_a_job_that_is_gone_is_nobodys_concern(manager: Manager) -> None:
+async def test_a_message_about_a_deleted_job_does_nothing(manager: Manager) -> None:
     ref = JobRef("batch/v1", "Job", "team", "gone", "u")
     for message in (request(ref), status(ref, 1), Applied(job=ref, workload="w1", spec_version=1)):
         await manager.receive(message)

@@ -186,7 +186,7 @@ def test_a_newer_inventory_drops_one_that_is_not_complete(epoch: int, round: int
     assert uids(listed) == [f"{round}-0", f"{round}-1", f"{round}-2"]
 
 
-def test_kinds_that_the_manager_does_not_run_are_no_matter() -> None:
+def test_items_of_unknown_kinds_are_ignored() -> None:
     other = InventoryItem("Pod", "team", "x", "u", 1, "h", "h")
     listed = Assembly().add(an_envelope(), Inventory(round=1, page=0, last=True, items=[other, an_item()]))
     assert listed is not None

@@ -62,7 +62,7 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     assert bool(decided) is not settled
 
 
-def test_who_waits_elsewhere_is_no_reason() -> None:
+def test_waiting_in_another_tree_is_no_reason() -> None:
     assert a_store(WAITS).quotas.is_settled(["queue/other"])
 
 

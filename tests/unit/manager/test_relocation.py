@@ -78,7 +78,7 @@ MOVES: dict[str, tuple[list[Slice], list[str]]] = {
 
 
 @pytest.mark.parametrize(("slices", "expected"), MOVES.values(), ids=MOVES.keys())
-def test_who_has_to_leave(slices: list[Slice], expected: list[str]) -> None:
+def test_which_chains_leave(slices: list[Slice], expected: list[str]) -> None:
     decided = evictions(slices, drained={"east"}, given_up={"north"}, at_once=2)
     assert [eviction.key.partition("/")[2] for eviction in decided] == expected
 

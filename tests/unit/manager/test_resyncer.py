@@ -65,13 +65,13 @@ async def test_a_cluster_without_an_inventory_is_asked_once_an_epoch(manager: Ma
 
 
 @pytest.mark.parametrize("message", [HELLO, inventory()], ids=["hello", "inventory"])
-async def test_who_sends_one_is_not_asked(manager: Manager, message: Any) -> None:
+async def test_a_cluster_that_sends_an_inventory_is_not_asked(manager: Manager, message: Any) -> None:
     await manager.receive(message)
     await manager.receive(Heartbeat())
     assert manager.answers == []
 
 
-async def test_who_fell_silent_is_asked_again(manager: Manager) -> None:
+async def test_a_cluster_that_was_silent_is_asked_again(manager: Manager) -> None:
     await manager.receive(HELLO)
     manager.resyncer.forget("east")
     await manager.receive(Heartbeat())
@@ -81,7 +81,7 @@ async def test_who_fell_silent_is_asked_again(manager: Manager) -> None:
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_the_same_costs_nothing(manager: Manager) -> None:
+async def test_equal_jobs_need_nothing(manager: Manager) -> None:
     ref = await manager.given_job()
     await applied(manager, ref)
     before = await manager.client.get(WORKLOADS, "w1", "team")
@@ -181,7 +181,7 @@ async def test_a_request_that_is_not_known_is_asked_for_once_an_inventory(manage
     assert len(manager.published) == 1
 
 
-async def test_another_clusters_inventory_is_no_matter(manager: Manager) -> None:
+async def test_an_inventory_concerns_only_its_cluster(manager: Manager) -> None:
     ref = await manager.given_job()
     await applied(manager, ref)
     await manager.receive(inventory(), cluster="west")

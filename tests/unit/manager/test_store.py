@@ -124,7 +124,7 @@ TWO = {"requests": {"cpu": "2"}}
 
 
 @pytest.mark.parametrize("edit", [*NEWS.values(), *CHANGES.values()], ids=[*NEWS, *CHANGES])
-def test_after_a_change_nothing_is_believed_of_what_was_before(edit: Edit) -> None:
+def test_a_view_shows_no_state_from_before_a_change(edit: Edit) -> None:
     before = a_job(annotations={"a": "b"}), a_workload(admitted=1, dispatched=2, applied=1)
     after = copy.deepcopy(before)
     edit(*after)

@@ -95,7 +95,7 @@ def test_another_reason_keeps_the_time_since_when_it_waits() -> None:
     assert notice.correlation == "chain-1"
 
 
-def test_a_first_slice_that_waits_is_no_workers_business() -> None:
+def test_a_waiting_first_slice_gets_no_notice() -> None:
     view = a_view(a_job(), a_workload())
     assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], WAIT, now=NOW))] == [
         "w1",
@@ -104,7 +104,7 @@ def test_a_first_slice_that_waits_is_no_workers_business() -> None:
     ]
 
 
-def test_who_is_admitted_elsewhere_first_forgets_where_it_was() -> None:
+def test_a_slice_admitted_elsewhere_first_clears_its_cluster() -> None:
     """A Workload's cluster may be taken away and given, and never changed."""
     was_west = a_workload()
     was_west["status"] = was_west.get("status", {}) | {"clusterName": "west"}
@@ -124,7 +124,7 @@ EVICT = Evict(
 )
 
 
-def test_who_is_evicted_keeps_its_quota_at_first() -> None:
+def test_an_evicted_slice_keeps_its_quota_at_first() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
     assert shorts(commands) == [
         ("w1", "Evicted=True ClusterQueueStopped", "slicebus.dev/Dispatched=False Suspending"),
