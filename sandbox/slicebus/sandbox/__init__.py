@@ -1,7 +1,7 @@
-"""A whole fleet's surroundings in one process: an API server, the controllers of a cluster, and a bus.
+"""The environment of a fleet in one process: an API server, the controllers of a cluster, and a bus.
 
-For the demo and for tests. No role imports it; contract tests hold each part to the real one. Importing it makes the
-scheme `memory://USER@BROKER` known to `slicebus.bus.factory`.
+For the demo and for tests. No role imports it; contract tests compare each part with the real one. Importing it
+registers the scheme `memory://USER@BROKER` with `slicebus.bus.factory`.
 """
 
 from urllib.parse import SplitResult

@@ -1,7 +1,7 @@
-"""A broker in this process, with the guarantees of RabbitMQ's quorum queues and streams.
+"""An in-process broker with the guarantees of RabbitMQ's quorum queues and streams.
 
 For the demo and for tests. It has topic exchanges, confirms, mandatory routing, verified users, delivery limits,
-dead-lettering, single active consumers and streams by offset and time; the contract tests hold it to the real one.
+dead-lettering, single active consumers and streams by offset and time; contract tests compare it with the real one.
 It is deterministic: no threads, no randomness, and a clock only for the time of stream records.
 """
 
@@ -34,7 +34,7 @@ class _Entry:
 
 
 class _Queue:
-    """A quorum queue: ready messages in order, and those in consumers' hands."""
+    """A quorum queue: ready messages in order, and those that consumers hold."""
 
     def __init__(self, declared: Queue) -> None:
         self.declared = declared
@@ -51,7 +51,7 @@ class _Queue:
         self.ready.append(_Entry(message, self.published))
 
     def put_back(self, entry: _Entry) -> None:
-        """To where it was: before everything published after it."""
+        """Put it back where it was: before everything published after it."""
         position = next((i for i, other in enumerate(self.ready) if other.number > entry.number), len(self.ready))
         self.ready.insert(position, entry)
 
@@ -106,7 +106,7 @@ class _Stream:
 
 
 class MemoryBroker:
-    """The broker. Everybody who names it connects to the same one."""
+    """The broker. Connections that give the same name share one."""
 
     _named: ClassVar[dict[str, "MemoryBroker"]] = {}
 
@@ -119,16 +119,16 @@ class MemoryBroker:
 
     @classmethod
     def named(cls, name: str) -> "MemoryBroker":
-        """The broker of that name in this process; made on first use."""
+        """The in-process broker of that name; created on first use."""
         return cls._named.setdefault(name, cls())
 
     @classmethod
     def forget(cls, name: str) -> None:
-        """Drop a broker with everything in it. Connections that are open keep it."""
+        """Forget a broker and its content. Open connections keep it."""
         cls._named.pop(name, None)
 
     def declare(self, topology: Topology) -> None:
-        """Make what is missing. Raises InvalidError for a queue that exists with other arguments."""
+        """Create what is missing. Raises InvalidError for a queue that exists with other arguments."""
         self.exchanges.update(exchange.name for exchange in topology.exchanges)
         for queue in topology.queues:
             if not queue.kept and (difference := self._difference(queue)) is not None:
@@ -140,7 +140,7 @@ class MemoryBroker:
         self.bindings |= dict.fromkeys(topology.bindings)
 
     def problems(self, topology: Topology) -> list[str]:
-        """What of a topology is missing or different."""
+        """The missing or different parts of a topology."""
         missing = [
             f"exchange {exchange.name} is missing"
             for exchange in topology.exchanges
@@ -175,7 +175,7 @@ class MemoryBroker:
                 self.deliver(name)
 
     def deliver(self, name: str) -> None:
-        """Hand ready messages to consumers that have room."""
+        """Deliver ready messages to consumers below their prefetch."""
         queue = self.queues[name]
         while queue.ready:
             free = [consumer for consumer in queue.active_consumers() if consumer.has_room]
@@ -184,7 +184,7 @@ class MemoryBroker:
             entry = queue.ready.popleft()
             limit = queue.declared.arguments.get("x-delivery-limit")
             if isinstance(limit, int) and entry.delivered > limit:
-                self._give_up(queue, entry.message)
+                self._dead_letter(queue, entry.message)
                 continue
             entry.delivered += 1
             min(free, key=lambda consumer: len(consumer.unsettled)).offer(entry)
@@ -193,8 +193,8 @@ class MemoryBroker:
         """Publish a user's copy of a message to the dead-letter exchange."""
         self.publish(DEAD, dead_copy(message, queue=queue, reason=reason, detail=detail, at=self._clock(), by=by))
 
-    def _give_up(self, queue: _Queue, message: WireMessage) -> None:
-        """The delivery limit was reached: dead-lettered where the queue says, else dropped."""
+    def _dead_letter(self, queue: _Queue, message: WireMessage) -> None:
+        """Dead-letter a message at its delivery limit, or drop it where the queue has no dead-letter exchange."""
         if (exchange := queue.declared.arguments.get("x-dead-letter-exchange")) is not None:
             copy = dead_by_broker(message, queue=queue.declared.name, detail="delivery_limit", at=self._clock())
             self.publish(str(exchange), copy)
@@ -207,7 +207,7 @@ class MemoryBroker:
 
 
 class MemoryDelivery:
-    """One message in a consumer's hands."""
+    """One message that a consumer holds."""
 
     def __init__(self, subscription: "MemorySubscription", entry: _Entry) -> None:
         self._subscription = subscription
@@ -230,7 +230,7 @@ class MemoryDelivery:
 
     @property
     def held(self) -> bool:
-        """Whether it is still in these hands."""
+        """Whether this consumer still holds it."""
         return self._entry in self._subscription.unsettled
 
     async def ack(self) -> None:
@@ -264,16 +264,16 @@ class MemorySubscription:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may be handed another message."""
+        """Whether it is below its prefetch."""
         return len(self.unsettled) < self._prefetch
 
     def offer(self, entry: _Entry) -> None:
-        """Hand it a message."""
+        """Deliver a message to it."""
         self.unsettled[entry] = None
         self._offered.put_nowait(entry)
 
     def settle(self, entry: _Entry) -> bool:
-        """Take a message out of its hands; False when it no longer has it. Makes room for the next."""
+        """Remove a message from those it holds; False when it no longer holds it. Makes room for the next."""
         if entry not in self.unsettled:
             return False
         del self.unsettled[entry]
@@ -302,7 +302,7 @@ class MemorySubscription:
 
 
 class MemoryBus:
-    """A connection to a broker in this process."""
+    """A connection to an in-process broker."""
 
     def __init__(self, broker: MemoryBroker, *, user: str) -> None:
         self._broker = broker
@@ -321,12 +321,12 @@ class MemoryBus:
         return self._open
 
     async def declare(self, topology: Topology) -> None:
-        """Make what is missing."""
+        """Create what is missing."""
         self._check_open()
         self._broker.declare(topology)
 
     async def check(self, topology: Topology) -> Sequence[str]:
-        """What is missing or different."""
+        """The missing or different parts."""
         self._check_open()
         return self._broker.problems(topology)
 
@@ -335,7 +335,7 @@ class MemoryBus:
         self._check_open()
         if message.user_id is not None and message.user_id != self._user:
             raise ForbiddenError(f"user_id {message.user_id!r} is not the connection's user {self._user!r}")
-        # A broker is never as fast as a function call: let others run, as they would.
+        # A broker is never as fast as a function call: other tasks run first.
         await asyncio.sleep(0)
         self._broker.publish(exchange, msgspec.structs.replace(message))
 
@@ -373,7 +373,7 @@ class MemoryBus:
                 await grew.wait()
 
     async def depth(self, queue: str) -> QueueDepth:
-        """What lies in a queue."""
+        """The depth of a queue."""
         if queue in self._broker.streams:
             return QueueDepth(ready=len(self._broker.streams[queue].records), consumers=0)
         if queue not in self._broker.queues:

@@ -1,9 +1,9 @@
-"""A Kubernetes API server in this process, for the demo and for fast tests.
+"""An in-process Kubernetes API server, for the demo and for fast tests.
 
 It keeps objects in memory and serves them over HTTP as the real one does: list, watch with history, bookmarks and 410,
 create, update, three patch formats, server-side apply, the status subresource, resourceVersion conflicts, selectors,
-finalizers, owner deletion, custom resources with their schema, discovery. The contract tests hold it to the real one.
-What the real server leaves to controllers, such as deleting what an object owned, has happened here when a request is
+finalizers, owner deletion, custom resources with their schema, discovery. Contract tests compare it with the real one.
+Work that the real server leaves to controllers, such as deleting owned objects, is done here before a request is
 answered. It evaluates no CEL rules, no admission webhooks and no RBAC; it keeps no schemas of built-in kinds, so their
 unknown fields stay and few of their values are checked; a pod goes at once, without a grace period; it speaks JSON and
 YAML only, and a kubectl command that insists on protobuf gets 415. The package

@@ -1,4 +1,4 @@
-"""The API, whatever carries its requests: paths and verbs to the store, refusals to Status objects."""
+"""The API without a transport: maps paths and verbs to the store, and refusals to Status objects."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,7 +27,7 @@ _WATCH_S = 1800.0
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """What a path names."""
+    """The resource, namespace, name and subresource of a path."""
 
     served: Served
     namespace: str | None
@@ -36,10 +36,10 @@ class _Target(msgspec.Struct, frozen=True):
 
 
 class Api:
-    """One API server's state, and what requests make of it."""
+    """One API server: its state, and the handling of requests."""
 
     def __init__(self, *, history: int = 10_000, notes_owners: bool = True) -> None:
-        """`notes_owners`: as of `Objects`."""
+        """`notes_owners`: as in `Objects`."""
         self.store = Store(history=history)
         self.objects = Objects(self.store, notes_owners=notes_owners)
         for name in _DEFAULT_NAMESPACES:
@@ -54,7 +54,7 @@ class Api:
             return _json(refusal.to_status(), status=refusal.code)
 
     def watch(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of a watch, until its time is over. Raises Refusal at once when it cannot be."""
+        """The lines of a watch, until its time is over. Raises Refusal before the first line."""
         target = self._target(_parts(request), request)
         if target is None:
             raise unserved()
@@ -97,7 +97,7 @@ class Api:
         return None
 
     def _target(self, parts: list[str], request: Request) -> _Target | None:
-        """What a path names; None for an access review."""
+        """The target of a path; None for an access review."""
         match parts:
             case ["apis", SELFSUBJECTACCESSREVIEWS.group, _, plural] if plural == SELFSUBJECTACCESSREVIEWS.plural:
                 return None
@@ -207,14 +207,14 @@ def _as_table(request: Request) -> bool:
 
 
 def _review(request: Request) -> Manifest:
-    """Everything is allowed here, whatever the review asks for."""
+    """Answer an access review: everything is allowed here."""
     body = {} if request.content_type == _PROTOBUF else _parsed(request)
     kind = {"apiVersion": SELFSUBJECTACCESSREVIEWS.api_version, "kind": SELFSUBJECTACCESSREVIEWS.kind}
     return kind | body | {"status": {"allowed": True}}
 
 
 def _write_of(request: Request, target: _Target) -> Write:
-    """How a request writes, and in whose name: without a field manager the client's."""
+    """The kind of a write and its field manager: by default the client's name."""
     query, apply = request.query, request.content_type == _APPLY
     agent = request.agent.partition("/")[0]
     operation = "Apply" if apply else "Update"
@@ -227,7 +227,7 @@ def _write_of(request: Request, target: _Target) -> Write:
 
 
 def _parsed(request: Request) -> Any:
-    """JSON, or YAML as apply may send it."""
+    """The body, from JSON or from the YAML of an apply."""
     if request.content_type == _PROTOBUF:
         raise Refusal(415, "this server speaks JSON and YAML only")
     if not request.body:

@@ -1,6 +1,7 @@
-"""Who owns which fields, and what an applier's manifest makes of an object.
+"""Server-side apply: field owners, and the object after an apply.
 
-A plain write owns what it changes; an apply owns all that its manifest says, and takes back what it no longer says.
+A plain write owns the fields that it changes. An apply owns all fields of its manifest, and removes those that the
+manifest no longer has.
 Ownership is kept in `metadata.managedFields`.
 """
 
@@ -49,14 +50,14 @@ _UNOWNED = {
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """Who writes, and how: an owner of fields."""
+    """The writer of a request and its kind of write: an owner of fields."""
 
     manager: str
     operation: str = "Update"
     subresource: str = ""
 
     def to_text(self, entry: Manifest) -> str:
-        """As a conflict names it."""
+        """The name in a conflict."""
         text = f'"{self.manager}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -64,7 +65,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 def recorded(served: Served, old: Manifest | None, new: Manifest, writer: Writer) -> list[Manifest]:
-    """The owners after a plain write: the writer owns what is new or other, and nobody what is gone."""
+    """The owners after a plain write: the writer owns new and changed fields, nobody owns removed ones."""
     gone, changed = differences(old or {}, new, list_keys(served))
     changed = {path for path in changed if not _unowned(path)}
     entries = _entries(old)
@@ -111,7 +112,7 @@ def _conflict(disputed: dict[Writer, set[Path]], entries: list[Manifest]) -> Ref
 
 
 def _writable(served: Served, manifest: Manifest, writer: Writer) -> Manifest:
-    """The part of a manifest that a request may say something about."""
+    """The part of a manifest that a request may write."""
     if writer.subresource == "status":
         identity = {name: manifest[name] for name in ("apiVersion", "kind", "metadata") if name in manifest}
         return identity | ({"status": manifest["status"]} if "status" in manifest else {})
@@ -135,7 +136,7 @@ def _writer(entry: Manifest) -> Writer:
 
 
 def _written(served: Served, entries: list[Manifest], owners: dict[Writer, set[Path]]) -> list[Manifest]:
-    """One entry for each owner of anything; an entry that says the same as before stays as it is."""
+    """One entry for each owner of any field; an unchanged entry stays as it is."""
     before = {_writer(entry): entry for entry in entries}
     written = []
     for owner, paths in owners.items():

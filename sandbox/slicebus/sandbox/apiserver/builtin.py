@@ -1,4 +1,4 @@
-"""The built-in kinds: what the server fills in, and what it refuses."""
+"""The built-in kinds: defaults and refusals."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +22,12 @@ Manifest = dict[str, Any]
 _IMMUTABLE = "Invalid value: field is immutable"
 _LABEL_MOST = 63
 _SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates", "resources")
-"""What of a suspended Job's template may change, besides its labels and annotations."""
+"""The fields of a suspended Job's template that may change, besides its labels and annotations."""
 _POD_CHANGEABLE = ("schedulingGates", "nodeName", "activeDeadlineSeconds", "tolerations")
 
 
 def _complete_job(job: Manifest) -> Manifest:
-    """Defaults of a Job, and the selector and labels that tie its pods to it."""
+    """A Job with its defaults, and with the selector and labels of its pods."""
     spec, uid, name = job.get("spec") or {}, job["metadata"]["uid"], job["metadata"]["name"]
     defaults: Manifest = {"backoffLimit": 6, "suspend": False, "completionMode": "NonIndexed"}
     if "parallelism" not in spec and "completions" not in spec:
@@ -65,7 +65,7 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
 
 
 def _job_status_problems(old: Manifest, new: Manifest, *, suspended: bool) -> Iterator[str]:
-    """What KEP-4368 asks of the status, whoever keeps it."""
+    """Problems of a status by KEP-4368, whoever writes it."""
     for field in ("failed", "succeeded"):
         if new.get(field, 0) < old.get(field, 0):
             yield f"status.{field}: Invalid value: {new.get(field, 0)}: cannot decrease the {field} counter"
@@ -89,7 +89,7 @@ def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:
 
 
 def _settled(template: Manifest) -> Manifest:
-    """What of a suspended Job's pods may not change."""
+    """Forbidden changes of a suspended Job's pod template."""
     return {name: value for name, value in template["spec"].items() if name not in _SCHEDULING}
 
 
@@ -110,7 +110,7 @@ def _pod_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
 
 
 def _fixed(spec: Manifest, *, gated: bool) -> Manifest:
-    """What of a pod may not change."""
+    """Forbidden changes of a pod."""
     changeable = (*_POD_CHANGEABLE, *(("nodeSelector", "affinity") if gated else ()))
     fixed = {name: value for name, value in spec.items() if name not in changeable}
     for field in ("containers", "initContainers"):

@@ -1,4 +1,4 @@
-"""What the server says of itself: versions, groups, resources."""
+"""Discovery: versions, groups, resources."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def leaves(value: Any, keys: ListKeys, path: Path = ()) -> Iterator[tuple[Path, 
 
 
 def differences(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> tuple[set[Path], set[Path]]:
-    """The fields that are gone, and those that are new or other. Parts that are equal are not walked through."""
+    """The removed fields, and the new or changed ones. Equal parts are skipped."""
     before, after = steps(old, keys, path), steps(new, keys, path)
     if not before or not after:
         had, has = dict(leaves(old, keys, path)), dict(leaves(new, keys, path))
@@ -46,7 +46,7 @@ def differences(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> tuple[se
 
 
 def _fields(value: Any, keys: ListKeys, path: Path) -> Iterator[Path]:
-    """Every field from a step on; an entry of a set is one."""
+    """Every field below a step; an entry of a set is one."""
     if path[-1].startswith(_VALUE):
         yield path
     else:
@@ -54,7 +54,7 @@ def _fields(value: Any, keys: ListKeys, path: Path) -> Iterator[Path]:
 
 
 def steps(value: Any, keys: ListKeys, path: Path) -> dict[str, Any]:
-    """What is directly below a path, by its last step; nothing below a field that is replaced whole."""
+    """The values directly below a path, by their last step; none below a field that is replaced whole."""
     if isinstance(value, dict):
         return {_FIELD + name: inner for name, inner in value.items()}
     if isinstance(value, list):
@@ -67,7 +67,7 @@ def steps(value: Any, keys: ListKeys, path: Path) -> dict[str, Any]:
 
 
 def dropped(value: Any, keys: ListKeys, gone: Path, *, kept: Container[Path], path: Path = ()) -> Any:
-    """The value without one field; what is left empty goes too, unless it is to be kept. None for nothing.
+    """The value without one field; parents that become empty go too, unless they are to be kept. None for nothing.
 
     The key of an entry goes with the last of its other fields: drop those first.
     """
@@ -96,7 +96,7 @@ def is_key(path: Path) -> bool:
 
 
 def merged(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> Any:
-    """The old value with what the new one says."""
+    """The old value, merged with the new one."""
     if isinstance(old, dict) and isinstance(new, dict):
         done = dict(old)
         for name, inner in new.items():
@@ -113,7 +113,7 @@ def merged(old: Any, new: Any, keys: ListKeys, path: Path = ()) -> Any:
 
 
 def to_wire(paths: set[Path]) -> Manifest:
-    """`fieldsV1`."""
+    """The `fieldsV1` of paths."""
     fields: Manifest = {}
     for path in sorted(paths):
         inner = fields
@@ -123,7 +123,7 @@ def to_wire(paths: set[Path]) -> Manifest:
 
 
 def from_wire(fields: Manifest, path: Path = ()) -> set[Path]:
-    """Paths of a `fieldsV1`."""
+    """The paths of a `fieldsV1`."""
     if not fields:
         return {path}
     return {found for step, inner in fields.items() for found in from_wire(inner, (*path, step))}
@@ -135,7 +135,7 @@ def names(path: Path) -> Path:
 
 
 def to_text(path: Path) -> str:
-    """A path as the server's messages have it: `.spec.parts[name="x"].weight`."""
+    """A path in the form of the server's messages: `.spec.parts[name="x"].weight`."""
     text = ""
     for step in path:
         if step.startswith(_FIELD):

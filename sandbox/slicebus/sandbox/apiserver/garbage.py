@@ -1,6 +1,6 @@
-"""What goes, and what goes with it: finalizers, owners, a pod's grace, and the contents of namespaces and definitions.
+"""Deletion: finalizers, owners, a pod's grace period, and the content of namespaces and definitions.
 
-The real server leaves this to controllers; here it has happened when the request is answered.
+The real server leaves this to controllers; here it is done before the request is answered.
 """
 
 from datetime import timedelta
@@ -18,12 +18,12 @@ _NAMESPACES = (NAMESPACES.group, NAMESPACES.plural, "")
 _CRDS = (CRDS.group, CRDS.plural, "")
 _PODS = (PODS.group, PODS.plural)
 _GRACE_S = 30
-"""Of a pod that does not say another."""
+"""The default grace period of a pod in seconds."""
 _OVER = ("Succeeded", "Failed")
 
 
 class Garbage:
-    """Takes objects out of the store."""
+    """Deletes objects from the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Garbage:
         return self._store.objects.get(key, marked)
 
     def end(self, key: Key, last: Manifest | None = None) -> Manifest:
-        """Take an object out, then what only it owned, and what waited for it."""
+        """Remove an object, then the objects that only it owned, and those that waited for it."""
         last = self._store.remove(key, last)
         for child in self._store.owned_by(last["metadata"]["uid"]):
             self._let_go(child, last["metadata"]["uid"])
@@ -65,14 +65,14 @@ class Garbage:
         return last
 
     def collect_if_ownerless(self, key: Key) -> None:
-        """Delete an object that names owners, none of which is there."""
+        """Delete an object whose owners are all missing."""
         manifest = self._store.objects[key]
         owners = manifest["metadata"].get("ownerReferences") or ()
         if owners and all(self._is_gone(owner) for owner in owners):
             self.delete(key)
 
     def _let_go(self, child: Key, uid: str, propagation: str = "Background") -> None:
-        """Delete what an object owned, unless somebody else owns it too."""
+        """Delete the objects that an object owned, unless they have another owner."""
         manifest = self._store.objects.get(child)
         if manifest is None or "deletionTimestamp" in manifest["metadata"]:
             return
@@ -93,13 +93,13 @@ class Garbage:
         self._store.put(child, manifest | {"metadata": metadata | ({"ownerReferences": kept} if kept else {})})
 
     def _is_gone(self, owner: Manifest) -> bool:
-        """Whether an owner is not there. Of a kind that is not served nobody knows."""
+        """Whether an owner is missing; False for a kind that is not served."""
         group, _, _ = owner["apiVersion"].rpartition("/")
         known = any((s.resource.group, s.resource.kind) == (group, owner["kind"]) for s in self._store.all_served())
         return known and self._store.key_of_uid(owner["uid"]) is None
 
     def _contents(self, key: Key) -> list[Key]:
-        """What a namespace or a definition cannot go before."""
+        """The objects that a namespace or definition waits for."""
         if key[:3] == _NAMESPACES:
             return [inside for inside in self._store.objects if inside[2] == key[3]]
         if key[:3] == _CRDS:
@@ -108,12 +108,12 @@ class Garbage:
         return []
 
     def _waiting_for(self, key: Key, last: Manifest) -> list[Key]:
-        """What may go now that an object has gone: its namespace, its definition, its owners."""
+        """Remove the objects that waited for a removed one: its namespace, its definition, its owners."""
         owners = map(self._store.key_of_uid, sorted(owner_uids(last)))
         return [(*_CRDS, f"{key[1]}.{key[0]}"), (*_NAMESPACES, key[2]), *(owner for owner in owners if owner)]
 
     def _release(self, key: Key) -> None:
-        """Let go of an object that waited, once nothing is left that it waited for."""
+        """Remove a waiting object once it waits for nothing more."""
         manifest = self._store.objects.get(key)
         if manifest is None or "deletionTimestamp" not in manifest["metadata"] or self._contents(key):
             return
@@ -143,7 +143,7 @@ def has_grace(manifest: Manifest) -> bool:
 
 
 def _grace_s(key: Key, manifest: Manifest, asked: int | None) -> int:
-    """How long an object may stay that nothing else holds. Once it is being deleted that becomes only shorter."""
+    """The grace period of an object in seconds. Once it is being deleted that can only become shorter."""
     given: int | None = manifest["metadata"].get("deletionGracePeriodSeconds")
     if given is not None:
         return min(given, given if asked is None else asked)
@@ -154,7 +154,7 @@ def _grace_s(key: Key, manifest: Manifest, asked: int | None) -> int:
 
 
 def _marked(key: Key, manifest: Manifest, grace_s: int) -> Manifest:
-    """An object that is being deleted, and has so long to end."""
+    """An object marked as being deleted, with its grace period."""
     was_going = "deletionTimestamp" in manifest["metadata"]
     if was_going and manifest["metadata"]["deletionGracePeriodSeconds"] == grace_s:
         return manifest

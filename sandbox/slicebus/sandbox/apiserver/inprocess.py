@@ -13,7 +13,7 @@ from slicebus.sandbox.apiserver.status import Refusal
 
 
 class InProcessTransport:
-    """A way to an API in this process. Bodies are bytes all the same, so that nothing is shared."""
+    """A transport to an in-process API. Bodies are bytes, so that no object is shared."""
 
     def __init__(self, api: Api, *, host: str) -> None:
         self._api = api
@@ -25,7 +25,7 @@ class InProcessTransport:
         return self._host
 
     async def request(self, request: Request) -> Answer:
-        """The answer. Others run first: no server is as fast as a function call."""
+        """The answer, after other tasks had a chance to run: no server is as fast as a function call."""
         await asyncio.sleep(0)
         return self._api.answer(request)
 

@@ -1,4 +1,4 @@
-"""What the server knows of each resource: how it is served, completed and validated."""
+"""The served resources: their names, defaults and validation."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,11 +30,11 @@ class Served(msgspec.Struct, frozen=True):
     label_name: bool = False
     """Names are DNS labels, not subdomains."""
     fields: tuple[str, ...] = ()
-    """What field selectors may name besides the metadata."""
+    """The fields that field selectors may name besides the metadata."""
     schema: Manifest | None = None
-    """Of a custom resource."""
+    """The schema of a custom resource."""
     complete: Callable[[Manifest], Manifest] = lambda manifest: manifest
-    """Fills in what the server gives a new object."""
+    """Adds the server's defaults to a new object."""
     rule: Rule = lambda old, new: iter(())
     singular: str = ""
     short_names: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def with_defaults(served: Served, old: Manifest | None, manifest: Manifest) -> Manifest:
-    """A manifest as it is stored: defaults in, unknown fields of custom resources out."""
+    """A manifest as it is stored: with defaults, and without unknown fields of custom resources."""
     if served.schema is not None:
         completed: Manifest = schema.completed(manifest, served.schema, old)
         return completed
@@ -74,7 +74,7 @@ def list_keys(served: Served) -> Callable[[Path], tuple[str, ...] | None]:
 
 
 def served_by(crd: Manifest) -> list[Served]:
-    """The resources that a CustomResourceDefinition brings, one for each served version."""
+    """The resources of a CustomResourceDefinition, one for each served version."""
     spec = crd["spec"]
     kind = spec["names"]
     return [

@@ -1,4 +1,4 @@
-"""List requests: selectors, and pages that all show the moment of the first."""
+"""List requests: selectors, and pages that all show the state at the first one."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 
 
 def listed(store: Store, served: Served, namespace: str | None, query: Mapping[str, str]) -> Manifest:
-    """The list that a query asks for, or a page of it. Raises Refusal 410 for a page of a forgotten moment."""
+    """The list of a query, or a page of it. Raises Refusal 410 for a page of a forgotten version."""
     matches, version, start = matcher(served, namespace, query), store.version, ""
     version_of(query.get("resourceVersion") or "0")
     if query.get("continue"):
@@ -38,7 +38,7 @@ def listed(store: Store, served: Served, namespace: str | None, query: Mapping[s
 
 
 def matcher(served: Served, namespace: str | None, query: Mapping[str, str]) -> Matcher:
-    """Whether an object is one that a query asks for."""
+    """Whether an object matches a query."""
     labels = label_matcher(query.get("labelSelector"))
     fields = field_matcher(query.get("fieldSelector"), served.fields)
 

@@ -1,4 +1,4 @@
-"""What the metadata of every object has to be, and how a name is made."""
+"""The validation of metadata, and generated names."""
 
 import re
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ _OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences",
 
 
 def generated_name(prefix: str) -> str:
-    """A name that begins so."""
+    """A generated name with a prefix."""
     suffix = "".join(randomness().choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
     return prefix[: _LABEL_MOST - _SUFFIX_LENGTH] + suffix
 
 
 def tidied(metadata: Manifest) -> Manifest:
-    """Metadata without what is empty or null."""
+    """Metadata without empty and null fields."""
     return {
         name: value
         for name, value in metadata.items()
@@ -34,7 +34,7 @@ def tidied(metadata: Manifest) -> Manifest:
 
 
 def problems(metadata: Manifest, *, label_name: bool = False) -> Iterator[str]:
-    """Why an object cannot have such metadata. `label_name`: the kind's names are DNS labels."""
+    """The problems of an object's metadata. `label_name`: the kind's names are DNS labels."""
     yield from _name_problems(str(metadata.get("name") or ""), label_name=label_name)
     for name, value in (metadata.get("labels") or {}).items():
         yield from _key_problems(name)

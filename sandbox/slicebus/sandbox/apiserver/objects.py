@@ -31,7 +31,7 @@ _SERVER_METADATA = (
 
 
 class Write(msgspec.Struct, frozen=True):
-    """How a request writes."""
+    """The options of a write."""
 
     writer: Writer
     is_patch: bool = False
@@ -41,16 +41,16 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Objects:
-    """What a request does to the store."""
+    """Carries out writes on the store."""
 
     def __init__(self, store: Store, *, notes_owners: bool = True) -> None:
-        """`notes_owners`: who wrote which fields is kept in `managedFields`; only an apply needs to know."""
+        """`notes_owners`: keep the owners of fields in `managedFields`; only an apply needs them."""
         self._store = store
         self._garbage = Garbage(store)
         self._notes_owners = notes_owners
 
     def create(self, served: Served, namespace: str, manifest: Manifest, write: Write) -> Manifest:
-        """A new object. Status is dropped where it is a subresource."""
+        """Create an object. Its status is dropped where that is a subresource."""
         given = dict(manifest.get("metadata") or {})
         if given.get("resourceVersion"):
             raise Refusal(500, "resourceVersion should not be set on objects to be created")
@@ -82,7 +82,7 @@ class Objects:
     def update(
         self, served: Served, namespace: str, name: str, change: Callable[[Manifest], Manifest], write: Write
     ) -> Manifest:
-        """An object in another state, which `change` makes without touching the old one.
+        """Update an object; `change` returns the new state and leaves the old one as it is.
 
         A resourceVersion or UID in it has to be the present one.
         """
@@ -108,7 +108,7 @@ class Objects:
         return stored
 
     def delete(self, served: Served, namespace: str, name: str, options: Manifest) -> Manifest:
-        """Mark an object for deletion; without finalizers it goes at once, and then what it owns."""
+        """Mark an object for deletion. Without finalizers it goes at once, and then the objects that it owns."""
         old = self._store.get(served, namespace, name)
         _check_preconditions(served, old, options.get("preconditions") or {})
         key, propagation = key_of(served, namespace, name), options.get("propagationPolicy") or "Background"
@@ -127,7 +127,7 @@ class Objects:
             raise Refusal(403, f'{served.resource.plural} "{metadata.get("name", "")}" is forbidden: {detail}')
 
     def _check_identity(self, served: Served, old: Manifest, changed: Manifest, write: Write) -> None:
-        """Refuse a write that is meant for another object, or for another state of it."""
+        """Refuse a write for another UID or version of the object."""
         resource, present, asked = served.resource, old["metadata"], changed.get("metadata") or {}
         name = present["name"]
         if asked.get("name") != name:
@@ -145,7 +145,7 @@ class Objects:
             raise conflict(resource, name)
 
     def _completed(self, served: Served, old: Manifest | None, manifest: Manifest, write: Write) -> Manifest:
-        """The object as it may be stored. Raises Refusal."""
+        """The valid object to store. Raises Refusal."""
         resource = served.resource
         named = manifest | {"apiVersion": resource.api_version, "kind": resource.kind}
         if write.strict and served.schema is not None:
@@ -180,7 +180,7 @@ def _merged(served: Served, old: Manifest, changed: Manifest, *, subresource: st
 
 
 def _is_other(served: Served, old: Manifest, new: Manifest) -> bool:
-    """Whether two states of an object differ in what makes another generation."""
+    """Whether the difference of two states raises the generation."""
     apart = ("metadata", "status") if served.has_status else ("metadata",)
     return _without(old, *apart) != _without(new, *apart)
 

@@ -1,4 +1,4 @@
-"""As much of OpenAPI as kubectl asks for before it writes: which kinds can be patched with a field validation."""
+"""The part of OpenAPI that kubectl reads before it writes: the kinds whose patches validate fields."""
 
 from typing import Any
 

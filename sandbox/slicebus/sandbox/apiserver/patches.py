@@ -1,4 +1,4 @@
-"""The three patch formats, on plain objects. Nothing here changes its arguments; the result may share parts of them."""
+"""The three patch formats, on plain objects. No function changes its arguments; a result may share parts of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ MERGE_KEYS = {
     "schedulingGates": "name",
     "imagePullSecrets": "name",
 }
-"""Lists of built-in kinds that a strategic merge patch merges, by the field that tells their entries apart."""
+"""Lists of built-in kinds that a strategic merge patch merges, with the field that identifies their entries."""
 MERGED_SETS = ("finalizers",)
 """Lists of built-in kinds that are sets."""
 _DIRECTIVE = "$patch"
@@ -29,7 +29,7 @@ _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 
 
 def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manifest], Manifest]:
-    """What a patch makes of an object. Raises Refusal 415 for a format that does not exist, or not for the kind."""
+    """The object after a patch. Raises Refusal 415 for a format that does not exist, or not for the kind."""
     match content_type:
         case "application/json-patch+json":
             return lambda old: json_patch(old, body)

@@ -20,7 +20,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _ALWAYS = ("apiVersion", "kind", "metadata")
 _NEW = object()
-"""In the place of an old value where there is none."""
+"""In place of a missing old value."""
 
 
 def completed(value: Any, schema: Schema, old: Any = _NEW, *, root: bool = True) -> Any:
@@ -94,9 +94,9 @@ def unknown(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
 
 
 def problems(value: Any, schema: Schema, path: str = "", old: Any = _NEW) -> Iterator[str]:
-    """What of a value the schema does not allow, in the API server's form. CEL rules are not evaluated.
+    """The violations of the schema, in the API server's words. CEL rules are not evaluated.
 
-    The very parts of the old value are not looked at again.
+    Parts that are identical to the old value are skipped.
     """
     if value is old or (value is None and schema.get("nullable")):
         return

@@ -1,4 +1,4 @@
-"""Refusals, as the Status object that the API server answers with."""
+"""Refusals, and their Status objects."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def conflict(
     name: str,
     detail: str = "the object has been modified; please apply your changes to the latest version and try again",
 ) -> Refusal:
-    """Another state than the one that the request was made for."""
+    """The object has another version than the request."""
     return Refusal(409, f'Operation cannot be fulfilled on {_qualified(resource.plural, resource)} "{name}": {detail}')
 
 

@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Objects by key. Whatever is in it is never changed in place."""
+    """Objects by key. No object is ever changed in place."""
 
     def __init__(self, *, history: int = 10_000) -> None:
         self.version = 1
@@ -84,7 +84,7 @@ class Store:
         return sorted(self._owned.get(uid, ()))
 
     def key_of_uid(self, uid: str) -> Key | None:
-        """Where the object of that UID is; None when it is not there."""
+        """The key of the object with a UID; None where it is missing."""
         return self._uids.get(uid)
 
     def put(self, key: Key, manifest: Manifest) -> Manifest:
@@ -97,7 +97,7 @@ class Store:
         return stored
 
     def remove(self, key: Key, last: Manifest | None = None) -> Manifest:
-        """Take an object out; its last state, by default the present one, has the version of the removal."""
+        """Remove an object; its last state, by default the present one, gets the version of the removal."""
         old = self.objects.pop(key)
         last = self._stamped(last or old)
         self._index(key, old, None)
@@ -114,7 +114,7 @@ class Store:
         return list(newest_first)[::-1]
 
     def forget(self) -> None:
-        """Empty every history, as a server does that starts again: every watch ends with 410."""
+        """Empty every history, as a restarted server does: every watch ends with 410."""
         self.version += 1
         self._history.clear()
         self._forgotten = {kind_of(served): self.version for served in self.all_served()}
@@ -131,7 +131,7 @@ class Store:
         return self._grew[kind_of(served)]
 
     def _as_of(self, served: Served, version: int) -> dict[Key, Manifest]:
-        """The objects of a resource as they were: what came since is undone, the newest first."""
+        """The objects of a resource at a version: undoes later changes, the newest first."""
         objects = dict(self.objects)
         for change in reversed(self.since(served, version)):
             if change.old is None:
@@ -141,7 +141,7 @@ class Store:
         return objects
 
     def _index(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        """Follow one object's change: UIDs, owners, and what a definition serves."""
+        """Update the indexes after a change: UIDs, owners, and served resources."""
         if old is not None:
             self._uids.pop(old["metadata"]["uid"], None)
             for uid in owner_uids(old):
@@ -162,7 +162,7 @@ class Store:
     def _serve(self, served: Served) -> None:
         resource = served.resource
         self._served[resource.group, resource.version, resource.plural] = served
-        # Nobody has watched it before.
+        # It has no watches yet.
         self._forgotten.setdefault(kind_of(served), self.version)
 
     def _stamped(self, manifest: Manifest) -> Manifest:
@@ -187,7 +187,7 @@ def owner_uids(manifest: Manifest) -> set[str]:
 
 
 def kind_of(served: Served) -> Kind:
-    """What the keys of a resource's objects begin with."""
+    """The common prefix of the keys of a resource's objects."""
     return served.resource.group, served.resource.plural
 
 

@@ -42,7 +42,7 @@ def _included(item: Manifest, include: str) -> Manifest | None:
 
 
 def _columns(served: Served) -> list[tuple[Manifest, Cell]]:
-    """The columns of a kind beside the name: of its definition, or its own; every kind has an age."""
+    """The columns of a kind beside the name: those of its definition, or built-in ones; every kind has an age."""
     if served.columns:
         return [(_definition(column), _printed(column)) for column in served.columns]
     cells = _BUILTIN.get(served.resource.kind, (("Age", lambda item: _since(at_path(item, _CREATED))),))
@@ -92,7 +92,7 @@ def _count(field: str) -> Cell:
 
 
 def _since(text: str | None, until: str | None = None) -> str | None:
-    """How long ago, with the one unit that kubectl shows for most ages."""
+    """The age, in the one unit that kubectl shows for most ages."""
     if not text:
         return None
     end = _moment(until) if until else now()
@@ -134,7 +134,7 @@ def _job_duration(job: Manifest) -> str | None:
 
 
 def _pod_ready(pod: Manifest) -> str:
-    """Ready containers. Where no kubelet reports them one by one, all or none, as the condition says."""
+    """Ready containers: all or none by the condition, where no kubelet reports them one by one."""
     statuses, count = pod["status"].get("containerStatuses"), len(pod["spec"]["containers"])
     if statuses is not None:
         return f"{sum(bool(status.get('ready')) for status in statuses)}/{count}"

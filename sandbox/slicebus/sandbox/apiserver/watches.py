@@ -1,4 +1,4 @@
-"""Watches: what one client sees of the history."""
+"""Watches: the history as one client sees it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -46,7 +46,7 @@ async def events(
                 await grew.wait()
         except TimeoutError:
             if not grew.is_set():
-                # Nothing changed: what this watch has seen is the newest there is.
+                # No change: this watch is up to date.
                 version = max(version, store.version)
     if bookmarks:
         yield {"type": "BOOKMARK", "object": bookmark(served, version)}

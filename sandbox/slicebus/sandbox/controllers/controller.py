@@ -1,4 +1,4 @@
-"""What the stand-ins share: caches of what they watch, a work queue, and one handler."""
+"""The base of the stand-ins: caches of the watched resources, a work queue, and one handler."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,7 +23,7 @@ def owner_uids(manifest: Manifest) -> Iterable[str]:
 
 
 class Controller:
-    """Looks at one resource, and at the resources that its objects own."""
+    """Reconciles objects of one resource whenever they or their children change."""
 
     def __init__(self, client: KubeClient, resource: Resource, *owned: Resource) -> None:
         self.client = client
@@ -33,9 +33,9 @@ class Controller:
         self.queue: WorkQueue[Key] = WorkQueue(f"standin:{resource.plural}")
 
     async def run(self, handler: Callable[[Manifest], Awaitable[None]], *, workers: int = 4) -> None:
-        """Look at objects until cancelled."""
+        """Reconcile objects until cancelled."""
 
-        async def look(key: Key) -> None:
+        async def reconcile(key: Key) -> None:
             manifest = self.cache.get(*key)
             if manifest is not None:
                 await handler(manifest)
@@ -48,10 +48,11 @@ class Controller:
             self.cache.subscribe(self._changed)
             for cache in self.owned.values():
                 cache.subscribe(self._child_changed)
-            group.create_task(self.queue.run(look, workers=workers), name=f"standin:{self.resource.plural}:look")
+            name = f"standin:{self.resource.plural}:reconcile"
+            group.create_task(self.queue.run(reconcile, workers=workers), name=name)
 
     def children(self, resource: Resource, owner: Manifest) -> list[Manifest]:
-        """Objects that an object owns, by name."""
+        """The objects that an object owns, sorted by name."""
         found = self.owned[resource].by("owner", owner["metadata"]["uid"])
         return sorted(found, key=lambda manifest: str(manifest["metadata"]["name"]))
 
@@ -62,7 +63,7 @@ class Controller:
         return created
 
     async def delete(self, resource: Resource, manifest: Manifest) -> None:
-        """Delete a child. A pod that has a node is going, until the kubelet says that it has ended."""
+        """Delete a child. A pod with a node stays until the kubelet reports that it has ended."""
         metadata = manifest["metadata"]
         with suppress(NotFoundError, ConflictError):
             await self.client.delete(resource, metadata["name"], metadata["namespace"], uid=metadata["uid"])
@@ -70,7 +71,7 @@ class Controller:
             self.owned[resource].remove(manifest)
 
     async def set_status(self, manifest: Manifest, status: Manifest) -> None:
-        """Bring the status up to date; nothing where it is."""
+        """Write the status where it has changed."""
         present, metadata = manifest.get("status", {}), manifest["metadata"]
         if all(present.get(name) == value for name, value in status.items()):
             return
@@ -107,7 +108,7 @@ def owner_reference(manifest: Manifest) -> Manifest:
 
 
 def pod_of(template: Manifest, *, name: str, owner: Manifest, labels: dict[str, str]) -> Manifest:
-    """A pod of a template, owned by an object."""
+    """A pod from a template, owned by an object."""
     metadata = template.get("metadata") or {}
     return {
         "apiVersion": PODS.api_version,
@@ -145,7 +146,7 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def surplus_order(pod: Manifest) -> tuple[bool, bool, str, str]:
-    """Sorts pods by how readily they are given up: gated first, then not ready, then the youngest."""
+    """The sort key of pods to delete first: gated ones, then not ready ones, then the youngest."""
     created = pod["metadata"].get("creationTimestamp", "")
     inverted = "".join(chr(0x10FFFF - ord(character)) for character in created)
     return not is_gated(pod), is_ready(pod), inverted, pod["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""The Job controller's stand-in: as many pods as the parallelism asks for, until enough have succeeded."""
+"""The Job controller's stand-in: keeps `parallelism` pods until enough have succeeded."""
 
 from typing import Any
 
@@ -14,16 +14,16 @@ _OWN_CONTROLLER = (None, "kubernetes.io/job-controller")
 
 
 class JobController:
-    """Runs Jobs that no other controller is named for."""
+    """Runs Jobs without a `managedBy` of another controller."""
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, JOBS, PODS)
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
-        await self._controller.run(self._look)
+        await self._controller.run(self._reconcile)
 
-    async def _look(self, job: Manifest) -> None:
+    async def _reconcile(self, job: Manifest) -> None:
         if job["spec"].get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:
             return
         if _ended(job):
@@ -46,7 +46,7 @@ class JobController:
 
 
 def _wanted(spec: Manifest, *, succeeded: int, failed: int) -> int:
-    """Pods that should be active now. Without completions the first success stops new pods."""
+    """The number of pods that should be active now. Without completions the first success stops new pods."""
     if spec.get("suspend") or failed > spec["backoffLimit"]:
         return 0
     completions = spec.get("completions")

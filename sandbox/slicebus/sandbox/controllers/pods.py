@@ -1,4 +1,4 @@
-"""The scheduler's and the kubelet's stand-in: a pod without gates gets a node, runs, and ends if it says when."""
+"""The scheduler's and the kubelet's stand-in: a pod without gates gets a node, runs, and ends if it has a run time."""
 
 import asyncio
 from contextlib import suppress
@@ -17,12 +17,11 @@ Manifest = dict[str, Any]
 Key = tuple[str, str]
 
 RUN_SECONDS_ANNOTATION = "slicebus.dev/run-seconds"
-"""On a pod: how long it runs before it succeeds. Without it a pod runs until it is deleted."""
+"""On a pod: its run time in seconds before it succeeds. Without it a pod runs until it is deleted."""
 
 
 class PodRunner:
-    """Runs every pod of a cluster. `start_s` is the time from the gate's removal to readiness, `end_s` that from the
-    deletion to the end."""
+    """Runs every pod of a cluster. `start_s`: seconds from ungating to readiness; `end_s`: from deletion to the end."""
 
     def __init__(self, client: KubeClient, *, start_s: float = 0.1, end_s: float = 0.1) -> None:
         self._client = client
@@ -30,9 +29,9 @@ class PodRunner:
         self._end_s = end_s
         self._pods, self._nodes = Cache(), Cache()
         self._ends: dict[str, float] = {}
-        """When each pod that says so ends, by UID, in the loop's time."""
+        """When each pod with a run time ends, by UID, in the loop's time."""
         self._killed: dict[str, float] = {}
-        """When each pod that is being deleted ends, in the same way."""
+        """When each pod that is being deleted ends, likewise."""
         self._queue: WorkQueue[Key] = WorkQueue("standin:pods")
 
     async def run(self) -> None:
@@ -43,14 +42,14 @@ class PodRunner:
             await self._pods.synced.wait()
             await self._nodes.synced.wait()
             self._pods.subscribe(self._changed)
-            group.create_task(self._queue.run(self._look, workers=8), name="standin:pods:look")
+            group.create_task(self._queue.run(self._reconcile, workers=8), name="standin:pods:reconcile")
 
     def _changed(self, change: Change) -> None:
         if change.new is not None:
             metadata = change.new["metadata"]
             self._queue.add((metadata["namespace"], metadata["name"]))
 
-    async def _look(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> None:
         pod = self._pods.get(*key)
         if pod is None or is_gated(pod) or (is_over(pod) and not is_going(pod)):
             return
@@ -67,7 +66,7 @@ class PodRunner:
             await self._end_in_time(key, pod)
 
     async def _end(self, key: Key, pod: Manifest) -> None:
-        """Once its containers have ended a pod goes at once."""
+        """Delete a pod at once when its containers have ended."""
         loop, metadata = asyncio.get_running_loop(), pod["metadata"]
         ends_at = self._killed.setdefault(metadata["uid"], loop.time() + self._end_s)
         if loop.time() < ends_at:
@@ -92,7 +91,7 @@ class PodRunner:
         await self._patch(pod, {"status": {"phase": "Succeeded", "conditions": []}}, subresource="status")
 
     def _node_for(self, pod: Manifest) -> str | None:
-        """The first node whose labels the pod's selector allows. Room is not counted: that is the quota's part."""
+        """The first node that matches the pod's node selector. It ignores free capacity: the quota bounds the pods."""
         selector = pod["spec"].get("nodeSelector", {}).items()
         for node in sorted(self._nodes.all(), key=lambda node: str(node["metadata"]["name"])):
             if selector <= node["metadata"].get("labels", {}).items():

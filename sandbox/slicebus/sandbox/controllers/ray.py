@@ -28,16 +28,16 @@ _REPLICA = "ray.io/worker-group-replica-name"
 
 
 class RayClusterController:
-    """Runs RayClusters that no other controller is named for."""
+    """Runs RayClusters without a `managedBy` of another controller."""
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, RAYCLUSTERS, PODS)
 
     async def run(self) -> None:
         """Run RayClusters until cancelled."""
-        await self._controller.run(self._look)
+        await self._controller.run(self._reconcile)
 
-    async def _look(self, cluster: Manifest) -> None:
+    async def _reconcile(self, cluster: Manifest) -> None:
         spec = cluster["spec"]
         if spec.get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in cluster["metadata"]:
             return
@@ -61,7 +61,7 @@ class RayClusterController:
             )
 
     async def _bring_group(self, cluster: Manifest, group: Manifest, pods: list[Manifest]) -> None:
-        """The group's replicas: those named for deletion go first, then the surplus, then the missing come.
+        """Keep the group's replicas: delete those named for deletion, then the surplus; then create the missing.
 
         As long as a pod of the group is going KubeRay leaves the group as it is.
         """
@@ -98,16 +98,16 @@ class RayClusterController:
 
 
 class RayJobController:
-    """Runs RayJobs that no other controller is named for."""
+    """Runs RayJobs without a `managedBy` of another controller."""
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, RAYJOBS, RAYCLUSTERS, JOBS)
 
     async def run(self) -> None:
         """Run RayJobs until cancelled."""
-        await self._controller.run(self._look)
+        await self._controller.run(self._reconcile)
 
-    async def _look(self, job: Manifest) -> None:
+    async def _reconcile(self, job: Manifest) -> None:
         spec, status = job["spec"], job.get("status", {})
         if spec.get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:
             return

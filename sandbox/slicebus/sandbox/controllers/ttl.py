@@ -1,4 +1,4 @@
-"""The TTL controller's stand-in: Jobs that have ended are deleted after `ttlSecondsAfterFinished`.
+"""The TTL controller's stand-in: deletes ended Jobs after `ttlSecondsAfterFinished`.
 
 As the original does, it deletes in the foreground, whoever manages the Job. Source: Kubernetes,
 `pkg/controller/ttlafterfinished`.
@@ -20,16 +20,16 @@ _ENDS = ("Complete", "Failed")
 
 
 class TtlController:
-    """Deletes Jobs that have outlived their end for long enough."""
+    """Deletes Jobs whose TTL after their end has passed."""
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, JOBS)
 
     async def run(self) -> None:
         """Delete Jobs until cancelled."""
-        await self._controller.run(self._look)
+        await self._controller.run(self._reconcile)
 
-    async def _look(self, job: Manifest) -> None:
+    async def _reconcile(self, job: Manifest) -> None:
         metadata, left_s = job["metadata"], _left_s(job)
         if left_s is None or "deletionTimestamp" in metadata:
             return
@@ -38,7 +38,7 @@ class TtlController:
             return
         client = self._controller.client
         with suppress(NotFoundError, ConflictError):
-            # Its time to live may have been changed since.
+            # The TTL may have been changed since.
             fresh = await client.get(JOBS, metadata["name"], metadata["namespace"])
             if (left_s := _left_s(fresh)) is not None and left_s <= 0:
                 uid = metadata["uid"]
@@ -46,7 +46,7 @@ class TtlController:
 
 
 def _left_s(job: Manifest) -> float | None:
-    """Seconds that a Job has still to live; None where it has not ended, or lives on."""
+    """Seconds until a Job is to be deleted; None where it has not ended or has no TTL."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
     conditions = job.get("status", {}).get("conditions") or ()
     ended = next((entry for entry in conditions if entry["type"] in _ENDS and entry["status"] == "True"), None)
