@@ -10,12 +10,12 @@ from typing import Any
 Json = dict[str, Any]
 
 _WORDS = ("description", "title", "$schema", "$defs")
-"""Say nothing about what is valid."""
+"""Keywords that do not affect validity."""
 _STRUCTURE = ("$ref", "properties", "required", "items", "prefixItems", "additionalProperties")
 
 
 def breaks(old: Json, new: Json) -> list[str]:
-    """What of a new schema a peer of the old one would not understand, in words; empty for a minor version."""
+    """The changes that a peer with the old schema would not understand, in words; empty for a minor version."""
     return list(_breaks("", old, new, (old, new)))
 
 

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Write every file, and take away schemas of types that are gone."""
+    """Write every file, and delete the schemas of removed types."""
     wanted = documents()
     for path in set(ROOT.glob("schemas/*.json")) - {ROOT / name for name in wanted}:
         path.unlink()
@@ -60,7 +60,7 @@ def documents() -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what is used twice twice: anchors make the file harder to read."""
+    """Writes YAML without anchors: they make the file harder to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -118,7 +118,7 @@ def _describe(component: Json, part: type[Any]) -> None:
 
 
 def _described(component: Json, index: int, name: str) -> Json:
-    """The schema of a field. Where fields are told by their place in an array, the title is their name."""
+    """The schema of a field. In an array the title has the name of the field."""
     if component["type"] == "object":
         field: Json = component["properties"][name]
         return field
@@ -153,7 +153,7 @@ def _flowing(text: str) -> str:
 
 
 def asyncapi() -> Json:
-    """The AsyncAPI document: both exchanges and every queue as channels, and what either role does on them."""
+    """The AsyncAPI document: both exchanges and every queue as channels, and the operations of both roles."""
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -285,7 +285,9 @@ def _operations() -> Json:
         "agent-takes-orders": operation("receive", "agent-control", "An agent carries out orders.", consuming),
         "agent-takes-its-orders": operation("receive", "agent-uid-control", "The same, for this cluster.", consuming),
         "agent-takes-its-notices": operation("receive", "agent-uid-status", "The same, for this cluster.", consuming),
-        "agent-takes-notices": operation("receive", "agent-status", "An agent hears why and what to tell.", consuming),
+        "agent-takes-notices": operation(
+            "receive", "agent-status", "An agent receives notices and inquiries.", consuming
+        ),
         "manager-publishes": operation("send", "down", "The manager orders and answers.", publishing),
         "manager-takes-requests": operation("receive", "manager-control", "The manager decides.", consuming),
         "manager-takes-reports": operation("receive", "manager-status", "The manager mirrors statuses.", consuming),

@@ -1,4 +1,4 @@
-"""Messages to wire and back.
+"""Encodes and decodes messages.
 
 The attributes are CloudEvents 1.0 in the binary content mode of its AMQP binding: headers with the prefix
 `cloudEvents_`, the body as JSON. Decoding raises ProtocolError and nothing else, whatever the bytes are.
@@ -20,8 +20,8 @@ from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction
 from slicebus.proto.topology import routing_key
 
 MAX_DEPTH = 100
-"""Levels of a body. Kubernetes objects have about twenty; orjson writes 254, and a part may be wrapped in some more
-by whoever passes it on."""
+"""Most levels of a body. Kubernetes objects have about twenty; orjson writes 254, and whoever passes a part on may wrap
+it in some more."""
 
 _TYPE = re.compile(TYPE_PATTERN)
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Headers))
@@ -40,7 +40,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | None = None) -> WireMessage:
-    """The message as it is published. The same input gives the same bytes."""
+    """The message to publish. The same input gives the same bytes."""
     extensions = {f"{PREFIX}{name}": value for name, value in envelope.extensions.items()}
     body = msgspec.to_builtins(message) | (unknown or {})
     return WireMessage(
@@ -55,7 +55,7 @@ def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | No
 
 
 def decode(wire: WireMessage) -> Received:
-    """The message of what lay in a queue. Raises ProtocolError with the reason and what exactly is wrong."""
+    """The message of a delivery. Raises ProtocolError with the reason and the detail."""
     attributes = _attributes(wire.headers)
     message_type = _message_type(_converted(attributes, VersionHeaders, "headers"))
     envelope = _envelope(attributes, message_type, user_id=wire.user_id)
@@ -89,7 +89,7 @@ def _headers(envelope: Envelope, direction: Direction) -> Headers:
 
 
 def _key(envelope: Envelope, direction: Direction) -> str:
-    """What the manager says has its own queues by the cluster's UID, what agents say goes to the manager's."""
+    """The routing key. The manager's messages name the cluster's UID too, which has queues of its own."""
     uid = envelope.cluster_uid if direction is Direction.DOWN else None
     return routing_key(envelope.cluster, envelope.type, uid)
 
@@ -174,7 +174,7 @@ def _is_too_deep(value: Any) -> bool:
 
 
 def _check_consistent(envelope: Envelope, message: Message, key: str) -> None:
-    """What is said twice is said alike: queues route by the one, receivers act on the other."""
+    """Check that routing key and envelope agree: queues route by the one, receivers act on the other."""
     expected = _key(envelope, message.direction)
     if key != expected:
         raise ProtocolError(DeadReason.MALFORMED, f"routing key {key[:300]!r}, but the envelope says {expected!r}")

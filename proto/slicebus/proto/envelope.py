@@ -30,7 +30,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     """Counts the publisher's messages within its epoch."""
     cluster_uid: ClusterUid | None = None
-    """Which cluster of that name: the UID of its namespace kube-system. None where the agent has not said it."""
+    """The UID of the cluster's namespace kube-system, as names may be used twice. None where the agent sends none."""
     correlation_id: MessageId
     """The id of the message that began this chain; its own id when it began one."""
     causation_id: MessageId | None = None
@@ -45,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def speaker(self) -> str:
-        """Whose epochs and sequences are in order: the cluster by its UID, or by its name where it has said none."""
+        """The publisher that epochs and sequences belong to: the cluster by UID, or by name where it sends none."""
         return self.cluster_uid or self.cluster
 
 

@@ -53,7 +53,7 @@ class InvalidError(PermanentError):
 
 
 class ConfigurationError(PermanentError):
-    """The process was started with settings that cannot work."""
+    """The process has settings that cannot work."""
 
 
 class ConflictError(SlicebusError):
@@ -80,11 +80,11 @@ class DeadReason(StrEnum):
     UNKNOWN_CLUSTER = "unknown-cluster"
     """No WorkerCluster of that name, or it is not accepted."""
     WRONG_CLUSTER = "wrong-cluster"
-    """Another cluster than the one that has the name: its namespace kube-system has another UID."""
+    """Another cluster uses the name: its namespace kube-system has another UID."""
     WRONG_USER = "wrong-user"
     """The broker-verified user may not speak for that cluster, or there is no such user."""
     FENCED_EPOCH = "fenced-epoch"
-    """An agent that has lost its lease since."""
+    """The agent has lost its lease since."""
     REFUSED = "refused"
     """Well-formed, but acting on it failed for good; the detail says how."""
     UNDELIVERABLE = "undeliverable"
@@ -92,7 +92,7 @@ class DeadReason(StrEnum):
 
 
 class ProtocolError(SlicebusError):
-    """A message that must not be acted on. `reason` groups it, the text says what exactly is wrong."""
+    """A message that must not be acted on. `reason` is its class, the text has the detail."""
 
     def __init__(self, reason: DeadReason, detail: str) -> None:
         super().__init__(detail)

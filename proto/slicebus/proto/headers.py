@@ -27,7 +27,7 @@ def _header(name: str) -> str:
 
 
 class VersionHeaders(msgspec.Struct, frozen=True, kw_only=True, rename=_header):
-    """What every version of the envelope has, so that a message of an unknown one can be named."""
+    """The headers that every version of the envelope has, so that an unknown version can be named."""
 
     type: Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN})]
     """`dev.slicebus.<type>.v<major>`: the message type, and the major version of its schema."""
@@ -54,7 +54,7 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     """The cluster that the message is from (up) or for (down), a DNS label; the first word of the routing key."""
     clusteruid: Annotated[str, Meta(pattern=CLUSTER_UID)] | UnsetType = UNSET
     """The UID of that cluster's namespace kube-system. From the manager it is the last word of the routing key too;
-    absent where the agent does not say it."""
+    absent where the agent sends none."""
     epoch: Decimal
     """The publisher's lease epoch, in decimal. An agent's epoch fences every lower one of its cluster."""
     sequence: Decimal

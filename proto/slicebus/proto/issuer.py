@@ -1,4 +1,4 @@
-"""Makes the envelopes of one publisher. Time and randomness come in as functions."""
+"""Makes the envelopes of one publisher. Time and randomness are passed in as functions."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -10,7 +10,7 @@ DEAD = "slicebus.dead"
 """The dead-letter exchange, and the queue bound to it."""
 JOURNAL = "slicebus.journal"
 DECISIONS = "slicebus.decisions"
-"""The exchange of what the roles record of their decisions: nobody but the journal is bound to it."""
+"""The exchange of recorded decisions: only the journal is bound to it."""
 DECISIONS_TYPE = "decisions"
 MANAGER_KEY = "manager"
 """The first word of the manager's routing key there; an agent's is its cluster."""
@@ -18,8 +18,8 @@ MANAGER_KEY = "manager"
 DELIVERY_LIMIT = 20
 """RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
 UNREACHABLE_LIMIT = 2**31 - 1
-"""For the dead-letter queue, whose messages are delivered at every look at them. Without a limit RabbitMQ 4 takes 20,
-and drops them then; -1 is none from 4.0 on, but with it 3.10 drops what is given back once."""
+"""For the dead-letter queue, which delivers its messages every time somebody browses it. RabbitMQ 4 drops a message
+after 20 deliveries by default. -1 means no limit from 4.0 on, but 3.10 would drop a message returned once."""
 JOURNAL_MAX_AGE = "7D"
 JOURNAL_MAX_BYTES = 2 * 1024**3
 _SEGMENTS = 16
@@ -42,11 +42,11 @@ class Queue(msgspec.Struct, frozen=True):
     name: str
     arguments: dict[str, QueueArgument]
     kept: bool = False
-    """Whether one that is there is used as it is, whatever its arguments: they cannot be changed afterwards."""
+    """Whether an existing queue is used with whatever arguments it has: they cannot be changed afterwards."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What of an exchange lands in a queue."""
+    """The messages of an exchange that a queue gets."""
 
     exchange: str
     queue: str
@@ -79,7 +79,7 @@ def routing_key(cluster: ClusterName, message_type: str, uid: ClusterUid | None 
 
 
 def words(key: str) -> tuple[ClusterName, str, ClusterUid | None]:
-    """What a routing key is made of, whatever it is."""
+    """The words of any routing key."""
     cluster, _, rest = key.partition(".")
     message_type, _, uid = rest.partition(".")
     return ClusterName(cluster), message_type, ClusterUid(uid) if uid else None
@@ -96,7 +96,7 @@ def manager_queue(lane: Lane) -> str:
 
 
 def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None) -> str:
-    """An agent's queue of a lane: that of one cluster, or that of whichever has the name."""
+    """An agent's queue of a lane: that of one cluster UID, or that of the cluster name."""
     return f"slicebus.agent.{cluster}.{uid}.{lane}" if uid else f"slicebus.agent.{cluster}.{lane}"
 
 
@@ -122,7 +122,7 @@ def common_topology() -> Topology:
 
 
 def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MAX_BYTES) -> Queue:
-    """The stream that keeps everything: so long, and so much of it, give or take a sixteenth."""
+    """The stream of all messages, with its limits of age and size, give or take a sixteenth."""
     arguments: dict[str, QueueArgument] = {
         "x-queue-type": "stream",
         "x-max-age": max_age,

@@ -85,7 +85,7 @@ def outcome(wire: WireMessage) -> Received | ProtocolError:
         pytest.param(b"{}", "scale-request: Object missing required field `job`", id="no fields"),
     ],
 )
-def test_a_body_that_is_no_message(body: bytes, detail: str) -> None:
+def test_an_invalid_body(body: bytes, detail: str) -> None:
     reason, text = refusal(with_body(body))
     assert reason is MALFORMED
     assert text.startswith(detail)
@@ -116,7 +116,7 @@ def test_a_field_of_the_wrong_type(path: str, value: object, detail: str) -> Non
     assert detail in text
 
 
-def test_a_phase_that_is_none() -> None:
+def test_an_unknown_phase() -> None:
     status = Golden.named("status").to_wire()
     changed = msgspec.structs.replace(status, body=status.body.replace(b'"Running"', b'"Dancing"'))
     assert refusal(changed) == (MALFORMED, "status: Invalid enum value 'Dancing' - at `$.phase`")
@@ -312,14 +312,14 @@ def test_an_order_of_one_cluster_has_its_uid_in_the_key() -> None:
 @pytest.mark.parametrize(
     "key", ["", "west.scale-request", "east.status", "east.scale-request.more", "scale-request", "#"]
 )
-def test_a_routing_key_that_says_something_else(key: str) -> None:
+def test_a_routing_key_that_contradicts_the_envelope(key: str) -> None:
     assert refusal(msgspec.structs.replace(REQUEST, routing_key=key)) == (
         MALFORMED,
         f"routing key {key!r}, but the envelope says 'east.scale-request'",
     )
 
 
-def test_a_cluster_in_the_envelope_that_the_routing_key_does_not_say() -> None:
+def test_a_cluster_that_the_routing_key_does_not_name() -> None:
     assert refusal(with_header("cluster", "west")) == (
         MALFORMED,
         "routing key 'east.scale-request', but the envelope says 'west.scale-request'",
@@ -333,7 +333,7 @@ def test_a_subject_that_is_another_job(wire: WireMessage) -> None:
     assert detail.endswith("but the job is 'RayCluster/team-a/train'")
 
 
-def test_a_detail_stays_short_whatever_came() -> None:
+def test_a_detail_stays_short_for_any_input() -> None:
     for wire in (
         with_header("type", "x" * 10**6),
         with_header("type", f"dev.slicebus.{'x' * 10**6}.v1"),
@@ -362,7 +362,7 @@ BODIES = st.binary(max_size=200) | VALUES.map(orjson.dumps)
 
 @patient
 @given(headers=st.dictionaries(HEADER_NAMES, JUNK), body=BODIES, key=TEXT, user=st.none() | TEXT)
-def test_anything_at_all_is_refused(headers: dict[str, Any], body: bytes, key: str, user: str | None) -> None:
+def test_any_other_input_is_refused(headers: dict[str, Any], body: bytes, key: str, user: str | None) -> None:
     with pytest.raises(ProtocolError):
         decode(WireMessage(routing_key=key, headers=headers, body=body, user_id=user))
 

@@ -98,7 +98,7 @@ def test_the_time_is_utc_with_microseconds(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("message", [Resync(), Suspend(job=SWEEP, spec_version=1)], ids=["resync", "suspend"])
-def test_what_is_issued_decodes(issuer: Issuer, message: Resync | Suspend) -> None:
+def test_an_issued_envelope_decodes(issuer: Issuer, message: Resync | Suspend) -> None:
     envelope = issuer.envelope(message, "east")
     received = decode(encode(envelope, message))
     assert (received.envelope, received.message) == (envelope, message)

@@ -13,13 +13,13 @@ GENERATED: dict[str, str] = runpy.run_path(str(PROTO / "generate.py"))["document
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_a_generated_file_is_what_the_types_say(name: str) -> None:
+def test_a_generated_file_agrees_with_the_types(name: str) -> None:
     path = PROTO / name
     committed = path.read_text(encoding="utf-8") if path.exists() else None
     assert committed == GENERATED[name], f"proto/{name} is not what the types say: run make proto"
 
 
-def test_there_is_no_schema_of_a_type_that_is_gone() -> None:
+def test_there_is_no_schema_of_a_removed_type() -> None:
     found = {str(path.relative_to(PROTO)) for path in PROTO.glob("schemas/*")}
     assert found <= set(GENERATED), "run make proto"
 

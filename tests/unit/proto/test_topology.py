@@ -125,7 +125,7 @@ def test_names_of_queues() -> None:
     assert [agent_queue("east", lane) for lane in Lane] == ["slicebus.agent.east.control", "slicebus.agent.east.status"]
 
 
-def test_an_agent_that_says_its_uid_has_queues_of_its_own_beside_those_of_its_name() -> None:
+def test_an_agent_with_a_cluster_uid_has_queues_beside_those_of_its_name() -> None:
     one, other = agent_topology("east", "uid-1"), agent_topology("east", "uid-2")
     for message in (message for message in MESSAGES.values() if message.direction is Direction.DOWN):
         own = agent_queue("east", message.lane, "uid-1")

@@ -148,7 +148,7 @@ def test_a_change_that_a_peer_would_not_understand_is_found(old: Any, new: Any, 
 
 
 @pytest.mark.parametrize(("old", "new"), FINE.values(), ids=FINE.keys())
-def test_what_only_adds_is_a_minor_version(old: Any, new: Any) -> None:
+def test_a_change_that_only_adds_is_a_minor_version(old: Any, new: Any) -> None:
     assert breaks(old, new) == []
 
 
@@ -156,7 +156,7 @@ def test_what_only_adds_is_a_minor_version(old: Any, new: Any) -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=NAMES)
-def test_a_golden_is_of_the_version_that_it_says(path: Path) -> None:
+def test_a_golden_is_of_the_version_that_it_names(path: Path) -> None:
     """A committed one is never changed, so those of an older version are what its peers send."""
     golden = Golden.read(path)
     version = golden.headers["cloudEvents_schemaversion"]
@@ -265,7 +265,7 @@ def test_a_difference_in_what_is_done_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=NAMES)
-def test_what_a_newer_minor_version_adds_is_as_if_it_were_not_there(path: Path) -> None:
+def test_what_a_newer_minor_version_adds_changes_nothing(path: Path) -> None:
     wire = Golden.read(path).to_wire()
     newer = of_a_newer_minor(wire)
     assert newer.body.count(b"of_newer_minor") >= 1

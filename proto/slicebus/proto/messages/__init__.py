@@ -1,6 +1,6 @@
 """The messages: one frozen type each, with the direction it travels and the lane it travels on.
 
-`base` has what they share, `up` what agents say, `down` what the manager says, `catalogue` the table of all of them.
+`base` has what they share, `up` the agents' messages, `down` the manager's, `catalogue` the table of all types.
 Kubernetes objects inside a message are plain dictionaries as the API server gave them, so that fields this version does
 not know pass through. Counts are pods by pod set name (for a multi-host Ray group: pods, not replicas). Times are
 RFC 3339 in UTC.

@@ -1,4 +1,4 @@
-"""What all messages have in common: their base types, the values that they carry, directions and lanes."""
+"""What all messages share: base types, common fields, directions and lanes."""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NewType
@@ -13,7 +13,7 @@ CLUSTER_UID = r"^[-0-9A-Za-z]{1,64}$"
 
 ClusterName = NewType("ClusterName", str)
 ClusterUid = NewType("ClusterUid", str)
-"""The UID of a cluster's namespace kube-system: a cluster that is made anew under its old name has another."""
+"""The UID of a cluster's namespace kube-system. A cluster made anew under an old name has another."""
 Count = Annotated[int, Meta(ge=0)]
 Counts = dict[str, Count]
 Manifest = dict[str, Any]
@@ -57,23 +57,23 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message body. A subclass declares everything that the code has to know of a type."""
+    """A message body. A subclass declares everything about its type."""
 
     type: ClassVar[str]
     """The last word of its routing key."""
     direction: ClassVar[Direction]
     lane: ClassVar[Lane] = Lane.CONTROL
     not_redriven: ClassVar[str] = ""
-    """Why a recorded one is not published again: it told of a moment, and what it said comes by itself. Empty where a
-    redrive may send it, as far as it is the newest of its job."""
+    """Why a redrive does not publish a recorded one again: it reported a state, and newer reports come by themselves.
+    Empty where a redrive may publish the newest one of a job."""
 
     def summary(self) -> str:
-        """What it says, in one line for people."""
+        """One line for people."""
         raise NotImplementedError
 
 
 class JobMessage(Message, frozen=True, kw_only=True):
-    """A message about one job: in order with the others of that job, and with its key as the CloudEvents subject."""
+    """A message about one job. The job's messages keep their order; its key is the CloudEvents subject."""
 
     job: JobRef
 

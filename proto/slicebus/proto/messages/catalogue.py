@@ -1,4 +1,4 @@
-"""Every message type by its name. Routing, decoding, the journal and the dead letters go by this table alone."""
+"""Every message type by name. Routing, decoding, the journal and the dead letters use this table only."""
 
 from slicebus.proto.messages.base import Message
 from slicebus.proto.messages.down import Delete, Pending, Relabel, Resync, Suspend, Terms, WorkloadSpec
@@ -23,4 +23,4 @@ MESSAGES: dict[str, type[Message]] = {
         Terms,
     )
 }
-"""A new type is added here, and nowhere else in `proto`."""
+"""Add a new type here, and nowhere else in `proto`."""

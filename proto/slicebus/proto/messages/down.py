@@ -1,4 +1,4 @@
-"""What the manager says to agents."""
+"""The messages from the manager to agents."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from slicebus.proto.messages.up import RequestKey
 
 
 class PodSetFlavor(msgspec.Struct, frozen=True):
-    """Where the pods of one pod set may run: the admission's flavor, spelled out."""
+    """Where the pods of one pod set may run: the nodes of the admitted flavor."""
 
     node_labels: dict[str, str] = msgspec.field(default_factory=dict)
     tolerations: list[Manifest] = msgspec.field(default_factory=list)
@@ -33,18 +33,18 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     spec_version: Count
-    """Grows with every change of what the worker shall hold for this job, over all its slices."""
+    """Grows with every change of what the worker has to hold for this job, across its slices."""
     workload: Manifest
     """The manager's Workload, with its status."""
     manifest: Manifest
-    """The manager's job, without its status. When its counts are others than the last time, they are taken over: so a
-    resize that starts at the manager reaches the worker."""
+    """The manager's job, without its status. The worker applies its counts when they have changed since the last spec,
+    so a resize that starts at the manager reaches the worker."""
     granted: Counts
     flavors: dict[str, PodSetFlavor] = msgspec.field(default_factory=dict)
     """By pod set."""
     answers: RequestKey | UnsetType = UNSET
-    """The newest request that the manager knew. A later one that asked for less still holds the worker back. Not set
-    by a manager that does not say: it is taken to know all."""
+    """The newest size request that the manager knew. A later request for less still limits the worker. An older manager
+    does not set it, and is taken to know every request."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -53,7 +53,7 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
 
 
 class Relabel(JobMessage, frozen=True, kw_only=True):
-    """The job moves from one slice to the next, and its pods may use the new counts."""
+    """Moves the job from one slice to the next. Its pods may use the new counts."""
 
     type: ClassVar[str] = "relabel"
     direction: ClassVar[Direction] = Direction.DOWN
@@ -72,14 +72,14 @@ class Relabel(JobMessage, frozen=True, kw_only=True):
 
 
 class Suspend(JobMessage, frozen=True, kw_only=True):
-    """The job has lost its quota: its pods go, its object stays. `applied` comes when no pod is left."""
+    """Suspends a job that lost its quota: its pods go, its object stays. `applied` follows when no pod is left."""
 
     type: ClassVar[str] = "suspend"
     direction: ClassVar[Direction] = Direction.DOWN
 
     spec_version: Count
     workload: str | UnsetType = UNSET
-    """The slice that the job names from now on. Not set by a manager that does not say: the one that it names."""
+    """The slice that the job names from now on. An older manager does not set it: the job keeps its slice."""
     reason: str = ""
     message: str = ""
 
@@ -89,7 +89,7 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
 
 
 class Delete(JobMessage, frozen=True, kw_only=True):
-    """The worker's objects of this job go. `spec_version` is the tombstone: an older spec never brings them back."""
+    """Deletes the worker's objects of this job. `spec_version` is the tombstone: no older spec creates them again."""
 
     type: ClassVar[str] = "delete"
     direction: ClassVar[Direction] = Direction.DOWN
@@ -103,7 +103,7 @@ class Delete(JobMessage, frozen=True, kw_only=True):
 
 
 class Pending(JobMessage, frozen=True, kw_only=True):
-    """Why the request that the worker made waits. Shown as an Event on the worker's object."""
+    """Why the worker's size request waits. The agent shows it as an Event on the worker's object."""
 
     type: ClassVar[str] = "pending"
     direction: ClassVar[Direction] = Direction.DOWN
@@ -120,7 +120,7 @@ class Pending(JobMessage, frozen=True, kw_only=True):
     message: str
     since: str
     would_admit: str = ""
-    """What would let it in, in words."""
+    """What would admit it, in words."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -128,8 +128,8 @@ class Pending(JobMessage, frozen=True, kw_only=True):
 
 
 class Resync(Message, frozen=True, kw_only=True):
-    """Asks the agent for its inventory, or where it names jobs, for their statuses only, and for the requests on them
-    that no order has answered."""
+    """Asks the agent for its inventory; where it names jobs, only for their statuses and their unanswered size
+    requests."""
 
     type: ClassVar[str] = "resync"
     direction: ClassVar[Direction] = Direction.DOWN
@@ -145,8 +145,8 @@ class Resync(Message, frozen=True, kw_only=True):
 
 
 class Flavor(msgspec.Struct, frozen=True):
-    """A kind of nodes. A node is of the flavor when it has all of the labels, and no taint that would keep the flavor's
-    pods away: each that does is among `taints`, or tolerated."""
+    """A kind of nodes. A node belongs to the flavor when it has all of its labels, and each of its taints that keeps
+    pods away is among `taints` or tolerated."""
 
     name: str
     node_labels: dict[str, str] = msgspec.field(default_factory=dict)
@@ -155,30 +155,30 @@ class Flavor(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A heartbeat that has arrived."""
+    """A heartbeat that the manager received."""
 
     epoch: int
     said_s: float
 
 
 class Terms(Message, frozen=True, kw_only=True):
-    """What an agent goes by, whole. Sent in answer to a `hello`, to a `heartbeat` that goes by others, and with a fence
-    to every `heartbeat`."""
+    """The complete terms of an agent. The manager sends them in answer to a `hello`, to a `heartbeat` with other terms,
+    and, with a fence, to every `heartbeat`."""
 
     type: ClassVar[str] = "terms"
     direction: ClassVar[Direction] = Direction.DOWN
     not_redriven: ClassVar[str] = "the manager says it again with the next heartbeat"
 
     version: str
-    """Another one for other terms. Says nothing of which are newer: the last that came are in force."""
+    """Identifies the terms, and does not order them: the last ones received are in force."""
     flavors: list[Flavor] = msgspec.field(default_factory=list)
-    """What to report capacity and use by, beside the whole cluster."""
+    """The flavors to report capacity and use for, beside the whole cluster."""
     fence_s: float | UnsetType = UNSET
-    """Where it is set, the agent lets no pod start once so long has passed since it said the heartbeat that was heard
-    last: by then the manager may give its jobs to another cluster. What runs goes on."""
+    """If set, the agent starts no pod when its last heard heartbeat is older than this: the manager may have moved its
+    jobs to another cluster by then. Running pods run on."""
     heard: Heard | UnsetType = UNSET
-    """The heartbeat that this answers. Not set in answer to a `hello`, nor while the cluster has still to remove jobs
-    that went elsewhere."""
+    """The heartbeat that this answers. Not set in answer to a `hello`, nor while the cluster still has to remove jobs
+    that were moved elsewhere."""
 
     def summary(self) -> str:
         """One line for people."""

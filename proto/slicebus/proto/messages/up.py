@@ -1,4 +1,4 @@
-"""What agents say to the manager."""
+"""The messages from agents to the manager."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -50,20 +50,20 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     used: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Requests of pods bound to those nodes, by flavor and resource."""
     ours: dict[str, dict[str, str]] | UnsetType = UNSET
-    """Of `used`, the pods that are within what their job was granted in that flavor: the manager has these in its own
-    account. Not set by an agent that does not tell them apart."""
+    """The part of `used` by pods within the grant of their job in that flavor: the manager counts these itself. An
+    older agent does not set it."""
     terms: str | UnsetType = UNSET
-    """The version of the `terms` that the agent goes by. Not set before the first."""
+    """The version of the `terms` in force on the agent. Not set before the first."""
     said_s: float | UnsetType = UNSET
-    """When it was said, by a clock of the agent's own; it comes back in the `terms` that answer it."""
+    """The time of sending by the agent's own clock; the `terms` that answer it repeat it."""
     fence_s: float | UnsetType = UNSET
-    """The fence that the agent keeps, also after a restart: 0 without one."""
+    """The fence in force on the agent, also after a restart; 0 for none."""
     jobs: Count = 0
-    """Objects with our origin."""
+    """The number of jobs that slicebus made."""
     lag_s: float = 0.0
-    """Age of the oldest thing that the agent still has to do, in seconds; 0 when nothing waits."""
+    """Age of the agent's oldest pending work, in seconds; 0 when nothing is pending."""
     out_of_sync: Count = 0
-    """Jobs that are not at the newest version that this process was ordered."""
+    """Jobs that are not at the newest version that this process received."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -83,7 +83,7 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
     worker_generation: Count
     """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
     granted: Counts
-    """What the worker's pods could use when the wish came up."""
+    """The counts that were granted when the request was made."""
     wanted: Counts
     why: str = ""
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
@@ -94,7 +94,7 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
 
 
 class RequestKey(msgspec.Struct, frozen=True):
-    """Which scale request. Empty and 0 for none."""
+    """Identifies a scale request; empty and 0 for none."""
 
     worker_uid: str = ""
     worker_generation: Count = 0
@@ -109,7 +109,7 @@ class PodSetStatus(msgspec.Struct, frozen=True):
 
 
 class JobPhase(StrEnum):
-    """Where the worker's copy stands, in the terms that the manager decides by."""
+    """The state of the worker's copy."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -119,7 +119,7 @@ class JobPhase(StrEnum):
 
 
 class Status(JobMessage, frozen=True, kw_only=True):
-    """The worker's job, as it stands. A newer one of the same job replaces an older one."""
+    """The state of the worker's job. A newer status of the job replaces an older one."""
 
     type: ClassVar[str] = "status"
     direction: ClassVar[Direction] = Direction.UP
@@ -135,7 +135,7 @@ class Status(JobMessage, frozen=True, kw_only=True):
     """`.status` of the worker's job, verbatim."""
     pods: dict[str, PodSetStatus] = msgspec.field(default_factory=dict)
     seen: bool | UnsetType = UNSET
-    """Of a job that is gone: whether the agent saw it go before it had ended. Else it may have ended unseen."""
+    """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -147,7 +147,7 @@ class Status(JobMessage, frozen=True, kw_only=True):
 
 
 class Applied(JobMessage, frozen=True, kw_only=True):
-    """The worker's objects are at this version; everything older is done with."""
+    """The worker's objects are at this version; every older order is settled."""
 
     type: ClassVar[str] = "applied"
     direction: ClassVar[Direction] = Direction.UP
@@ -164,7 +164,7 @@ class Applied(JobMessage, frozen=True, kw_only=True):
 
 
 class Refused(JobMessage, frozen=True, kw_only=True):
-    """The worker could not apply a message, and will not without a change."""
+    """The worker could not apply an order, and cannot without a change."""
 
     type: ClassVar[str] = "refused"
     direction: ClassVar[Direction] = Direction.UP
@@ -181,24 +181,24 @@ class Refused(JobMessage, frozen=True, kw_only=True):
 
 
 class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
-    """One job on the worker, as hashes; an array, because there are many. The README says what is hashed."""
+    """One job on the worker, as hashes. It is encoded as an array to save space. The README says what is hashed."""
 
     kind: JobKindName
     namespace: Namespace
     name: JobName
     uid: str
-    """As in a `JobRef`; the kind says the API version."""
+    """As in a `JobRef`; the kind implies the API version."""
     spec_version: Count
     """Applied on the worker."""
     spec_hash: str
-    """Of what the worker holds, the slice's name among it. Empty while the job is gone and that is being reported."""
+    """The hash of what the worker holds, with the slice's name. Empty while the agent reports that the job is gone."""
     status_hash: str
-    """Of the job's status. Empty while the job is going."""
+    """The hash of the job's status. Empty while the job is being deleted."""
 
 
 class Inventory(Message, frozen=True, kw_only=True):
-    """One page of what the worker holds, its body below 128 KiB. An inventory is complete when the page that is `last`
-    was seen with every page before it; until then it says nothing."""
+    """One page of what the worker holds, with a body below 128 KiB. An inventory counts once its `last` page and every
+    page before it have arrived."""
 
     type: ClassVar[str] = "inventory"
     direction: ClassVar[Direction] = Direction.UP
@@ -206,13 +206,12 @@ class Inventory(Message, frozen=True, kw_only=True):
     not_redriven: ClassVar[str] = "an agent says it when it is asked"
 
     round: Count
-    """Counts the inventories of the envelope's epoch: pages of one epoch and round belong together."""
+    """Numbers the inventories of the envelope's epoch: pages of one epoch and round belong together."""
     page: Count
     last: bool
     items: list[InventoryItem]
     unanswered: dict[str, RequestKey] | UnsetType = UNSET
-    """Of jobs among the items, by their UID: the newest request, where the broker has it and no order has answered it.
-    Not set where there is none."""
+    """The newest unanswered size request of each job, by its UID, if the broker has it. Not set where there is none."""
 
     def summary(self) -> str:
         """One line for people."""
