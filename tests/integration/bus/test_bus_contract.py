@@ -129,10 +129,10 @@ async def test_the_delivery_limit_dead_letters(bus: Bus) -> None:
     [dead_letter] = await browse_all(bus)
     assert dead_letter.body == b"poison"
     assert dead_letter.user_id == "manager"
-    told = DeadLetter.from_message(dead_letter)
-    assert (told.reason, told.detail, told.queue) == ("undeliverable", "delivery_limit", CONTROL)
-    assert told.at is not None
-    assert datetime.now(UTC) - told.at < timedelta(minutes=1)
+    described = DeadLetter.from_message(dead_letter)
+    assert (described.reason, described.detail, described.queue) == ("undeliverable", "delivery_limit", CONTROL)
+    assert described.at is not None
+    assert datetime.now(UTC) - described.at < timedelta(minutes=1)
     assert DEAD_TIME.fullmatch(dead_letter.headers[TIME_HEADER])
 
 

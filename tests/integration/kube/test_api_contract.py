@@ -24,8 +24,8 @@ async def test_a_created_object_is_read_back(api: Api) -> None:
 
 
 async def test_what_the_server_decides_is_ignored_in_a_create(api: Api) -> None:
-    claims = {"uid": UNKNOWN_UID, "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7, "selfLink": "/x"}
-    created = await api.widget(metadata=claims | {"deletionTimestamp": "2020-01-01T00:00:00Z"}, spec={})
+    server_fields = {"uid": UNKNOWN_UID, "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7, "selfLink": "/x"}
+    created = await api.widget(metadata=server_fields | {"deletionTimestamp": "2020-01-01T00:00:00Z"}, spec={})
     assert created["metadata"]["uid"] != UNKNOWN_UID
     assert created["metadata"]["generation"] == 1
     assert not created["metadata"]["creationTimestamp"].startswith("2020")

@@ -228,10 +228,10 @@ async def kept_job(api: Api, *, suspend: bool) -> None:
     await api.client.patch(JOBS, "a", api.namespace, MergePatch({"spec": {"suspend": suspend}}))
 
 
-@pytest.mark.parametrize(("change", "told"), REFUSED_STATUSES.values(), ids=REFUSED_STATUSES.keys())
-async def test_the_status_of_a_job_does_not_go_back(api: Api, change: Manifest, told: str) -> None:
+@pytest.mark.parametrize(("change", "text"), REFUSED_STATUSES.values(), ids=REFUSED_STATUSES.keys())
+async def test_the_status_of_a_job_does_not_go_back(api: Api, change: Manifest, text: str) -> None:
     await kept_job(api, suspend=False)
-    with pytest.raises(InvalidError, match=told):
+    with pytest.raises(InvalidError, match=text):
         await api.client.patch(JOBS, "a", api.namespace, MergePatch({"status": change}), subresource="status")
     grown = MergePatch({"status": {"active": 0, "succeeded": 3, "failed": 2}})
     shown = await api.client.patch(JOBS, "a", api.namespace, grown, subresource="status")

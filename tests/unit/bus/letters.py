@@ -41,5 +41,5 @@ def given_up(message: WireMessage, *, queue: str = UP_QUEUE) -> WireMessage:
 
 
 def letter(key: str = "east.scale-request", *, id: str = "id-1", minutes_ago: float = 0, **how: object) -> DeadLetter:
-    """What is told of one."""
+    """The description of one."""
     return DeadLetter.from_message(dead(wire(key, id=id), minutes_ago=minutes_ago, **how))  # type: ignore[arg-type]

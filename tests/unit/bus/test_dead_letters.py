@@ -58,10 +58,16 @@ def test_a_dead_letter_of_unknown_age_counts_as_the_oldest() -> None:
 @pytest.mark.parametrize("time", ["", "yesterday", "2026-01-31T11:59:00", "2026-01-31T11:59:00Z"])
 def test_any_message_can_be_described(time: str) -> None:
     message = WireMessage(routing_key="", body=b"\xff", headers={TIME_HEADER: time})
-    told = DeadLetter.from_message(message)
-    assert told.id
-    assert told.age(NOON) in (None, timedelta(minutes=1))
-    assert (told.cluster, told.type, told.reason, told.queue, told.by) == ("", "", "", "", None)
+    described = DeadLetter.from_message(message)
+    assert described.id
+    assert described.age(NOON) in (None, timedelta(minutes=1))
+    assert (described.cluster, described.type, described.reason, described.queue, described.by) == (
+        "",
+        "",
+        "",
+        "",
+        None,
+    )
 
 
 ORDER = wire("east.workload-spec", user="manager")

@@ -43,7 +43,7 @@ async def test_a_cancellation_that_the_library_has_lost_is_raised_all_the_same()
 
 
 async def test_a_task_that_was_cancelled_before_may_still_publish() -> None:
-    said: list[str] = []
+    reached: list[str] = []
 
     async def last_words() -> None:
         try:
@@ -51,16 +51,16 @@ async def test_a_task_that_was_cancelled_before_may_still_publish() -> None:
         finally:
             with translated("publish"):
                 await asyncio.sleep(0)
-            said.append("word")
+            reached.append("word")
             with pytest.raises(UnavailableError), translated("publish"):
                 raise asyncio.CancelledError
-            said.append("another")
+            reached.append("another")
 
     waiting = asyncio.create_task(last_words())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert said == ["word", "another"]
+    assert reached == ["word", "another"]
 
 
 async def test_a_deadline_within_is_no_cancellation() -> None:

@@ -61,7 +61,7 @@ def reason(store: Store, *, incoming: Incoming, times: int) -> str:
 
 def act(store: Store) -> list[Command]:
     """Every command there is."""
-    told = Resync(reason="x")
+    resync = Resync(reason="x")
     return [
         command
         for pod in store.pods.all()
@@ -70,7 +70,7 @@ def act(store: Store) -> list[Command]:
             Patch(resource=PODS, target=pod, body={"a": 1}, subresource="status"),
             Remove(resource=PODS, target=pod),
             Emit(regarding=pod, reason="R", note="n"),
-            Publish(cluster=ClusterName("east"), message=told),
+            Publish(cluster=ClusterName("east"), message=resync),
             Requeue(job=JOB, delay_s=0.5),
         )
     ]

@@ -39,7 +39,7 @@ class Guarded(InProcessTransport):
 
 
 class Kept:
-    """One cache, with what its role is told."""
+    """One cache, with the callbacks of its role."""
 
     def __init__(self, resource: Resource, *, optional: bool = True) -> None:
         self.server = Guarded()

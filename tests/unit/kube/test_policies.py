@@ -14,8 +14,8 @@ def schema(text: str, part: str, field: str) -> Schema:
     """One field of `spec` or `status` in v1beta2, without its descriptions."""
     versions = yaml.safe_load(text)["spec"]["versions"]
     [found] = [version["schema"]["openAPIV3Schema"] for version in versions if version["name"] == "v1beta2"]
-    said: Schema = without_descriptions(found["properties"][part]["properties"][field])
-    return said
+    defined: Schema = without_descriptions(found["properties"][part]["properties"][field])
+    return defined
 
 
 def without_descriptions(schema: Any) -> Any:

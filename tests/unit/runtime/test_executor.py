@@ -98,8 +98,8 @@ async def test_commands_are_carried_out_in_order_and_the_cache_knows_at_once(she
 
 
 async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
-    one, heard = await shell.given(), list[Change]()
-    shell.cache.subscribe(heard.append)
+    one, changes = await shell.given(), list[Change]()
+    shell.cache.subscribe(changes.append)
     await shell.run(
         Create(resource=CONFIGMAPS, manifest=config_map("two", a="1")),
         Patch(resource=CONFIGMAPS, target=one, body=data(a="2")),
@@ -107,8 +107,8 @@ async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
     await shell.client.patch(CONFIGMAPS, "one", NAMESPACE, MergePatch(data(a="3")))
     with pytest.raises(ConflictError):
         await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="4")))
-    said = [(change.new["data"], change.is_own) for change in heard if change.new is not None]
-    assert said == [({}, False), ({"a": "1"}, True), ({"a": "2"}, True), ({"a": "3"}, False)]
+    writes = [(change.new["data"], change.is_own) for change in changes if change.new is not None]
+    assert writes == [({}, False), ({"a": "1"}, True), ({"a": "2"}, True), ({"a": "3"}, False)]
 
 
 async def test_the_first_error_ends_the_commands(shell: Shell) -> None:
