@@ -38,8 +38,8 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
 
     trace = await eventually(grown, "the trace shows the end of the resize")
     assert trace is not None
-    words = [hop.type if hop.type != STEP else hop.text.split()[0] for hop in trace.hops]
-    expected = ["scale-request", "creates", "admits", "workload-spec", "moves", "ungates", "status"]
+    words = [hop.type if hop.type != STEP else " ".join(hop.text.split()[:2]) for hop in trace.hops]
+    expected = ["scale-request", "creates slice", "admits slice", "workload-spec", "moves the", "ungates 2", "status"]
     assert [word for word in words if word in expected] == expected
     assert not trace.clocks_apart
 
