@@ -11,7 +11,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, PODS, RESOURCEFLAVORS
 from slicebus.slices.quantities import amount
 from slicebus.slices.ungate import is_gated
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 FOLDER = Path(__file__).parent
@@ -51,23 +51,23 @@ async def uses(world: World, cpu: int) -> None:
 async def test_quota_is_counted_once_and_rapid_cycles_leak_none(world: World) -> None:
     """Points 12 and 14."""
     await set_quota(world, 8)
-    story = Story(world, "Job", "rapid")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(5)
-    await story.expect_pods(running=5)
+    scenario = Scenario(world, "Job", "rapid")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=5)
     await uses(world, 5)
-    [grown] = await story.expect_unfinished(5)
-    await story.scale(3)
-    [shrunk] = await story.expect_unfinished(3)
+    [grown] = await scenario.expect_unfinished(5)
+    await scenario.scale(3)
+    [shrunk] = await scenario.expect_unfinished(3)
     assert shrunk.name == grown.name
     await uses(world, 3)
     for size in (7, 2, 8, 1, 6, 4, 8, 2):
-        await story.scale(size)
-    await story.expect_unfinished(2)
-    await story.expect_pods(running=2)
+        await scenario.scale(size)
+    await scenario.expect_unfinished(2)
+    await scenario.expect_pods(running=2)
     await uses(world, 2)
-    other = Story(world, "Job", "other")
+    other = Scenario(world, "Job", "other")
     await other.submit()
     await other.expect_pods(running=1)
     await other.scale(6)
@@ -78,21 +78,21 @@ async def test_quota_is_counted_once_and_rapid_cycles_leak_none(world: World) ->
 async def test_a_pod_that_is_made_again_starts_within_what_is_granted(world: World) -> None:
     """Point 11."""
     await set_quota(world, 3)
-    story = Story(world, "Job", "capped")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    await story.scale(6)
-    await story.expect_pods(running=3, gated=3)
-    started = [pod["metadata"] for pod in await story.pods() if not is_gated(pod)]
-    await (await story.worker()).delete(PODS, started[0]["name"], NAMESPACE, uid=started[0]["uid"])
+    scenario = Scenario(world, "Job", "capped")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await scenario.scale(6)
+    await scenario.expect_pods(running=3, gated=3)
+    started = [pod["metadata"] for pod in await scenario.pods() if not is_gated(pod)]
+    await (await scenario.worker()).delete(PODS, started[0]["name"], NAMESPACE, uid=started[0]["uid"])
 
     async def is_replaced() -> bool:
-        return started[0]["uid"] not in {pod["metadata"]["uid"] for pod in await story.pods()}
+        return started[0]["uid"] not in {pod["metadata"]["uid"] for pod in await scenario.pods()}
 
     await eventually(is_replaced, "the pod has gone")
-    await story.expect_pods(running=3, gated=3)
+    await scenario.expect_pods(running=3, gated=3)
 
 
 async def test_a_resize_stays_on_its_flavor(world: World) -> None:
@@ -106,19 +106,19 @@ async def test_a_resize_stays_on_its_flavor(world: World) -> None:
     await world.manager.patch(
         CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"resourceGroups": groups}})
     )
-    story = Story(world, "Job", "sticky")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(4)
-    [first, second] = await story.expect_unfinished(1, 4)
+    scenario = Scenario(world, "Job", "sticky")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(4)
+    [first, second] = await scenario.expect_unfinished(1, 4)
     assert first.admission is not None
     assert first.admission.flavors_of("main") == {"cpu": objects.FLAVOR}
 
     async def says_why() -> str | None:
-        waiting = next(slice for slice in await story.chain() if slice.name == second.name)
+        waiting = next(slice for slice in await scenario.chain() if slice.name == second.name)
         message: str | None = waiting.conditions.get("QuotaReserved", {}).get("message")
         return message
 
     said = await eventually(says_why, "the slice says why it waits")
     assert f"couldn't change flavor from: {objects.FLAVOR} to: spot" in (said or "")
-    await story.expect_pods(running=1, gated=3)
+    await scenario.expect_pods(running=1, gated=3)

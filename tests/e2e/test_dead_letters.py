@@ -23,7 +23,7 @@ from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Hello, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 HELLO = Hello(agent_version="9.9.9", kubernetes_version="v1.34.0", schema_version="1.0")
@@ -87,15 +87,15 @@ async def test_a_message_of_an_unknown_cluster_takes_effect_once_it_is_known(
 
 async def test_a_wish_that_is_requeued_twice_is_one_slice(world: World, urls: dict[str, str]) -> None:
     await set_quota(world, 20)
-    story = Story(world, "Job", "sweep")
-    await story.submit()
-    await story.expect_pods(running=1)
-    cluster = await story.cluster()
+    scenario = Scenario(world, "Job", "sweep")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    cluster = await scenario.cluster()
     manager, agent = await connect(urls["manager"], name="test"), await connect(urls[cluster], name="test")
     try:
         await accept(world, cluster, False)
         await refuses(manager, agent, cluster)
-        await story.scale(4)
+        await scenario.scale(4)
         message, *_ = [m for m in await dead_wishes(manager) if DeadLetter.from_message(m).cluster == cluster]
         await accept(world, cluster, True)
         await manager.publish(DEAD, message)
@@ -103,9 +103,9 @@ async def test_a_wish_that_is_requeued_twice_is_one_slice(world: World, urls: di
         assert len(outcomes) >= 2
         assert all(outcome.done for outcome in outcomes)
         await requeue_until_none_is_left(manager, WISHES)
-        await story.expect_pods(running=4)
-        await story.expect_unfinished(4)
-        assert len(await story.chain()) == 2
+        await scenario.expect_pods(running=4)
+        await scenario.expect_unfinished(4)
+        assert len(await scenario.chain()) == 2
     finally:
         for bus in (manager, agent):
             await bus.aclose()
@@ -153,14 +153,14 @@ async def accept(world: World, cluster: str, accepted: bool) -> None:
 async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(world: World, urls: dict[str, str]) -> None:
     """West writes east's name: into a message, and into a dead letter that it made up."""
     await set_quota(world, 20)
-    story = Story(world, "Job", "sweep")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "sweep")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     job = await world.manager.get(JOBS, "sweep", NAMESPACE)
     wish = ScaleRequest(
         job=job_ref(job), workload="w", worker_uid="w", worker_generation=9, granted={"main": 1}, wanted={"main": 9}
     )
-    cluster = await story.cluster()
+    cluster = await scenario.cluster()
     thief = next(name for name in ("east", "west") if name != cluster)
     manager, agent = await connect(urls["manager"], name="test"), await connect(urls[thief], name="test")
     try:
@@ -186,7 +186,7 @@ async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(world: Wo
         await agent.publish(DEAD, made_up)
         await dead_letters(manager, 3)
         assert sorted(outcome.done for outcome in await requeue_all(manager)) == [False, False, True]
-        await story.expect_unfinished(1)
+        await scenario.expect_unfinished(1)
     finally:
         for bus in (manager, agent):
             await bus.aclose()

@@ -11,7 +11,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.sandbox.controllers import crds as ray_crds
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -57,26 +57,26 @@ async def install(*clients: KubeClient) -> None:
         await eventually(served, "Ray's definitions are served", within_s=LONG_S)
 
 
-async def running(world: World, kind: str, name: str, workers: int) -> Story:
+async def running(world: World, kind: str, name: str, workers: int) -> Scenario:
     """A job that has grown to so many workers."""
-    story = Story(world, kind, name)
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(workers)
-    await story.expect_pods(running=workers)
-    return story
+    scenario = Scenario(world, kind, name)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(workers)
+    await scenario.expect_pods(running=workers)
+    return scenario
 
 
-async def dispatched(story: Story) -> Manifest | None:
+async def dispatched(scenario: Scenario) -> Manifest | None:
     """Why the job's slice is not with its worker."""
-    page = await story.world.manager.list(WORKLOADS, namespace=NAMESPACE)
-    found = [w for w in page.items if w["metadata"]["ownerReferences"][0]["name"] == story.name]
+    page = await scenario.world.manager.list(WORKLOADS, namespace=NAMESPACE)
+    found = [w for w in page.items if w["metadata"]["ownerReferences"][0]["name"] == scenario.name]
     conditions = [entry for w in found for entry in w.get("status", {}).get("conditions", ())]
     return next((c for c in conditions if c["type"] == "slicebus.dev/Dispatched" and c["status"] == "False"), None)
 
 
-async def refused(story: Story) -> bool:
-    found = await dispatched(story)
+async def refused(scenario: Scenario) -> bool:
+    found = await dispatched(scenario)
     return found is not None and found["reason"] == "KindNotServed"
 
 
@@ -118,7 +118,7 @@ async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_get
     await remove(*workers)
     async with fleet(bare, urls):
         await set_quota(bare, 20)
-        ray = Story(bare, "RayCluster", "ray")
+        ray = Scenario(bare, "RayCluster", "ray")
         await ray.submit()
         await eventually(lambda: refused(ray), "the worker refuses, and says why")
         found = await dispatched(ray)

@@ -21,7 +21,7 @@ RESIZES = (
 )
 
 
-def expect_the_story(output: str, timeline: Path) -> None:
+def expect_the_scenario(output: str, timeline: Path) -> None:
     for resize in RESIZES:
         assert re.search(resize, output), f"{resize} is not in:\n{output}"
     assert "3 more needed" in output
@@ -29,7 +29,7 @@ def expect_the_story(output: str, timeline: Path) -> None:
     page.feed(timeline.read_text(encoding="utf-8"))
     assert page.titles == ["slicebus demo"]
     assert page.lines.count("granted") == 3, "a chart for each job"
-    assert page.stories == 8, "three starts and five resizes"
+    assert page.scenarios == 8, "three starts and five resizes"
 
 
 class Page(HTMLParser):
@@ -39,14 +39,14 @@ class Page(HTMLParser):
         super().__init__()
         self.titles: list[str] = []
         self.lines: list[str] = []
-        self.stories = 0
+        self.scenarios = 0
         self._open = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._open = tag
         if tag == "polyline":
             self.lines.append(dict(attrs)["class"] or "")
-        self.stories += tag == "details"
+        self.scenarios += tag == "details"
 
     def handle_data(self, data: str) -> None:
         if self._open == "h1" and data.strip():
@@ -58,7 +58,7 @@ def test_on_embedded_parts(tmp_path: Path) -> None:
     done = run_cli("demo", "--pause", "0", "--timeline", str(timeline), env={"AMQP_URL": ""})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("on embedded API servers and the in-process bus")
-    expect_the_story(done.stdout, timeline)
+    expect_the_scenario(done.stdout, timeline)
 
 
 @pytest.mark.rabbitmq
@@ -80,7 +80,7 @@ async def test_on_real_parts(control_plane: ControlPlane, rabbitmq: RabbitBroker
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("on the clusters of the kubeconfigs and RabbitMQ")
-        expect_the_story(done.stdout, timeline)
+        expect_the_scenario(done.stdout, timeline)
     finally:
         for cluster in clusters.values():
             async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:

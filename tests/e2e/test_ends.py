@@ -13,7 +13,7 @@ from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.conditions import conditions_of
 from support import roles
-from support.scenario import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -28,16 +28,16 @@ async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         yield world
 
 
-async def submitted(world: World, name: str, *, ttl_s: int | None = None) -> Story:
+async def submitted(world: World, name: str, *, ttl_s: int | None = None) -> Scenario:
     """A job that runs on east until its pod is told to end."""
     await set_quota(world, 4)
     manifest = elastic("Job", name)
     manifest["spec"] |= {"completions": 1, "parallelism": 1}
     manifest["spec"] |= {"ttlSecondsAfterFinished": ttl_s} if ttl_s is not None else {}
     await world.manager.create(JOBS, manifest)
-    story = Story(world, "Job", name)
-    await story.expect_pods(running=1)
-    return story
+    scenario = Scenario(world, "Job", name)
+    await scenario.expect_pods(running=1)
+    return scenario
 
 
 async def ended(client: KubeClient, name: str) -> bool:
@@ -73,11 +73,11 @@ async def test_a_job_that_ended_while_its_agent_was_away_is_complete_and_then_go
     page = await world.manager.list(JOBS, namespace=NAMESPACE)
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
-            story = await submitted(world, "brief", ttl_s=0)
+            scenario = await submitted(world, "brief", ttl_s=0)
         await end_pods(worker, "brief")
         await eventually(lambda: ended(worker, "brief"), "the worker's job is complete")
         async with roles.agent(world, urls, "east"):
-            await story.expect_nothing_left()
+            await scenario.expect_nothing_left()
     async for event in world.manager.watch(JOBS, resource_version=page.resource_version, namespace=NAMESPACE):
         seen.append(any(entry["type"] == "Complete" for entry in conditions_of(event.object)))
         if event.type == "DELETED":
@@ -91,22 +91,22 @@ async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an
     worker = world.workers[EAST]
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
-            story = await submitted(world, "older")
+            scenario = await submitted(world, "older")
         # As a version made it that left a copy its time to live.
         await worker.patch(JOBS, "older", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
         await end_pods(worker, "older")
         await eventually(lambda: is_gone(worker, "older"), "the worker's job is gone")
         async with roles.agent(world, urls, "east"):
-            told = await story.expect_event("VanishedOnWorker", on=world.manager)
+            told = await scenario.expect_event("VanishedOnWorker", on=world.manager)
 
             async def rests() -> bool:
-                [slice] = await story.chain()
+                [slice] = await scenario.chain()
                 job = await world.manager.get(JOBS, "older", NAMESPACE)
                 return slice.admission is None and not slice.active and not job.get("status", {}).get("active")
 
             await eventually(rests, "the job has given its quota back")
             job = await world.manager.get(JOBS, "older", NAMESPACE)
-            [slice] = await story.chain()
+            [slice] = await scenario.chain()
             workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
             assert said(job) == said(workload) == ("False", "VanishedOnWorker")
             assert slice.name in told
@@ -114,7 +114,7 @@ async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an
 
             active = MergePatch({"spec": {"active": True}})
             await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, active)
-            await story.expect_pods(running=1)
+            await scenario.expect_pods(running=1)
 
             async def known() -> bool:
                 job = await world.manager.get(JOBS, "older", NAMESPACE)
@@ -128,12 +128,12 @@ async def test_a_copy_of_an_older_version_loses_its_time_to_live(world: World, u
     worker = world.workers[EAST]
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
-            story = await submitted(world, "lasts")
+            scenario = await submitted(world, "lasts")
         await worker.patch(JOBS, "lasts", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
         async with roles.agent(world, urls, "east"):
 
             async def lasts() -> bool:
-                return "ttlSecondsAfterFinished" not in (await story.worker_job())["spec"]
+                return "ttlSecondsAfterFinished" not in (await scenario.worker_job())["spec"]
 
             await eventually(lasts, "the copy has no time to live")
             await end_pods(worker, "lasts")

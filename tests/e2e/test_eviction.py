@@ -17,7 +17,7 @@ from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 from support import roles
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")
@@ -66,45 +66,45 @@ async def expect_used(world: World, cpu: str) -> None:
     await eventually(look, f"{cpu} cpu are used")
 
 
-async def grown(world: World, kind: str) -> tuple[Story, Slice]:
+async def grown(world: World, kind: str) -> tuple[Scenario, Slice]:
     """A job with one worker that has grown to five, and its first slice."""
     await set_quota(world, 20)
-    story = Story(world, kind, "evicted")
-    await story.submit()
-    await story.expect_pods(running=1)
-    [first] = await story.expect_unfinished(1)
-    await story.scale(5)
-    await story.expect_pods(running=5)
-    await story.expect_unfinished(5)
-    return story, first
+    scenario = Scenario(world, kind, "evicted")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    [first] = await scenario.expect_unfinished(1)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=5)
+    await scenario.expect_unfinished(5)
+    return scenario, first
 
 
-async def expect_condition(story: Story, type: str, status: str, reason: str) -> Slice:
+async def expect_condition(scenario: Scenario, type: str, status: str, reason: str) -> Slice:
     """Wait for a condition of the one slice that has not finished."""
 
     async def look() -> Slice | None:
-        [slice] = [slice for slice in await story.chain() if not slice.finished]
+        [slice] = [slice for slice in await scenario.chain() if not slice.finished]
         said = slice.conditions.get(type, {})
         return slice if (said.get("status"), said.get("reason")) == (status, reason) else None
 
-    found = await eventually(look, f"{story.name} says {type}={status} {reason}")
+    found = await eventually(look, f"{scenario.name} says {type}={status} {reason}")
     assert found is not None
     return found
 
 
-async def is_suspended(story: Story) -> bool:
+async def is_suspended(scenario: Scenario) -> bool:
     """Whether the manager's own job says so."""
-    job = await story.world.manager.get(story.resource, story.name, NAMESPACE)
+    job = await scenario.world.manager.get(scenario.resource, scenario.name, NAMESPACE)
     return bool(job["spec"].get("suspend"))
 
 
-async def expect_no_pods(story: Story) -> None:
-    worker = await story.worker()
+async def expect_no_pods(scenario: Scenario) -> None:
+    worker = await scenario.worker()
 
     async def look() -> bool:
         return not (await worker.list(PODS, namespace=NAMESPACE)).items
 
-    await eventually(look, f"{story.name} has no pods")
+    await eventually(look, f"{scenario.name} has no pods")
 
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
@@ -112,26 +112,26 @@ async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
     world: World, urls: dict[str, str], kind: str
 ) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        story, first = await grown(world, kind)
+        scenario, first = await grown(world, kind)
         await stop(world, "HoldAndDrain")
-        assert "The ClusterQueue is stopped" in await story.expect_event(
+        assert "The ClusterQueue is stopped" in await scenario.expect_event(
             "EvictedDueToClusterQueueStopped", on=world.manager
         )
-        await expect_no_pods(story)
-        waits = await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        await expect_no_pods(scenario)
+        waits = await expect_condition(scenario, Condition.QUOTA_RESERVED, "False", "Inadmissible")
         assert waits.conditions[Condition.EVICTED]["reason"] == "ClusterQueueStopped"
         assert waits.conditions[Condition.REQUEUED]["status"] == "False"
-        assert await is_suspended(story)
-        assert story.workers_of(waits) == 1
+        assert await is_suspended(scenario)
+        assert scenario.workers_of(waits) == 1
         await expect_used(world, "0")
         await stop(world, "None")
-        await story.expect_pods(running=1)
-        back = await expect_condition(story, Condition.EVICTED, "False", "QuotaReserved")
+        await scenario.expect_pods(running=1)
+        back = await expect_condition(scenario, Condition.EVICTED, "False", "QuotaReserved")
         assert (back.name, back.chain) == (waits.name, first.chain)
         assert back.conditions[Condition.REQUEUED]["reason"] == "ClusterQueueRestarted"
-        assert not await is_suspended(story)
-        await story.scale(3)
-        await story.expect_pods(running=3)
+        assert not await is_suspended(scenario)
+        await scenario.scale(3)
+        await scenario.expect_pods(running=3)
 
 
 async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_agent(
@@ -140,37 +140,37 @@ async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_a
     """The pod that is left goes while no agent is there; the next one notices and reports."""
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, EAST):
-            story, _ = await grown(world, "Job")
-            worker = await story.worker()
+            scenario, _ = await grown(world, "Job")
+            worker = await scenario.worker()
             await worker.create(PODS, STRAGGLER)
             await stop(world, "HoldAndDrain", LOCALQUEUES)
-            await expect_condition(story, Condition.EVICTED, "True", "LocalQueueStopped")
+            await expect_condition(scenario, Condition.EVICTED, "True", "LocalQueueStopped")
 
             async def one_is_left() -> bool:
-                return [pod["metadata"]["name"] for pod in await story.pods()] == [STRAGGLER["metadata"]["name"]]
+                return [pod["metadata"]["name"] for pod in await scenario.pods()] == [STRAGGLER["metadata"]["name"]]
 
             await eventually(one_is_left, "all pods but one are gone")
-        held = await expect_condition(story, "slicebus.dev/Dispatched", "False", "Suspending")
+        held = await expect_condition(scenario, "slicebus.dev/Dispatched", "False", "Suspending")
         assert held.admission is not None
         await expect_used(world, "5")
         await worker.delete(PODS, STRAGGLER["metadata"]["name"], NAMESPACE)
-        await expect_no_pods(story)
+        await expect_no_pods(scenario)
         async with roles.agent(world, urls, EAST):
-            await expect_condition(story, "slicebus.dev/Dispatched", "True", "Suspended")
-            await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+            await expect_condition(scenario, "slicebus.dev/Dispatched", "True", "Suspended")
+            await expect_condition(scenario, Condition.QUOTA_RESERVED, "False", "Inadmissible")
             await expect_used(world, "0")
             await stop(world, "None", LOCALQUEUES)
-            await story.expect_pods(running=1)
+            await scenario.expect_pods(running=1)
 
 
 async def test_a_deactivated_job_waits_until_it_is_active_again(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        story, _ = await grown(world, "Job")
-        [slice] = await story.expect_unfinished(5)
+        scenario, _ = await grown(world, "Job")
+        [slice] = await scenario.expect_unfinished(5)
         await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": False}}))
-        await expect_no_pods(story)
-        waits = await expect_condition(story, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        await expect_no_pods(scenario)
+        waits = await expect_condition(scenario, Condition.QUOTA_RESERVED, "False", "Inadmissible")
         assert waits.conditions[Condition.QUOTA_RESERVED]["message"] == "The workload is deactivated"
         await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": True}}))
-        await story.expect_pods(running=1)
-        await expect_condition(story, Condition.REQUEUED, "True", "Reactivated")
+        await scenario.expect_pods(running=1)
+        await expect_condition(scenario, Condition.REQUEUED, "True", "Reactivated")

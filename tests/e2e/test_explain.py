@@ -6,21 +6,21 @@ from pathlib import Path
 
 from slicebus.cli.demo.world import World
 from support.installation import run_cli
-from support.scenario import Story, set_quota
+from support.scenario import Scenario, set_quota
 
 
 async def test_why_a_resize_waits(world: World, kubeconfig: Path) -> None:
     env = {"KUBECONFIG": str(kubeconfig)}
     await set_quota(world, 4)
-    story = Story(world, "Job", "wide")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(6)
-    await story.expect_event("Pending", on=await story.worker())
+    scenario = Scenario(world, "Job", "wide")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(6)
+    await scenario.expect_event("Pending", on=await scenario.worker())
 
     told = await asyncio.to_thread(run_cli, "explain", "team-a/wide", env=env)
     assert told.returncode == 0, told.stderr
-    where = f"on cluster {await story.cluster()}"
+    where = f"on cluster {await scenario.cluster()}"
     assert f"Job/team-a/wide {where}, queue main, of ClusterQueue batch" in told.stdout
     assert "wants main=6 (asked for by its worker" in told.stdout
     assert "request > maximum capacity (6 > 4)" in told.stdout

@@ -19,7 +19,7 @@ from slicebus.proto.messages import ClusterName, WorkloadSpec
 from slicebus.proto.topology import DEAD, agent_queue
 from support import roles
 from support.installation import run_cli
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 EAST, OTHER = ClusterName("east"), ClusterName("west")
@@ -71,13 +71,13 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
     one, other = world.workers[EAST], world.workers[OTHER]
     uids = {client.host: await cluster_uid(client) for client in (one, other)}
     await set_quota(world, 9)
-    first, second = Story(world, "RayCluster", "first"), Story(world, "RayCluster", "second")
-    batch = Story(world, "Job", "batch")
+    first, second = Scenario(world, "RayCluster", "first"), Scenario(world, "RayCluster", "second")
+    batch = Scenario(world, "Job", "batch")
     async with roles.manager(world, urls) as manager:
         async with roles.agent(world, urls, EAST):
-            for story in (first, batch):
-                await story.submit()
-                await story.expect_pods(running=1)
+            for scenario in (first, batch):
+                await scenario.submit()
+                await scenario.expect_pods(running=1)
             began = await shown_as_on(world, one)
         async with roles.agent(world, urls, EAST, client=other, identity="other") as impostor:
             await in_conflict_with(world, uids[other.host])

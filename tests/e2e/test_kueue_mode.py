@@ -36,7 +36,7 @@ from support.fleet import QuotaWatch
 from support.installation import run_cli
 from support.kueue import Kueue, binary_and_definitions
 from support.recordings import exported
-from support.scenario import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.servers import SHARED_CRDS, tools
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
@@ -109,78 +109,78 @@ async def world(clusters: World, urls: dict[str, str]) -> AsyncIterator[World]:
 
 
 async def test_a_job_grows_and_shrinks(world: World) -> None:
-    story = Story(world, "Job", "train")
-    await story.submit()
-    await story.expect_pods(running=1)
-    [first] = await story.expect_unfinished(1)
-    assert await check_of(world, first) == ("Ready", f"Worker cluster {await story.cluster()} holds it")
+    scenario = Scenario(world, "Job", "train")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    [first] = await scenario.expect_unfinished(1)
+    assert await check_of(world, first) == ("Ready", f"Worker cluster {await scenario.cluster()} holds it")
     assert first.condition(Condition.ADMITTED)
 
-    await story.scale(5)
-    await story.expect_pods(running=5)
-    [second] = await story.expect_unfinished(5)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=5)
+    [second] = await scenario.expect_unfinished(5)
     assert second.replaces == first.key
-    [old] = [slice for slice in await story.chain() if slice.finished]
+    [old] = [slice for slice in await scenario.chain() if slice.finished]
     assert old.conditions[Condition.FINISHED]["reason"] == FinishedReason.SLICE_REPLACED
-    assert await spec_counts(story) == 5
+    assert await spec_counts(scenario) == 5
 
-    await story.scale(3)
-    [shrunk] = await story.expect_unfinished(3)
+    await scenario.scale(3)
+    [shrunk] = await scenario.expect_unfinished(3)
     assert shrunk.name == second.name
-    await story.expect_pods(running=3)
+    await scenario.expect_pods(running=3)
     await eventually(lambda: reserves(world, cpu="3"), "quota for 3 is taken")
 
 
 async def test_a_resize_waits_for_quota(world: World) -> None:
     await set_quota(world, 2)
-    story = Story(world, "Job", "wide")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(5)
-    await story.expect_pods(running=1, gated=4)
-    [holder, pending] = await story.expect_unfinished(1, 5)
+    scenario = Scenario(world, "Job", "wide")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=1, gated=4)
+    [holder, pending] = await scenario.expect_unfinished(1, 5)
     assert pending.replaces == holder.key
-    told = await story.expect_event(*WAITS, on=await story.worker())
+    told = await scenario.expect_event(*WAITS, on=await scenario.worker())
     assert "insufficient" in told
     assert (await check_of(world, pending))[0] in ("", "Pending")
     await set_quota(world, 5)
-    await story.expect_pods(running=5)
+    await scenario.expect_pods(running=5)
 
 
 async def test_the_end_of_a_job_gives_its_quota_back(world: World) -> None:
-    story = Story(world, "Job", "short")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "short")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     await eventually(lambda: reserves(world, cpu="1"), "quota for 1 is taken")
-    worker = await story.worker()
-    await worker.patch(JOBS, story.name, NAMESPACE, MergePatch({"spec": {"activeDeadlineSeconds": 1}}))
+    worker = await scenario.worker()
+    await worker.patch(JOBS, scenario.name, NAMESPACE, MergePatch({"spec": {"activeDeadlineSeconds": 1}}))
 
     async def over() -> bool:
-        return all(slice.finished for slice in await story.chain())
+        return all(slice.finished for slice in await scenario.chain())
 
     await eventually(over, "the slice is finished", within_s=60)
-    [slice] = await story.chain()
+    [slice] = await scenario.chain()
     assert slice.conditions[Condition.FINISHED]["reason"] == FinishedReason.FAILED
     await eventually(lambda: reserves(world, cpu="0"), "the quota is back")
 
 
 async def test_a_deleted_job_leaves_nothing(world: World) -> None:
-    story = Story(world, "Job", "gone")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await world.manager.delete(JOBS, story.name, NAMESPACE)
-    await story.expect_nothing_left()
+    scenario = Scenario(world, "Job", "gone")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await world.manager.delete(JOBS, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
 
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
 async def test_a_stopped_queue_takes_the_job_away_and_a_started_one_brings_it_back(world: World, kind: str) -> None:
     """With the size of its own spec, and in the same chain."""
-    story = await submitted(world, kind, "moved")
-    await story.expect_pods(running=1)
-    await story.scale(4)
-    await story.expect_pods(running=4)
-    chain = (await story.expect_unfinished(4))[0].chain
-    worker = await story.worker()
+    scenario = await submitted(world, kind, "moved")
+    await scenario.expect_pods(running=1)
+    await scenario.scale(4)
+    await scenario.expect_pods(running=4)
+    chain = (await scenario.expect_unfinished(4))[0].chain
+    worker = await scenario.worker()
     await eventually(lambda: reserves(world, cpu={"Job": "4", "RayCluster": "4500m"}[kind]), "the quota is taken")
 
     await stop_policy(world, "HoldAndDrain")
@@ -189,31 +189,31 @@ async def test_a_stopped_queue_takes_the_job_away_and_a_started_one_brings_it_ba
     assert [pod["metadata"]["name"] for pod in left if "deletionTimestamp" not in pod["metadata"]] == []
 
     await stop_policy(world, "None")
-    await story.expect_pods(running=1)
-    [again] = await story.expect_unfinished(1)
+    await scenario.expect_pods(running=1)
+    [again] = await scenario.expect_unfinished(1)
     assert again.chain == chain
-    await story.scale(2)
-    await story.expect_pods(running=2)
+    await scenario.scale(2)
+    await scenario.expect_pods(running=2)
 
 
 async def test_a_ray_cluster_autoscales_on_the_worker_only(world: World) -> None:
-    story = await submitted(world, "RayCluster", "ray")
-    await story.expect_pods(running=1)
-    spec = (await story.worker_job())["spec"]
-    own = (await world.manager.get(RAYCLUSTERS, story.name, NAMESPACE))["spec"]
+    scenario = await submitted(world, "RayCluster", "ray")
+    await scenario.expect_pods(running=1)
+    spec = (await scenario.worker_job())["spec"]
+    own = (await world.manager.get(RAYCLUSTERS, scenario.name, NAMESPACE))["spec"]
     assert (spec["enableInTreeAutoscaling"], own.get("enableInTreeAutoscaling", False)) == (True, False)
-    await story.scale(5)
-    await story.expect_pods(running=5)
-    await story.scale(3)
-    await story.expect_unfinished(3)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=5)
+    await scenario.scale(3)
+    await scenario.expect_unfinished(3)
     await eventually(lambda: reserves(world, cpu="3500m"), "quota for head and 3 workers is taken")
 
 
 async def test_a_ray_job_grows(world: World) -> None:
-    story = await submitted(world, "RayJob", "rayjob")
-    await story.expect_pods(running=1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
+    scenario = await submitted(world, "RayJob", "rayjob")
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
 
 
 async def test_nothing_runs_before_every_check_is_ready(world: World) -> None:
@@ -224,30 +224,30 @@ async def test_nothing_runs_before_every_check_is_ready(world: World) -> None:
     checks = [{"name": CHECK}, {"name": "budget"}]
     spec = {"admissionChecksStrategy": {"admissionChecks": checks}}
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
-    story = Story(world, "Job", "both")
-    await story.submit()
-    await story.expect_pods(running=0, gated=1)
-    [slice] = await story.expect_unfinished(1)
+    scenario = Scenario(world, "Job", "both")
+    await scenario.submit()
+    await scenario.expect_pods(running=0, gated=1)
+    [slice] = await scenario.expect_unfinished(1)
     await eventually(lambda: is_ready(world, slice), "our check is ready")
-    await story.expect_pods(running=0, gated=1)
+    await scenario.expect_pods(running=0, gated=1)
 
     workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
     entries = [entry | {"state": "Ready"} for entry in workload["status"]["admissionChecks"]]
     body = {"metadata": {"resourceVersion": workload["metadata"]["resourceVersion"]}}
     patch = MergePatch(body | {"status": {"admissionChecks": entries}})
     await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, patch, subresource="status")
-    await story.expect_pods(running=1)
+    await scenario.expect_pods(running=1)
 
 
 async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
     job = objects.job("local")
     del job["spec"]["managedBy"]
     await world.manager.create(JOBS, job)
-    story = Story(world, "Job", "local")
-    [slice] = await story.expect_unfinished(1)
+    scenario = Scenario(world, "Job", "local")
+    [slice] = await scenario.expect_unfinished(1)
 
     async def evicted() -> str:
-        [slice] = await story.chain()
+        [slice] = await scenario.chain()
         return str(slice.conditions.get(Condition.EVICTED, {}).get("message", ""))
 
     assert "spec.managedBy" in await eventually(evicted, "the workload is deactivated")
@@ -257,25 +257,25 @@ async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
 
 
 async def test_a_size_that_is_changed_on_the_managers_job_goes_to_the_worker(world: World) -> None:
-    story = Story(world, "Job", "steered")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await world.manager.patch(JOBS, story.name, NAMESPACE, MergePatch({"spec": {"parallelism": 3}}))
-    await story.expect_pods(running=3)
-    assert (await story.worker_job())["spec"]["parallelism"] == 3
+    scenario = Scenario(world, "Job", "steered")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await world.manager.patch(JOBS, scenario.name, NAMESPACE, MergePatch({"spec": {"parallelism": 3}}))
+    await scenario.expect_pods(running=3)
+    assert (await scenario.worker_job())["spec"]["parallelism"] == 3
 
 
 async def test_a_wish_that_is_taken_back_while_it_waits_leaves_one_slice(world: World) -> None:
     await set_quota(world, 2)
-    story = Story(world, "Job", "fickle")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(5)
-    await story.expect_unfinished(1, 5)
-    await story.expect_event(*WAITS, on=await story.worker())
-    await story.scale(2)
-    await story.expect_unfinished(2)
-    await story.expect_pods(running=2)
+    scenario = Scenario(world, "Job", "fickle")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(5)
+    await scenario.expect_unfinished(1, 5)
+    await scenario.expect_event(*WAITS, on=await scenario.worker())
+    await scenario.scale(2)
+    await scenario.expect_unfinished(2)
+    await scenario.expect_pods(running=2)
 
 
 async def test_preemption_takes_the_whole_job_and_never_more_pods_run_than_there_is_quota_for(world: World) -> None:
@@ -288,7 +288,7 @@ async def test_preemption_takes_the_whole_job_and_never_more_pods_run_than_there
     await world.manager.create(WORKLOADPRIORITYCLASSES, urgent | {"metadata": {"name": "urgent"}, "value": 100})
     watch = QuotaWatch(world, 5)
     async with watch.watching():
-        low = Story(world, "Job", "low")
+        low = Scenario(world, "Job", "low")
         await low.submit()
         await low.expect_pods(running=1)
         await low.scale(4)
@@ -296,7 +296,7 @@ async def test_preemption_takes_the_whole_job_and_never_more_pods_run_than_there
         manifest = objects.job("high", parallelism=3)
         manifest["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "urgent"
         await world.manager.create(JOBS, manifest)
-        high = Story(world, "Job", "high")
+        high = Scenario(world, "Job", "high")
         await high.expect_pods(running=3)
         # Evicted as a whole, the other one comes back at the size of its spec.
         await low.expect_pods(running=1)
@@ -305,25 +305,25 @@ async def test_preemption_takes_the_whole_job_and_never_more_pods_run_than_there
 
 
 async def test_a_job_whose_cluster_leaves_the_fleet_goes_elsewhere(world: World) -> None:
-    story = Story(world, "Job", "homeless")
-    await story.submit()
-    await story.expect_pods(running=1)
-    left = await story.cluster()
+    scenario = Scenario(world, "Job", "homeless")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    left = await scenario.cluster()
     await world.manager.delete(WORKERCLUSTERS, left)
-    await eventually(lambda: is_elsewhere(story, left), "the job has another cluster", within_s=60)
-    await story.expect_pods(running=1)
+    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster", within_s=60)
+    await scenario.expect_pods(running=1)
 
 
 async def test_a_drained_clusters_job_goes_elsewhere_at_the_size_of_its_spec(world: World) -> None:
-    story = Story(world, "Job", "drained")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    left = await story.cluster()
+    scenario = Scenario(world, "Job", "drained")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    left = await scenario.cluster()
     await world.manager.patch(WORKERCLUSTERS, left, None, MergePatch({"spec": {"drain": True}}))
-    await eventually(lambda: is_elsewhere(story, left), "the job has another cluster", within_s=60)
-    await story.expect_pods(running=1)
+    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster", within_s=60)
+    await scenario.expect_pods(running=1)
 
 
 async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
@@ -331,33 +331,33 @@ async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_i
 ) -> None:
     east, west = ClusterName("east"), ClusterName("west")
     short = {"cluster_lost_s": 2.0, "cluster_lost_requeue_s": 6.0, "admission": Admission.KUEUE}
-    story = Story(clusters, "Job", "lost")
+    scenario = Scenario(clusters, "Job", "lost")
     async with roles.manager(clusters, urls, **short), roles.agent(clusters, urls, west):
         async with roles.agent(clusters, urls, east):
             await clusters.manager.patch(WORKERCLUSTERS, west, None, MergePatch({"spec": {"cordoned": True}}))
-            await story.submit()
-            await story.expect_pods(running=1)
-            assert await story.cluster() == east
+            await scenario.submit()
+            await scenario.expect_pods(running=1)
+            assert await scenario.cluster() == east
             await clusters.manager.patch(WORKERCLUSTERS, west, None, MergePatch({"spec": {"cordoned": False}}))
             await eventually(lambda: keeps_a_fence(clusters, east), "east keeps a fence")
-        await eventually(lambda: is_elsewhere(story, east), "the job has another cluster", within_s=60)
-        await story.expect_pods(running=1)
-        assert await clusters.workers[east].get(JOBS, story.name, NAMESPACE), "nobody was there to remove it"
+        await eventually(lambda: is_elsewhere(scenario, east), "the job has another cluster", within_s=60)
+        await scenario.expect_pods(running=1)
+        assert await clusters.workers[east].get(JOBS, scenario.name, NAMESPACE), "nobody was there to remove it"
         async with roles.agent(clusters, urls, east):
-            await eventually(lambda: is_absent(clusters, east, story), "the copy is removed")
-            assert await story.cluster() == west
+            await eventually(lambda: is_absent(clusters, east, scenario), "the copy is removed")
+            assert await scenario.cluster() == west
 
 
-async def is_elsewhere(story: Story, left: str) -> bool:
-    return any(slice.cluster not in (None, "", left) for slice in await story.chain())
+async def is_elsewhere(scenario: Scenario, left: str) -> bool:
+    return any(slice.cluster not in (None, "", left) for slice in await scenario.chain())
 
 
 async def keeps_a_fence(world: World, name: ClusterName) -> bool:
     return "fenceSeconds" in (await world.manager.get(WORKERCLUSTERS, name)).get("status", {})
 
 
-async def is_absent(world: World, name: ClusterName, story: Story) -> bool:
-    return story.name not in {job["metadata"]["name"] for job in (await world.workers[name].list(JOBS)).items}
+async def is_absent(world: World, name: ClusterName, scenario: Scenario) -> bool:
+    return scenario.name not in {job["metadata"]["name"] for job in (await world.workers[name].list(JOBS)).items}
 
 
 async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, broker_name: str) -> None:
@@ -380,44 +380,44 @@ async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, bro
 
 
 async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: World, urls: dict[str, str]) -> None:
-    story = Story(clusters, "Job", "steady")
+    scenario = Scenario(clusters, "Job", "steady")
 
     def manager(number: int) -> AbstractAsyncContextManager[object]:
         return roles.manager(clusters, urls, admission=Admission.KUEUE, identity=f"manager-{number}")
 
     async with agents(clusters, urls):
         async with manager(1):
-            await story.submit()
-            await story.expect_pods(running=1)
-        await story.scale(4)
-        await story.expect_pods(running=1, gated=3)
+            await scenario.submit()
+            await scenario.expect_pods(running=1)
+        await scenario.scale(4)
+        await scenario.expect_pods(running=1, gated=3)
         async with manager(2):
-            await story.expect_pods(running=4)
+            await scenario.expect_pods(running=4)
         await eventually(lambda: reserves(clusters, cpu="4"), "the quota is taken")
         await stop_policy(clusters, "HoldAndDrain")
         async with manager(3):
             await eventually(lambda: reserves(clusters, cpu="0"), "the quota is back", within_s=60)
             await stop_policy(clusters, "None")
-            await story.expect_pods(running=1)
+            await scenario.expect_pods(running=1)
 
 
 async def test_the_decisions_are_made_the_same_from_their_recording(
     world: World, urls: dict[str, str], tmp_path: Path
 ) -> None:
-    story = Story(world, "Job", "recorded")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    await world.manager.delete(JOBS, story.name, NAMESPACE)
-    await story.expect_nothing_left()
+    scenario = Scenario(world, "Job", "recorded")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await world.manager.delete(JOBS, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
     file = await exported(urls["manager"], tmp_path / "beside-kueue.jsonl")
     replayed = await asyncio.to_thread(run_cli, "replay", str(file), env={})
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert "none differs" in replayed.stdout
 
 
-async def submitted(world: World, kind: str, name: str) -> Story:
+async def submitted(world: World, kind: str, name: str) -> Scenario:
     """A job of which the manager's own copy has no autoscaler."""
     manifest = elastic(kind, name)
     if kind != "Job":
@@ -425,9 +425,9 @@ async def submitted(world: World, kind: str, name: str) -> Story:
         del spec["enableInTreeAutoscaling"]
         manifest["spec"] |= {"submissionMode": "K8sJobMode"} if kind == "RayJob" else {}
         manifest["metadata"]["annotations"][kueue.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
-    story = Story(world, kind, name)
-    await world.manager.create(story.resource, manifest)
-    return story
+    scenario = Scenario(world, kind, name)
+    await world.manager.create(scenario.resource, manifest)
+    return scenario
 
 
 async def check_of(world: World, slice: Slice) -> tuple[str, str]:
@@ -441,9 +441,9 @@ async def is_ready(world: World, slice: Slice) -> bool:
     return (await check_of(world, slice))[0] == "Ready"
 
 
-async def spec_counts(story: Story) -> int:
+async def spec_counts(scenario: Scenario) -> int:
     """The parallelism of the manager's own Job."""
-    job = await story.world.manager.get(JOBS, story.name, NAMESPACE)
+    job = await scenario.world.manager.get(JOBS, scenario.name, NAMESPACE)
     count: int = job["spec"]["parallelism"]
     return count
 

@@ -3,23 +3,23 @@
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.slices import kueue
-from support.scenario import Story, set_quota
+from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
 
 async def test_what_fits_is_granted_and_the_rest_stays_wanted(world: World) -> None:
     await set_quota(world, 4)
-    story = Story(world, "Job", "wide")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "wide")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     partial = MergePatch({"metadata": {"annotations": {kueue.PARTIAL_SCALE_UP_ANNOTATION: "true"}}})
-    await world.manager.patch(story.resource, story.name, "team-a", partial)
+    await world.manager.patch(scenario.resource, scenario.name, "team-a", partial)
 
-    await story.scale(6)
-    await story.expect_pods(running=4, gated=2)
+    await scenario.scale(6)
+    await scenario.expect_pods(running=4, gated=2)
 
     async def sizes() -> bool:
-        unfinished = [slice for slice in await story.chain() if not slice.finished]
+        unfinished = [slice for slice in await scenario.chain() if not slice.finished]
         return [(slice.counts, slice.granted) for slice in unfinished] == [
             ({"main": 6}, {"main": 4}),
             ({"main": 6}, {}),
@@ -27,8 +27,8 @@ async def test_what_fits_is_granted_and_the_rest_stays_wanted(world: World) -> N
 
     await eventually(sizes, "a slice of 6 that was granted 4, and one that waits for the rest")
     await set_quota(world, 5)
-    await story.expect_pods(running=5, gated=1)
+    await scenario.expect_pods(running=5, gated=1)
     await set_quota(world, 10)
-    await story.expect_pods(running=6)
-    [last] = await story.expect_unfinished(6)
+    await scenario.expect_pods(running=6)
+    [last] = await scenario.expect_unfinished(6)
     assert last.granted == {"main": 6}

@@ -15,7 +15,7 @@ from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.quantities import amount
 from support import roles
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -71,56 +71,56 @@ async def set_cluster(world: World, name: ClusterName, **spec: Any) -> None:
     await world.manager.patch(WORKERCLUSTERS, name, None, MergePatch({"spec": spec}))
 
 
-async def expect_on(story: Story, cluster: ClusterName) -> None:
+async def expect_on(scenario: Scenario, cluster: ClusterName) -> None:
     async def look() -> bool:
-        return await story.cluster() == cluster
+        return await scenario.cluster() == cluster
 
-    await eventually(look, f"{story.name} is on {cluster}", within_s=60)
+    await eventually(look, f"{scenario.name} is on {cluster}", within_s=60)
 
 
-async def expect_no_copy(story: Story, cluster: ClusterName) -> None:
+async def expect_no_copy(scenario: Scenario, cluster: ClusterName) -> None:
     async def look() -> bool:
         try:
-            await story.world.workers[cluster].get(story.resource, story.name, NAMESPACE)
+            await scenario.world.workers[cluster].get(scenario.resource, scenario.name, NAMESPACE)
         except NotFoundError:
             return True
         return False
 
-    await eventually(look, f"{cluster} has no copy of {story.name}", within_s=60)
+    await eventually(look, f"{cluster} has no copy of {scenario.name}", within_s=60)
 
 
 async def test_a_job_goes_where_its_flavor_has_room_and_grows_no_further(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
         await set_quota(world, 200)
         async with pool_on(world, WEST):
-            story = Story(world, "Job", "placed")
-            await story.submit()
-            await expect_on(story, WEST)
-            await story.expect_pods(running=1)
-            await story.scale(70)
-            told = await story.expect_event("NoPlace", on=world.manager)
+            scenario = Scenario(world, "Job", "placed")
+            await scenario.submit()
+            await expect_on(scenario, WEST)
+            await scenario.expect_pods(running=1)
+            await scenario.scale(70)
+            told = await scenario.expect_event("NoPlace", on=world.manager)
             assert "cluster west, where the job runs, has no room for it" in told
             assert "more cpu in flavor default" in told
-            await story.expect_pods(running=1, gated=69)
+            await scenario.expect_pods(running=1, gated=69)
             await set_cluster(world, WEST, flavorCapacity={objects.FLAVOR: "Unlimited"})
-            await story.expect_unfinished(70)
+            await scenario.expect_unfinished(70)
 
 
 async def test_a_drained_clusters_job_goes_elsewhere(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
         await set_quota(world, 20)
-        story = Story(world, "Job", "drained")
-        await story.submit()
-        await story.expect_pods(running=1)
-        first = await story.cluster()
+        scenario = Scenario(world, "Job", "drained")
+        await scenario.submit()
+        await scenario.expect_pods(running=1)
+        first = await scenario.cluster()
         second = WEST if first == EAST else EAST
         await set_cluster(world, first, drain=True)
-        assert f"The cluster {first} is drained" in await story.expect_event(
+        assert f"The cluster {first} is drained" in await scenario.expect_event(
             "EvictedDueToWorkerClusterDrained", on=world.manager
         )
-        await expect_on(story, second)
-        await expect_no_copy(story, first)
-        await story.expect_pods(running=1)
+        await expect_on(scenario, second)
+        await expect_no_copy(scenario, first)
+        await scenario.expect_pods(running=1)
 
 
 async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
@@ -131,20 +131,22 @@ async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_i
         await set_quota(world, 20)
         async with roles.agent(world, urls, EAST):
             await set_cluster(world, WEST, cordoned=True)
-            story = Story(world, "Job", "lost")
-            await story.submit()
-            await story.expect_pods(running=1)
-            await expect_on(story, EAST)
+            scenario = Scenario(world, "Job", "lost")
+            await scenario.submit()
+            await scenario.expect_pods(running=1)
+            await expect_on(scenario, EAST)
             await set_cluster(world, WEST, cordoned=False)
             await eventually(lambda: keeps_a_fence(world, EAST), "east keeps a fence")
-        await expect_on(story, WEST)
-        await story.expect_pods(running=1)
-        assert await world.workers[EAST].get(story.resource, story.name, NAMESPACE), "nobody was there to remove it"
+        await expect_on(scenario, WEST)
+        await scenario.expect_pods(running=1)
+        assert await world.workers[EAST].get(scenario.resource, scenario.name, NAMESPACE), (
+            "nobody was there to remove it"
+        )
         assert await standing(world, EAST) == ("True", "ClusterLost")
         async with roles.agent(world, urls, EAST):
-            await expect_no_copy(story, EAST)
+            await expect_no_copy(scenario, EAST)
             await eventually(lambda: is_back(world, EAST), "east is back")
-            assert await story.cluster() == WEST
+            assert await scenario.cluster() == WEST
 
 
 async def keeps_a_fence(world: World, name: ClusterName) -> bool:

@@ -12,7 +12,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition, EvictionReason
 from support import roles
-from support.scenario import Story, elastic, set_quota
+from support.scenario import Scenario, elastic, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")
@@ -51,7 +51,7 @@ async def test_a_resize_preempts_a_job_of_lower_priority_which_comes_back(
     await set_quota(world, 7 if kind == "RayCluster" else 6)
     await allow_preemption(world)
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        low, high = Story(world, kind, "low"), Story(world, kind, "high")
+        low, high = Scenario(world, kind, "low"), Scenario(world, kind, "high")
         await low.submit()
         await low.expect_pods(running=1)
         await low.scale(4)

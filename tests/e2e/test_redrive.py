@@ -20,7 +20,7 @@ from slicebus.journal.export import to_line
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.topology import DEAD
 from support.fleet import queues_of
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 _AT_REST_S = 1.0
@@ -65,25 +65,25 @@ async def publish_all_again(bus: Bus, entries: list[Entry]) -> None:
 VERSIONED = {"scale-request", "applied", "refused", "workload-spec", "relabel", "suspend", "delete"}
 
 
-async def life(world: World, name: str) -> Story:
+async def life(world: World, name: str) -> Scenario:
     await set_quota(world, 4)
-    story = Story(world, "Job", name)
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    await story.scale(6)
-    await story.expect_unfinished(3, 6)
-    await story.scale(2)
-    await story.expect_unfinished(2)
-    await story.expect_pods(running=2)
-    return story
+    scenario = Scenario(world, "Job", name)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await scenario.scale(6)
+    await scenario.expect_unfinished(3, 6)
+    await scenario.scale(2)
+    await scenario.expect_unfinished(2)
+    await scenario.expect_pods(running=2)
+    return scenario
 
 
 async def test_a_life_that_is_redriven_changes_nothing(
     world: World, urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    story = await life(world, "redriven")
+    scenario = await life(world, "redriven")
     bus = await connect(urls["manager"], name="test")
     try:
         await at_rest(bus, world)
@@ -110,8 +110,8 @@ async def test_a_life_that_is_redriven_changes_nothing(
 
         file = tmp_path / "life.jsonl"
         file.write_bytes(b"".join(to_line(entry.record) + b"\n" for entry in found))
-        await world.manager.delete(JOBS, story.name, NAMESPACE)
-        await story.expect_nothing_left()
+        await world.manager.delete(JOBS, scenario.name, NAMESPACE)
+        await scenario.expect_nothing_left()
         exported, since = await select(str(file), Span(), EVERYTHING, amqp_url=urls["manager"])
         assert len(exported) == len(found)
         assert await publish(bus, exported, since, go=True)
@@ -126,15 +126,15 @@ async def test_a_life_that_is_redriven_changes_nothing(
 async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str, str]) -> None:
     """Somebody has dropped it: redriven, it is the same message at last."""
     await set_quota(world, 4)
-    story = Story(world, "Job", "lost")
-    await story.submit()
-    await story.expect_pods(running=1)
-    cluster = await story.cluster()
+    scenario = Scenario(world, "Job", "lost")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    cluster = await scenario.cluster()
     bus, agent = await connect(urls["manager"], name="test"), await connect(urls[cluster], name="test")
     try:
         await accept(world, cluster, False)
         await refuses(bus, agent, cluster)
-        await story.scale(3)
+        await scenario.scale(3)
 
         async def drop() -> bool:
             choice = await survey(bus, Wanted(type="scale-request"), lambda: datetime.now(UTC))
@@ -144,11 +144,11 @@ async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str
         await eventually(drop, "the request is dropped")
         await accept(world, cluster, True)
         await at_rest(bus, world)
-        await story.expect_unfinished(1)
+        await scenario.expect_unfinished(1)
         found, since = await select(STREAM, Span(), matching(type="scale-request"), amqp_url=urls["manager"])
         assert await publish(bus, found, since, go=True)
-        await story.expect_unfinished(3)
-        await story.expect_pods(running=3)
+        await scenario.expect_unfinished(3)
+        await scenario.expect_pods(running=3)
     finally:
         for each in (bus, agent):
             await each.aclose()

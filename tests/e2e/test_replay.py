@@ -13,7 +13,7 @@ from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line
 from support.installation import run_cli
 from support.recordings import exported
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 
 KINDS = ("Job", "RayCluster", "RayJob")
 
@@ -23,21 +23,21 @@ async def replay(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(run_cli, "replay", str(file), *options, env={})
 
 
-async def live(world: World, kind: str) -> Story:
+async def live(world: World, kind: str) -> Scenario:
     """A whole life: start, growth, a wish past the quota, shrinking, the end."""
-    story = Story(world, kind, f"life-{kind.lower()}")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(4)
-    await story.expect_pods(running=4)
-    await story.scale(9)
-    await story.expect_unfinished(4, 9)
-    await story.scale(3)
-    await story.expect_unfinished(3)
-    await story.expect_pods(running=3)
-    await world.manager.delete(story.resource, story.name, NAMESPACE)
-    await story.expect_nothing_left()
-    return story
+    scenario = Scenario(world, kind, f"life-{kind.lower()}")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(4)
+    await scenario.expect_pods(running=4)
+    await scenario.scale(9)
+    await scenario.expect_unfinished(4, 9)
+    await scenario.scale(3)
+    await scenario.expect_unfinished(3)
+    await scenario.expect_pods(running=3)
+    await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
+    return scenario
 
 
 async def test_a_fleets_life_is_decided_the_same(
@@ -68,9 +68,9 @@ async def test_a_fleets_life_is_decided_the_same(
 
 async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: dict[str, str], tmp_path: Path) -> None:
     await set_quota(world, 8)
-    story = Story(world, "Job", "grown")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "grown")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     file = await exported(urls["manager"], tmp_path / "grown.jsonl")
     text = file.read_text()
     assert "runs on cluster" in text
@@ -92,12 +92,12 @@ async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: di
 
 async def test_what_each_side_believed_in_the_middle(world: World, urls: dict[str, str], tmp_path: Path) -> None:
     await set_quota(world, 3)
-    story = Story(world, "Job", "middle")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(5)
-    await story.expect_pods(running=1, gated=4)
-    await story.expect_event("Pending", on=await story.worker())
+    scenario = Scenario(world, "Job", "middle")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=1, gated=4)
+    await scenario.expect_event("Pending", on=await scenario.worker())
     file = await exported(urls["manager"], tmp_path / "middle.jsonl")
 
     shown = await replay(file, "--state")

@@ -20,7 +20,7 @@ from slicebus.proto.topology import JOURNAL
 from slicebus.slices import kueue
 from support import roles
 from support.installation import run_cli
-from support.scenario import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -67,15 +67,15 @@ async def said(bus: Bus, *types: type[Message], more_than: int) -> list[Any]:
     return await eventually(look, f"more than {more_than} of {types}") or []
 
 
-async def submitted(world: World, *names: str) -> list[Story]:
+async def submitted(world: World, *names: str) -> list[Scenario]:
     """Jobs that run on east."""
     await set_quota(world, 2 * len(names))
-    stories = [Story(world, "Job", name) for name in names]
-    for story in stories:
-        await story.submit()
-    for story in stories:
-        await story.expect_pods(running=1)
-    return stories
+    scenarios = [Scenario(world, "Job", name) for name in names]
+    for scenario in scenarios:
+        await scenario.submit()
+    for scenario in scenarios:
+        await scenario.expect_pods(running=1)
+    return scenarios
 
 
 async def names_on(client: KubeClient) -> set[str]:
@@ -121,7 +121,7 @@ async def test_a_job_that_the_manager_knows_nothing_of_is_cleaned(world: World, 
 async def test_what_vanished_from_the_worker_comes_back(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
-            [story] = await submitted(world, "vanished")
+            [scenario] = await submitted(world, "vanished")
         worker = world.workers[EAST]
         for copy in (await worker.list(WORKLOADS, namespace=NAMESPACE)).items:
             await worker.delete(WORKLOADS, copy["metadata"]["name"], NAMESPACE)
@@ -132,8 +132,8 @@ async def test_what_vanished_from_the_worker_comes_back(world: World, urls: dict
 
         await eventually(gone, "the worker has nothing")
         async with roles.agent(world, urls, "east"):
-            await story.expect_pods(running=1)
-            await story.expect_unfinished(1)
+            await scenario.expect_pods(running=1)
+            await scenario.expect_unfinished(1)
 
 
 async def test_a_job_that_was_deleted_behind_the_agents_back_stays_as_it_may_have_ended(
@@ -141,32 +141,34 @@ async def test_a_job_that_was_deleted_behind_the_agents_back_stays_as_it_may_hav
 ) -> None:
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
-            [story] = await submitted(world, "gone")
+            [scenario] = await submitted(world, "gone")
         await world.workers[EAST].delete(JOBS, "gone", NAMESPACE)
         async with roles.agent(world, urls, "east"):
-            await story.expect_event("VanishedOnWorker", on=world.manager)
+            await scenario.expect_event("VanishedOnWorker", on=world.manager)
             await world.manager.delete(JOBS, "gone", NAMESPACE)
-            await story.expect_nothing_left()
+            await scenario.expect_nothing_left()
 
 
 async def test_what_somebody_changed_on_the_worker_is_put_right(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN):
-        [story] = await submitted(world, "changed")
+        [scenario] = await submitted(world, "changed")
         forged = {"metadata": {"annotations": {kueue.GRANTED_ANNOTATION: '{"main":9}'}}}
         await world.workers[EAST].patch(JOBS, "changed", NAMESPACE, MergePatch(forged))
 
         async def right() -> bool:
-            return bool((await story.worker_job())["metadata"]["annotations"][kueue.GRANTED_ANNOTATION] == '{"main":1}')
+            return bool(
+                (await scenario.worker_job())["metadata"]["annotations"][kueue.GRANTED_ANNOTATION] == '{"main":1}'
+            )
 
         await eventually(right, "the grant is what it was")
 
 
 async def test_a_status_that_was_missed_is_asked_for(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN) as agent:
-        [story] = await submitted(world, "missed")
+        [scenario] = await submitted(world, "missed")
 
         async def mirrored() -> bool:
-            there, here = await world.manager.get(JOBS, "missed", NAMESPACE), await story.worker_job()
+            there, here = await world.manager.get(JOBS, "missed", NAMESPACE), await scenario.worker_job()
             return bool(there.get("status") == here.get("status") and here["status"].get("ready") == 1)
 
         await eventually(mirrored, "all that happened is reported")
@@ -226,7 +228,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
     worker = world.workers[EAST]
     async with roles.agent(world, urls, "east", **OFTEN) as agent:
         async with roles.manager(world, urls, **BREAKER):
-            stories = await submitted(world, *MANY)
+            scenarios = await submitted(world, *MANY)
         # While no manager looks, so that it finds them all at once.
         for name in MANY:
             await (world.manager.delete(JOBS, name, NAMESPACE) if how == "deleted" else forget_job(world, name))
@@ -248,8 +250,8 @@ async def test_a_mass_delete_stops_until_it_is_released(
             assert "deletes held" in listed.stdout, listed.stderr
             released = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
             assert released.stdout == f"released {len(MANY)} deletes on east\n", released.stderr
-            for story in stories:
-                await story.expect_nothing_left()
+            for scenario in scenarios:
+                await scenario.expect_nothing_left()
             await held(world, 0)
             assert not worker_cluster.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
             again = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
@@ -309,16 +311,16 @@ async def test_an_object_that_is_stuck_delays_no_other(world: World, urls: dict[
             return stuck.waiting > 0
 
         await eventually(hangs, "the first write hangs")
-        stories = [Story(world, "Job", f"free-{number}") for number in range(5)]
-        for story in stories:
-            await story.submit()
-        for story in stories:
-            await story.expect_pods(running=1)
-            await story.scale(2)
-            await story.expect_pods(running=2)
+        scenarios = [Scenario(world, "Job", f"free-{number}") for number in range(5)]
+        for scenario in scenarios:
+            await scenario.submit()
+        for scenario in scenarios:
+            await scenario.expect_pods(running=1)
+            await scenario.scale(2)
+            await scenario.expect_pods(running=2)
         assert "stuck" not in await names_on(direct)
         stuck.free.set()
-        await Story(world, "Job", "stuck").expect_pods(running=1)
+        await Scenario(world, "Job", "stuck").expect_pods(running=1)
 
 
 async def test_no_spec_is_behind_a_status(world: World, urls: dict[str, str]) -> None:
@@ -336,7 +338,7 @@ async def test_no_spec_is_behind_a_status(world: World, urls: dict[str, str]) ->
         await eventually(
             full, "as many statuses hang as may be under way: one of each job in hand, the newest behind it"
         )
-        last = Story(world, "Job", names[-1])
+        last = Scenario(world, "Job", names[-1])
         await last.expect_pods(running=1)
         await last.scale(3)
         await last.expect_pods(running=3)

@@ -6,7 +6,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.slices import kueue
-from support.scenario import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 KINDS = ("Job", "RayCluster", "RayJob")
@@ -15,90 +15,90 @@ KINDS = ("Job", "RayCluster", "RayJob")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_grow_shrink_and_delete(world: World, kind: str) -> None:
     await set_quota(world, 20)
-    story = Story(world, kind, "grow")
-    await story.submit()
-    await story.expect_pods(running=1)
-    [first] = await story.expect_unfinished(1)
+    scenario = Scenario(world, kind, "grow")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    [first] = await scenario.expect_unfinished(1)
 
-    await story.scale(5)
-    await story.expect_pods(running=5)
-    [second] = await story.expect_unfinished(5)
+    await scenario.scale(5)
+    await scenario.expect_pods(running=5)
+    [second] = await scenario.expect_unfinished(5)
     assert second.replaces == first.key
     assert second.chain == first.name
     assert second.cluster == first.cluster
-    old = next(slice for slice in await story.chain() if slice.name == first.name)
+    old = next(slice for slice in await scenario.chain() if slice.name == first.name)
     assert old.conditions["Finished"]["reason"] == "WorkloadSliceReplaced"
 
     async def relabelled() -> bool:
-        metadata = (await story.worker_job())["metadata"]
+        metadata = (await scenario.worker_job())["metadata"]
         return metadata["labels"][kueue.PREBUILT_NAME] == metadata["annotations"][kueue.PREBUILT_NAME] == second.name
 
     await eventually(relabelled, "the worker's job names the second slice, as label and annotation")
 
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    [third] = await story.expect_unfinished(3)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    [third] = await scenario.expect_unfinished(3)
     assert third.name == second.name, "a scale-down changes the slice in place"
 
-    await world.manager.delete(story.resource, story.name, NAMESPACE)
-    await story.expect_nothing_left()
+    await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_request_past_the_quota_waits_and_says_why(world: World, kind: str) -> None:
     await set_quota(world, 5)
-    story = Story(world, kind, "wait")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(8)
-    await story.expect_pods(running=1, gated=7)
-    await story.expect_unfinished(1, 8)
-    told = await story.expect_event("Pending", on=await story.worker())
+    scenario = Scenario(world, kind, "wait")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(8)
+    await scenario.expect_pods(running=1, gated=7)
+    await scenario.expect_unfinished(1, 8)
+    told = await scenario.expect_event("Pending", on=await scenario.worker())
     assert "insufficient quota for cpu in flavor default" in told
     assert "more cpu in flavor default of ClusterQueue batch" in told
     await set_quota(world, 30)
-    await story.expect_pods(running=8)
-    await story.expect_unfinished(8)
+    await scenario.expect_pods(running=8)
+    await scenario.expect_unfinished(8)
 
 
 async def test_a_withdrawn_wish_ends_the_pending_slice(world: World) -> None:
     await set_quota(world, 5)
-    story = Story(world, "Job", "withdraw")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await story.scale(9)
-    await story.expect_unfinished(1, 9)
-    await story.scale(1)
-    await story.expect_unfinished(1)
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "withdraw")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(9)
+    await scenario.expect_unfinished(1, 9)
+    await scenario.scale(1)
+    await scenario.expect_unfinished(1)
+    await scenario.expect_pods(running=1)
 
 
 async def test_a_resize_at_the_manager_reaches_the_worker(world: World) -> None:
     await set_quota(world, 20)
-    story = Story(world, "Job", "top")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "Job", "top")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     await world.manager.patch(JOBS, "top", NAMESPACE, MergePatch({"spec": {"parallelism": 4}}))
-    await story.expect_pods(running=4)
-    await story.expect_unfinished(4)
-    await story.scale(2)
-    await story.expect_pods(running=2)
-    await story.expect_unfinished(2)
+    await scenario.expect_pods(running=4)
+    await scenario.expect_unfinished(4)
+    await scenario.scale(2)
+    await scenario.expect_pods(running=2)
+    await scenario.expect_unfinished(2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_job_deleted_on_the_worker_goes_on_the_manager(world: World, kind: str) -> None:
     await set_quota(world, 20)
-    story = Story(world, kind, "gone")
-    await story.submit()
-    await story.expect_pods(running=1)
-    await (await story.worker()).delete(story.resource, story.name, NAMESPACE)
-    await story.expect_nothing_left()
+    scenario = Scenario(world, kind, "gone")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await (await scenario.worker()).delete(scenario.resource, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
 
 
 async def test_a_job_that_ends_is_mirrored_and_cleaned_up(world: World) -> None:
     await set_quota(world, 20)
-    story = Story(world, "Job", "end")
+    scenario = Scenario(world, "Job", "end")
     manifest = elastic("Job", "end")
     manifest["spec"] |= {"completions": 2, "parallelism": 2}
     manifest["spec"]["template"]["metadata"] = {"annotations": {"slicebus.dev/run-seconds": "0.2"}}
@@ -109,14 +109,14 @@ async def test_a_job_that_ends_is_mirrored_and_cleaned_up(world: World) -> None:
         return any(entry["type"] == "Complete" for entry in job.get("status", {}).get("conditions", ()))
 
     await eventually(complete, "the manager's job is complete")
-    worker = await story.worker()
+    worker = await scenario.worker()
 
     async def cleaned() -> bool:
         lists = [await worker.list(resource, namespace=NAMESPACE) for resource in (JOBS, WORKLOADS, PODS)]
         return not any(page.items for page in lists)
 
     await eventually(cleaned, "the worker has nothing left")
-    [slice] = await story.chain()
+    [slice] = await scenario.chain()
     assert slice.conditions["Finished"]["reason"] == "Succeeded"
 
 
@@ -126,9 +126,9 @@ async def test_a_job_that_was_there_before_is_left_alone(world: World) -> None:
     del own["spec"]["managedBy"]
     for worker in world.workers.values():
         await worker.create(JOBS, own)
-    story = Story(world, "Job", "mine")
-    await story.submit()
-    told = await story.expect_event("JobExists", on=world.manager)
+    scenario = Scenario(world, "Job", "mine")
+    await scenario.submit()
+    told = await scenario.expect_event("JobExists", on=world.manager)
     assert "was not made by slicebus" in told
     await world.manager.delete(JOBS, "mine", NAMESPACE)
     for worker in world.workers.values():

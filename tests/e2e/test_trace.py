@@ -12,7 +12,7 @@ from slicebus.journal.traces import STEP, Outcome, Trace
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
-from support.scenario import Story as Job
+from support.scenario import Scenario as Job
 from support.scenario import set_quota
 from support.waiting import eventually
 

@@ -9,7 +9,7 @@ from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.proto.topology import DEAD, JOURNAL, words
 from slicebus.sandbox.bus import MemoryBroker
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.versions import OtherVersion, as_of, of_a_newer_minor
 
 OLDER, NEWER = as_of("1.0"), of_a_newer_minor
@@ -34,18 +34,18 @@ async def test_versions_live_together(
     urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
     async with embedded_world() as world, fleet(world, urls):
         await set_quota(world, 8)
-        story = Story(world, kind, "mixed")
-        await story.submit()
-        await story.expect_pods(running=1)
-        await story.scale(4)
-        await story.expect_pods(running=4)
-        await story.scale(12)
-        await story.expect_event("Pending", on=await story.worker())
-        await story.scale(2)
-        await story.expect_pods(running=2)
-        await story.expect_unfinished(2)
-        await world.manager.delete(story.resource, story.name, NAMESPACE)
-        await story.expect_nothing_left()
+        scenario = Scenario(world, kind, "mixed")
+        await scenario.submit()
+        await scenario.expect_pods(running=1)
+        await scenario.scale(4)
+        await scenario.expect_pods(running=4)
+        await scenario.scale(12)
+        await scenario.expect_event("Pending", on=await scenario.worker())
+        await scenario.scale(2)
+        await scenario.expect_pods(running=2)
+        await scenario.expect_unfinished(2)
+        await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+        await scenario.expect_nothing_left()
         broker = MemoryBroker.named(broker_name)
         assert not broker.queues[DEAD].ready
         spoken = {

@@ -23,7 +23,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from slicebus.slices import kueue
-from support.scenario import NAMESPACE, Story, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 
@@ -65,7 +65,7 @@ async def test_a_job_that_cannot_be_taken_says_why(
     world: World, kind: str, spoil: Callable[[objects.Manifest], None], reason: str, message: str
 ) -> None:
     await set_quota(world, 20)
-    wrong = Story(world, kind, "wrong")
+    wrong = Scenario(world, kind, "wrong")
     job = elastic(kind, "wrong")
     spoil(job)
     await world.manager.create(wrong.resource, job)
@@ -81,20 +81,20 @@ async def test_a_job_that_cannot_be_taken_says_why(
 @pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
 async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(world: World, kind: str) -> None:
     await set_quota(world, 20)
-    story, job = Story(world, kind, "lacking"), elastic(kind, "lacking")
+    scenario, job = Scenario(world, kind, "lacking"), elastic(kind, "lacking")
     del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
-    made = await world.manager.create(story.resource, job)
-    assert kueue.ELASTIC_ANNOTATION in await story.expect_event(NOT_MANAGED, on=world.manager)
+    made = await world.manager.create(scenario.resource, job)
+    assert kueue.ELASTIC_ANNOTATION in await scenario.expect_event(NOT_MANAGED, on=world.manager)
 
     async def lacks() -> bool:
-        found = await world.manager.get(story.resource, "lacking", NAMESPACE)
+        found = await world.manager.get(scenario.resource, "lacking", NAMESPACE)
         conditions = [each.get("reason") for each in found.get("status", {}).get("conditions", ())]
         return NOT_MANAGED in conditions or kueue.NOT_MANAGED_ANNOTATION in found["metadata"].get("annotations", {})
 
     await eventually(lacks, "the job says what it lacks")
     body = MergePatch({"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: "true"}}})
-    await world.manager.patch(story.resource, "lacking", NAMESPACE, body)
-    await story.expect_pods(running=1)
+    await world.manager.patch(scenario.resource, "lacking", NAMESPACE, body)
+    await scenario.expect_pods(running=1)
     assert not await lacks()
     events = (await world.manager.list(EVENTS, namespace=NAMESPACE)).items
     mine = [each for each in events if each["involvedObject"].get("uid") == made["metadata"]["uid"]]
@@ -102,27 +102,27 @@ async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(wor
 
 
 async def test_an_unknown_queue_is_said_on_the_slice_and_mended_by_making_it(world: World) -> None:
-    story = Story(world, "Job", "sweep")
-    await story.submit()
-    assert "LocalQueue main doesn't exist" in await story.expect_event("Inadmissible", on=world.manager)
-    (slice,) = await story.chain()
+    scenario = Scenario(world, "Job", "sweep")
+    await scenario.submit()
+    assert "LocalQueue main doesn't exist" in await scenario.expect_event("Inadmissible", on=world.manager)
+    (slice,) = await scenario.chain()
     assert slice.conditions["QuotaReserved"]["reason"] == "Inadmissible"
     await set_quota(world, 20)
-    await story.expect_pods(running=1)
+    await scenario.expect_pods(running=1)
 
 
 async def test_a_resize_that_changes_pod_sets_is_refused_on_both_sides(world: World) -> None:
     await set_quota(world, 20)
-    story = Story(world, "RayCluster", "train")
-    await story.submit()
-    await story.expect_pods(running=1)
+    scenario = Scenario(world, "RayCluster", "train")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
     group = objects.ray_cluster_spec()["workerGroupSpecs"][0] | {"groupName": "another-group"}
     patch = JsonPatch([{"op": "add", "path": "/spec/workerGroupSpecs/-", "value": group}])
-    await (await story.worker()).patch(RAYCLUSTERS, "train", NAMESPACE, patch)
-    assert "another-group" in await story.expect_event("StructuralChange", on=await story.worker())
+    await (await scenario.worker()).patch(RAYCLUSTERS, "train", NAMESPACE, patch)
+    assert "another-group" in await scenario.expect_event("StructuralChange", on=await scenario.worker())
 
     async def told() -> bool:
-        (slice,) = await story.chain()
+        (slice,) = await scenario.chain()
         condition = slice.conditions.get("slicebus.dev/Resizable", {})
         return condition.get("status") == "False" and condition.get("reason") == "StructuralChange"
 
@@ -225,7 +225,7 @@ async def dead_letter(urls: dict[str, str], sender: str, message: WireMessage) -
 
 async def expect_that_others_work(world: World) -> None:
     """A job beside it comes through."""
-    other = Story(world, "Job", "other")
+    other = Scenario(world, "Job", "other")
     await other.submit()
     await other.expect_pods(running=1)
     await other.scale(3)

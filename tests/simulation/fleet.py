@@ -309,7 +309,7 @@ class Fleet:
         """As the demo and the end-to-end tests see a fleet."""
         return World(manager=self.client(MANAGER), workers={ClusterName(name): self.client(name) for name in WORKERS})
 
-    async def run(self, story: Callable[["Fleet"], Awaitable[None]]) -> None:
+    async def run(self, scenario: Callable[["Fleet"], Awaitable[None]]) -> None:
         """Everything starts, the story is played, everything ends. Raises Violation."""
         with ambient(clock=self.now, random=self.random):
             # Made anew here: what is under way goes by the fleet's clock.
@@ -326,7 +326,7 @@ class Fleet:
                     await client.replace(NODES, node, subresource="status")
                 await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name))
             running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
-            playing = asyncio.ensure_future(story(self))
+            playing = asyncio.ensure_future(scenario(self))
             broken = asyncio.ensure_future(self.rules.was_broken.wait())
             try:
                 await asyncio.wait((playing, broken, *running), return_when=asyncio.FIRST_COMPLETED)

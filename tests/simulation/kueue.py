@@ -74,7 +74,7 @@ class Kueue:
                 try:
                     await self._look(job, workloads)
                 except (ConflictError, NotFoundError):
-                    continue  # It is looked at again.
+                    continue  # It is reconciled again.
 
     async def _look(self, job: Manifest, workloads: list[Manifest]) -> None:
         metadata = job["metadata"]
@@ -134,7 +134,7 @@ class Kueue:
         await self._write(workload, *conditions, admission=admission, admissionChecks=[check])
 
     async def _make(self, job: Manifest, command: CreateSlice) -> None:
-        """Its webhook suspends a job before anybody sees it; here that is when it is first looked at."""
+        """Its webhook suspends a job before anybody sees it; here that is when it is first reconciled."""
         if command.replaces is None and not job["spec"].get("suspend"):
             await self._suspend(job, suspended=True)
         self._made += 1

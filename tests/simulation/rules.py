@@ -108,7 +108,7 @@ class Rules:
         """Whoever took a message says that its effect is durable."""
         cluster = message.routing_key.partition(".")[0]
         with self._noting():
-            # Of two forged statuses the older is coalesced with the newer, and only that one is looked at.
+            # Of two forged statuses the older is coalesced with the newer, and only that one is handled.
             looked_at = queue in _MANAGER_QUEUES and message.type != Status.type
             if looked_at and message.user_id != cluster:
                 raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {message.user_id}")

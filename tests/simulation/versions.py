@@ -8,7 +8,7 @@ _SEEN_S = 90.0
 
 
 class Versions(Generic[Value]):
-    """Of one object, as far as it is looked at."""
+    """Of one object, as far as it is compared."""
 
     def __init__(self) -> None:
         self._said: list[tuple[float, Value]] = []

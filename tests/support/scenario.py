@@ -23,7 +23,7 @@ def elastic(kind: str, name: str) -> Manifest:
     return make[kind](name)
 
 
-class Story:
+class Scenario:
     """One job in a world."""
 
     def __init__(self, world: World, kind: str, name: str) -> None:

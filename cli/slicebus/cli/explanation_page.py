@@ -5,7 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slicebus.manager.decide.explain import Amount, Chapter, Explanation, Waiting
+from slicebus.manager.decide.explain import Amount, Explanation, SliceHistoryEntry, Waiting
 from slicebus.proto.messages import counts_text
 
 
@@ -17,8 +17,8 @@ def page(explanation: Explanation) -> RenderableType:
         parts += [Text(), _waiting(waiting, explanation)]
     if explanation.quota:
         parts += [Text(), _quota(explanation.quota)]
-    if explanation.story:
-        parts += [Text(), _story(explanation.story)]
+    if explanation.history:
+        parts += [Text(), _history(explanation.history)]
     return Group(*parts, Text())
 
 
@@ -72,13 +72,13 @@ def _quota(quota: tuple[Amount, ...]) -> RenderableType:
     return table
 
 
-def _story(story: tuple[Chapter, ...]) -> RenderableType:
+def _history(history: tuple[SliceHistoryEntry, ...]) -> RenderableType:
     parts: list[RenderableType] = []
-    for chapter in story:
-        after = f" replaces {chapter.replaces}" if chapter.replaces else ""
-        parts.append(Text.assemble((chapter.slice, "bold"), f" {counts_text(chapter.size)}", (after, "dim")))
+    for entry in history:
+        after = f" replaces {entry.replaces}" if entry.replaces else ""
+        parts.append(Text.assemble((entry.slice, "bold"), f" {counts_text(entry.size)}", (after, "dim")))
         table = Table(box=None, show_header=False, pad_edge=False)
-        for at, what in chapter.steps:
+        for at, what in entry.steps:
             table.add_row(Text(at, style="dim"), what)
         parts.append(Padding(table, (0, 0, 0, 2)))
     return Group(*parts)

@@ -9,7 +9,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, PODS, WORKLOADS
 from slicebus.slices import kueue
 from slicebus.slices.workload import Slice
-from support.scenario import NAMESPACE, Story, set_quota
+from support.scenario import NAMESPACE, Scenario, set_quota
 from support.train_job.cluster import DEFINITION, TrainJobController
 from support.train_job.kind import POD_SET, TrainJob
 from support.waiting import eventually
@@ -17,7 +17,7 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 
 
-class TrainStory(Story):
+class TrainScenario(Scenario):
     """One TrainJob in a world."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -48,42 +48,42 @@ class TrainStory(Story):
 
 
 async def resized_evicted_and_deleted(world: World) -> None:
-    story = TrainStory(world, "train")
-    await story.submit()
-    await story.expect_pods(running=1)
-    [first] = await story.expect_unfinished(1)
-    await story.scale(3)
-    await story.expect_pods(running=3)
-    [second] = await story.expect_unfinished(3)
+    scenario = TrainScenario(world, "train")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    [first] = await scenario.expect_unfinished(1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    [second] = await scenario.expect_unfinished(3)
     assert second.replaces == first.key
-    await story.scale(2)
-    await story.expect_pods(running=2)
-    await story.expect_unfinished(2)
+    await scenario.scale(2)
+    await scenario.expect_pods(running=2)
+    await scenario.expect_unfinished(2)
 
     await stop(world, "HoldAndDrain")
-    await story.expect_event("EvictedDueToClusterQueueStopped", on=world.manager)
-    await story.expect_pods(running=0)
-    assert (await world.manager.get(story.resource, story.name, NAMESPACE))["spec"]["suspend"] is True
+    await scenario.expect_event("EvictedDueToClusterQueueStopped", on=world.manager)
+    await scenario.expect_pods(running=0)
+    assert (await world.manager.get(scenario.resource, scenario.name, NAMESPACE))["spec"]["suspend"] is True
     await stop(world, "None")
-    await story.expect_pods(running=1)
-    [back] = await story.expect_unfinished(1)
+    await scenario.expect_pods(running=1)
+    [back] = await scenario.expect_unfinished(1)
     assert back.chain == first.chain
 
-    await world.manager.delete(story.resource, story.name, NAMESPACE)
-    await story.expect_nothing_left()
+    await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
 
 
 async def finished(world: World) -> None:
-    story = TrainStory(world, "short")
-    await story.submit(replicas=2, annotations={"slicebus.dev/run-seconds": "0.2"})
+    scenario = TrainScenario(world, "short")
+    await scenario.submit(replicas=2, annotations={"slicebus.dev/run-seconds": "0.2"})
 
     async def complete() -> bool:
-        job = await world.manager.get(story.resource, story.name, NAMESPACE)
+        job = await world.manager.get(scenario.resource, scenario.name, NAMESPACE)
         return any(entry["type"] == "Complete" for entry in job.get("status", {}).get("conditions", ()))
 
     await eventually(complete, "the manager's TrainJob is complete")
-    await story.expect_nothing_on_the_worker()
-    [slice] = await story.chain()
+    await scenario.expect_nothing_on_the_worker()
+    [slice] = await scenario.chain()
     assert slice.conditions["Finished"]["reason"] == "Succeeded"
 
 

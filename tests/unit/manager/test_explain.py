@@ -84,7 +84,7 @@ def test_a_waiting_resize_shows_for_what_and_behind_whom() -> None:
     assert (waiting.slice, waiting.size, waiting.reason) == ("w2", {"main": 8}, "Pending")
     assert "request > maximum capacity (8 > 5)" in waiting.message
     assert (waiting.position, waiting.of, waiting.ahead) == (2, 3, ("team/before",))
-    assert [(chapter.slice, chapter.replaces) for chapter in explanation.story] == [("w1", ""), ("w2", "w1")]
+    assert [(entry.slice, entry.replaces) for entry in explanation.history] == [("w1", ""), ("w2", "w1")]
 
 
 def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
@@ -149,15 +149,15 @@ def test_what_else_is_wrong(explanation: Explanation, problem: str) -> None:
     assert problem in explanation.problems
 
 
-def test_the_story_of_a_slice_is_in_the_order_of_time() -> None:
+def test_the_history_of_a_slice_is_in_the_order_of_time() -> None:
     steps = tuple(
         condition(type, reason=reason) | {"lastTransitionTime": f"2026-01-01T00:0{minute}:00Z"}
         for type, reason, minute in (("Finished", "WorkloadSliceReplaced", 3), ("Admitted", "Admitted", 1))
     )
     workload = a_workload(conditions=steps)
     workload["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    [chapter] = explained(a_job(), workload).story
-    assert chapter.steps == (
+    [entry] = explained(a_job(), workload).history
+    assert entry.steps == (
         ("2026-01-01T00:00:00Z", "created"),
         ("2026-01-01T00:01:00Z", "admitted"),
         ("2026-01-01T00:03:00Z", "finished: WorkloadSliceReplaced"),

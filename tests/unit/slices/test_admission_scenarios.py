@@ -70,7 +70,7 @@ steps = st.integers(0, 19).flatmap(
 )
 
 
-class Story:
+class Scenario:
     """Carries out the domain's decisions on slices in memory, not all of them and not at once, as a cluster does."""
 
     def __init__(self, fair_sharing: FairSharing = FairSharing.OFF) -> None:
@@ -277,15 +277,16 @@ class Story:
 
 
 @given(
-    story=st.lists(steps, min_size=30, max_size=60), fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH])
+    scenario=st.lists(steps, min_size=30, max_size=60),
+    fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH]),
 )
 @settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_admitted_use_never_passes_the_quota_and_every_scenario_comes_to_rest(
-    story: list[tuple[Any, ...]], fair_sharing: FairSharing
+    scenario: list[tuple[Any, ...]], fair_sharing: FairSharing
 ) -> None:
     # A story is not made shorter when it fails: that takes minutes, and its last step is what matters.
-    world = Story(fair_sharing)
-    for step in story:
+    world = Scenario(fair_sharing)
+    for step in scenario:
         world.play(step)
         world.use_never_passes_the_quota()
     world.rest()

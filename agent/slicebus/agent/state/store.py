@@ -50,7 +50,7 @@ class Store:
         """The same by the job that had the name, and by UID."""
         self._ended_as: dict[str, JobKey] = {}
         self.unreported: Table[str, bool] = Table(str, bool)
-        """UIDs of those whose end the manager is to be told, again where it has asked again."""
+        """UIDs of those whose end has to be reported to the manager, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
         """The manager's jobs that were here, and of which only a Workload is left, by UID."""
         self.unanswered: Table[str, str] = Table(str, str)
@@ -106,7 +106,7 @@ class Store:
         return self._caches.get(resource)
 
     def view(self, key: JobKey) -> WorkerView:
-        """Everything that belongs to one job. One look makes several decisions, and sees the same as long as nothing
+        """Everything that belongs to one job. One reconcile makes several decisions, and sees the same while nothing
         has changed."""
         if self._seen is None or self._seen.key != key:
             self._seen = self._view(key)

@@ -31,7 +31,7 @@ class BatchJob:
         return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The parallelism, which may exceed what is left to complete: KEP-77 counts the wish."""
+        """The parallelism, which may exceed what is left to complete: KEP-77 counts the desired size."""
         return {_POD_SET: _parallelism(scale_target)}
 
     def problems(self, job: Manifest) -> list[Problem]:

@@ -58,7 +58,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     """How much more the queue could use, borrowing included."""
 
 
-class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+class SliceHistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The history of one slice."""
 
     slice: str
@@ -86,7 +86,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, one sentence each."""
     waiting: tuple[Waiting, ...]
     quota: tuple[Amount, ...]
-    story: tuple[Chapter, ...]
+    history: tuple[SliceHistoryEntry, ...]
 
 
 _AHEAD_SHOWN = 3
@@ -127,7 +127,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
         problems=tuple(_problems(store, view, view.job)),
         waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
         quota=tuple(_quota(store, view, cluster_queue)),
-        story=tuple(map(_chapter, view.slices)),
+        history=tuple(map(_entry, view.slices)),
     )
 
 
@@ -214,13 +214,13 @@ def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
             )
 
 
-def _chapter(slice: Slice) -> Chapter:
+def _entry(slice: Slice) -> SliceHistoryEntry:
     steps = [(slice.created, "created")]
     for type, condition in slice.conditions.items():
         text = _STEPS.get((type, condition["status"]))
         if text:
             steps.append((condition["lastTransitionTime"], text.format(reason=condition.get("reason", ""))))
-    return Chapter(
+    return SliceHistoryEntry(
         slice=slice.name,
         size=slice.counts,
         replaces=(slice.replaces or "").partition("/")[2],
