@@ -35,7 +35,7 @@ SHOWN_BY = {
     "claims": 33,
     "last pod": 1,
     "room": 0,
-    "stale decisions": 184,
+    "stale decisions": 0,
     "lifetimes": 5,
     "ends": 19,
     "orphans": 68,
