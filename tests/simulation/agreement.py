@@ -40,6 +40,7 @@ class Agreement:
     async def check(self) -> None:
         """Raise Violation for the first thing that two sides see differently."""
         workloads = [Slice.from_manifest(found) for found in (await self._manager.list(WORKLOADS)).items]
+        await self._check_under_way(workloads)
         known = set()
         for kind, resource in JOB_RESOURCES.items():
             for job in (await self._manager.list(resource)).items:
@@ -53,6 +54,17 @@ class Agreement:
         for name, client in self._workers.items():
             await self._check_worker(name, client, known)
         self._check_queues()
+
+    async def _check_under_way(self, workloads: list[Slice]) -> None:
+        """Nothing is on its way that frees quota: who gets that next is decided when it is free."""
+        evicting = [slice.name for slice in workloads if slice.evicting]
+        if evicting:
+            raise Violation(f"converged: evictions are under way: {evicting}")
+        for cluster, client in self._workers.items():
+            pods = (await client.list(PODS, namespace=objects.NAMESPACE)).items
+            ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
+            if ending:
+                raise Violation(f"converged: pods are ending on {cluster}: {ending}")
 
     async def _check_job(self, kind: str, job: Manifest, chain: list[Slice]) -> None:
         name = f"{kind} {job['metadata']['name']}"
@@ -101,9 +113,8 @@ class Agreement:
                 return
             raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
         if KINDS[kind].outcome(copy).phase is not JobPhase.RUNNING and await self._running(client, job):
-            # The manager hears of the end when the last pod is gone: it gives the quota back with it.
-            await self._check_pods(name, client, job, holder.granted)
-            return
+            # The manager hears of the end when the last pod is gone: the quota is given back with it.
+            raise Violation(f"converged: {name} is over on {holder.cluster}, and has pods that keep its quota")
         child = KINDS[kind].child(copy)
         clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
         scale_target = copy if child is None else clusters.get(child)

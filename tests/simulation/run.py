@@ -142,7 +142,7 @@ class Run:
 
 
 async def _agree(fleet: Fleet, users: Users) -> None:
-    """Wait until everything agrees twice in a row. Raises Violation when that does not come in time."""
+    """Wait until everything agrees twice in a row. Raises Violation when it does not, or does not last."""
     agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
     ends_at, agreed = clock() + _CALM_S, False
     while True:
@@ -150,13 +150,13 @@ async def _agree(fleet: Fleet, users: Users) -> None:
         try:
             fleet.rules.check_ends()
             await agreement.check()
-        except Violation:
-            if clock() < ends_at:
-                # A preemption goes in steps, and its pods take their time to end: between two of them all may agree.
-                agreed = False
+        except Violation as violation:
+            if not agreed and clock() < ends_at:
                 continue
             if await users.end_turns(within_s=_CALM_S):
                 ends_at, agreed = clock() + _CALM_S, False
+            elif agreed:
+                raise Violation(f"agreement did not last: {violation}") from violation
             else:
                 raise
         else:

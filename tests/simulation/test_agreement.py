@@ -11,8 +11,8 @@ def problem_of(*items: Item) -> str:
     return play(Schedule(seed=SLOW_PODS, standbys=(), inventory_s=1e6, items=items)).problem
 
 
-def test_a_rayjob_that_has_ended_and_whose_pods_are_still_going_is_no_disagreement() -> None:
-    """It starts anew when the pods of its first run have ended, and ends between two looks."""
+def test_a_rayjob_that_has_ended_and_whose_pods_are_still_going_is_waited_for() -> None:
+    """It starts anew when the pods of its first run have ended, and ends between two checks."""
     job = Submit(at_s=0.0, kind="RayJob", name="a", ends=True, autoscales=False)
     drained = StopQueue(at_s=2.0, kind="LocalQueue", queue="batch", policy="HoldAndDrain", for_s=0.5)
     assert problem_of(job, drained) == ""
