@@ -29,6 +29,10 @@ Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
 
 
+class UnderWay(Violation):
+    """Quota is being freed: who gets it is decided then, and changes what there is to agree about."""
+
+
 class Agreement:
     """Whether manager and workers agree on every job."""
 
@@ -38,7 +42,7 @@ class Agreement:
         self._broker = broker
 
     async def check(self) -> None:
-        """Raise Violation for the first thing that two sides see differently."""
+        """Raise Violation for the first thing that two sides see differently; UnderWay while that may still change."""
         workloads = [Slice.from_manifest(found) for found in (await self._manager.list(WORKLOADS)).items]
         await self._check_under_way(workloads)
         known = set()
@@ -56,15 +60,15 @@ class Agreement:
         self._check_queues()
 
     async def _check_under_way(self, workloads: list[Slice]) -> None:
-        """Nothing is on its way that frees quota: who gets that next is decided when it is free."""
+        """No slice is being evicted, and no pod is ending."""
         evicting = [slice.name for slice in workloads if slice.evicting]
         if evicting:
-            raise Violation(f"converged: evictions are under way: {evicting}")
+            raise UnderWay(f"converged: evictions are under way: {evicting}")
         for cluster, client in self._workers.items():
             pods = (await client.list(PODS, namespace=objects.NAMESPACE)).items
             ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]
             if ending:
-                raise Violation(f"converged: pods are ending on {cluster}: {ending}")
+                raise UnderWay(f"converged: pods are ending on {cluster}: {ending}")
 
     async def _check_job(self, kind: str, job: Manifest, chain: list[Slice]) -> None:
         name = f"{kind} {job['metadata']['name']}"
@@ -114,7 +118,7 @@ class Agreement:
             raise Violation(f"converged: {name} is admitted to {holder.cluster} and not there: {error}") from error
         if KINDS[kind].outcome(copy).phase is not JobPhase.RUNNING and await self._running(client, job):
             # The manager hears of the end when the last pod is gone: the quota is given back with it.
-            raise Violation(f"converged: {name} is over on {holder.cluster}, and has pods that keep its quota")
+            raise UnderWay(f"converged: {name} is over on {holder.cluster}, and has pods that keep its quota")
         child = KINDS[kind].child(copy)
         clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
         scale_target = copy if child is None else clusters.get(child)

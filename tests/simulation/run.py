@@ -3,7 +3,7 @@
 import asyncio
 
 from simulation import recorded
-from simulation.agreement import Agreement
+from simulation.agreement import Agreement, UnderWay
 from simulation.fleet import Fleet
 from simulation.losses import lose
 from simulation.relocations import resize_nodes, shrink_nodes
@@ -142,7 +142,10 @@ class Run:
 
 
 async def _agree(fleet: Fleet, users: Users) -> None:
-    """Wait until everything agrees twice in a row. Raises Violation when it does not, or does not last."""
+    """Wait until everything agrees twice in a row.
+
+    Raises Violation when it does not, or when it does not go on agreeing although no quota is being freed.
+    """
     agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
     ends_at, agreed = clock() + _CALM_S, False
     while True:
@@ -151,6 +154,7 @@ async def _agree(fleet: Fleet, users: Users) -> None:
             fleet.rules.check_ends()
             await agreement.check()
         except Violation as violation:
+            agreed = agreed and not isinstance(violation, UnderWay)
             if not agreed and clock() < ends_at:
                 continue
             if await users.end_turns(within_s=_CALM_S):
