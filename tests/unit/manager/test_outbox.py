@@ -1,0 +1,235 @@
+"""The outbox as a state machine: every state, everything that may be wanted, and what follows."""
+
+from collections.abc import Callable
+from fnmatch import fnmatch
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.manager.decide import dispatch
+from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.views import JobView
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices import kueue
+from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.workload import Slice
+from unit.manager.objects import EAST, WEST, Manifest, a_job, a_view, a_workload, condition
+
+HERE = dispatch._flavors_hash(Slice.from_manifest(a_workload(admitted=1)))
+RECORDS = {
+    "hold": Dispatch(3, spec_hash(EAST, "w1", {"main": 1}, {"main": 1}), cluster=EAST, place=HERE),
+    "suspended": Dispatch(3, spec_hash(EAST, "w1", {}, None), cluster=EAST, place=HERE, suspended=True),
+    "absent": Dispatch(3, kueue.ABSENT, cluster=EAST),
+}
+PROGRESS = {"written": (2, 0), "published": (2, 3), "applied": (3, 0), "lost": (3, 0)}
+"""The version that is applied, and the one that this process has published."""
+
+
+def evicted(name: str = "w1") -> Manifest:
+    return a_workload(name, admitted=1, conditions=(condition("Evicted", True, "Preempted"),))
+
+
+def hold(view: JobView) -> list[Command]:
+    return dispatch.hold(view, view.slices[-1])
+
+
+def suspend(view: JobView) -> list[Command]:
+    return dispatch.suspend(view, view.slices[-1])
+
+
+def withdraw(view: JobView) -> list[Command]:
+    return dispatch.withdraw(view, reason="JobDeleted")
+
+
+WANTS: dict[str, tuple[Callable[[JobView], list[Command]], list[Manifest]]] = {
+    "hold": (hold, [a_workload(admitted=1)]),
+    "hold more": (hold, [a_workload(count=2, admitted=2)]),
+    "hold elsewhere": (hold, [a_workload(admitted=1, cluster=WEST)]),
+    "suspend": (suspend, [evicted()]),
+    "suspend a newer": (suspend, [a_workload(admitted=1), evicted("w2")]),
+    "withdraw": (withdraw, [a_workload(admitted=1)]),
+}
+FOLLOWS = """
+                    | hold    | hold more | hold elsewhere | suspend | suspend a newer | withdraw
+never dispatched    | write   | write     | write          | -       | -               | -
+hold written        | publish | write     | write          | write   | write           | write
+hold published      | -       | write     | write          | write   | write           | write
+hold applied        | -       | write     | write          | write   | write           | write
+hold lost           | write   | write     | write          | write   | write           | write
+suspended written   | write   | write     | delete         | publish | write           | write
+suspended published | write   | write     | delete         | -       | write           | write
+suspended applied   | write   | write     | delete         | -       | write           | write
+suspended lost      | write   | write     | delete         | write   | write           | write
+absent written      | publish | publish   | publish        | publish | publish         | publish
+absent published    | -       | -         | -              | -       | -               | -
+absent applied      | write   | write     | write          | -       | -               | -
+"""
+"""write: the next version is written and published; publish: this version is published again; delete: the copy that the
+worker has is withdrawn first; leave: it is left behind on its cluster."""
+OTHERWISE: dict[str, tuple[dict[str, Any], dict[tuple[str, str], str]]] = {
+    "nothing else": ({}, {}),
+    "its copy has vanished": (
+        {"vanished": True},
+        {("hold *", "suspend*"): "delete", ("suspended *", "suspend*"): "delete"},
+    ),
+    "its delete is held": (
+        {"deletes_held": True},
+        {("hold *", "withdraw"): "-", ("suspended *", "withdraw"): "-", ("suspended *", "hold elsewhere"): "-"},
+    ),
+    "its copy has vanished and its delete is held": (
+        {"vanished": True, "deletes_held": True},
+        {
+            ("hold *", "suspend*"): "-",
+            ("suspended *", "suspend*"): "-",
+            ("hold *", "withdraw"): "-",
+            ("suspended *", "withdraw"): "-",
+            ("suspended *", "hold elsewhere"): "-",
+        },
+    ),
+    "its cluster is given up": (
+        {"given_up": True},
+        {
+            ("suspended *", "hold elsewhere"): "leave",
+            ("absent written", "hold*"): "leave",
+            ("absent published", "hold*"): "leave",
+        },
+    ),
+    "its cluster has left the fleet": (
+        {"in_fleet": False},
+        {
+            ("*", "suspend*"): "-",
+            ("*", "withdraw"): "-",
+            ("suspended *", "hold elsewhere"): "write",
+            ("absent written", "hold*"): "write",
+            ("absent published", "hold*"): "write",
+        },
+    ),
+}
+
+
+def states() -> list[str]:
+    return [line.partition("|")[0].strip() for line in FOLLOWS.strip().splitlines()[1:]]
+
+
+def expected(state: str, want: str, otherwise: dict[tuple[str, str], str]) -> str:
+    head, *lines = ([cell.strip() for cell in line.split("|")] for line in FOLLOWS.strip().splitlines())
+    follows = {line[0]: dict(zip(head, line, strict=True)) for line in lines}[state][want]
+    others = (other for (states, wants), other in otherwise.items() if fnmatch(state, states) and fnmatch(want, wants))
+    return next(others, follows)
+
+
+def in_state(state: str, workloads: list[Manifest], *, vanished: bool = False, **situation: Any) -> JobView:
+    """The view of a job whose first Workload has a dispatch in this state."""
+    if state == "never dispatched":
+        return a_view(a_job(), *workloads, **situation)
+    held, progress = state.split()
+    record, (applied, published) = RECORDS[held], PROGRESS[progress]
+    if progress == "lost":
+        record = msgspec.structs.replace(record, hash=LOST)
+    if vanished:
+        record = msgspec.structs.replace(record, vanished=True)
+    first, *others = workloads
+    annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation(), kueue.APPLIED_ANNOTATION: str(applied)}
+    noted = merge_patch(first, {"metadata": {"annotations": annotations}})
+    return a_view(a_job(), noted, *others, published=published, **situation)
+
+
+def what_follows(want: str, commands: list[Command]) -> str:
+    """The commands as a word of the grid."""
+    writes = [command for command in commands if isinstance(command, Patch)]
+    messages = [command.message.type for command in commands if isinstance(command, Publish)]
+    if not writes:
+        assert len(messages) <= 1
+        return "publish" if messages else "-"
+    [write], record = writes, Dispatch.from_manifest(writes[0].body)
+    assert record is not None
+    assert record.version == 4 or record.version == 1
+    if kueue.APPLIED_ANNOTATION in write.body["metadata"]["annotations"]:
+        assert (record.hash, messages) == (kueue.ABSENT, [])
+        return "leave"
+    if record.hash == kueue.ABSENT:
+        assert messages == ["delete"]
+        return "write" if want == "withdraw" else "delete"
+    assert messages == ["suspend" if record.suspended else "workload-spec"]
+    return "write"
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+@pytest.mark.parametrize("want", WANTS)
+@pytest.mark.parametrize("state", states())
+def test_what_follows(state: str, want: str, otherwise: str) -> None:
+    situation, others = OTHERWISE[otherwise]
+    decide, workloads = WANTS[want]
+    view = in_state(state, workloads, **situation)
+    assert what_follows(want, decide(view)) == expected(state, want, others)
+
+
+class Process:
+    """The processes that follow one another for a job, and a worker that reports whatever was published."""
+
+    def __init__(self, state: str, want: str, situation: dict[str, Any]) -> None:
+        self._decide, workloads = WANTS[want]
+        view = in_state(state, workloads, **situation)
+        self._workloads, self._published, self._sent = view.workloads, view.published, view.published
+        self.steps = 0
+
+    @property
+    def view(self) -> JobView:
+        return a_view(a_job(), *self._workloads.values(), published=self._published)
+
+    def run(self, *, crash_after: int = -1) -> None:
+        """Carry out every command and report, one a step, until nothing follows. A crash loses what is not written."""
+        waiting = self._decide(self.view)
+        while waiting or self._is_unreported:
+            assert self.steps < 20
+            if self.steps == crash_after:
+                self._published, waiting = 0, self._decide(self.view)
+            self.steps += 1
+            if waiting:
+                self._carry_out(waiting.pop(0))
+            else:
+                self._report()
+            waiting = waiting or self._decide(self.view)
+
+    @property
+    def _is_unreported(self) -> bool:
+        outbox = self.view.outbox
+        return outbox is not None and not outbox.is_applied and self._sent == outbox.record.version
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, Patch):
+            self._workloads[command.target["metadata"]["name"]] = merge_patch(command.target, command.body)
+        elif isinstance(command, Publish):
+            self._published = self._sent = command.message.spec_version
+
+    def _report(self) -> None:
+        outbox = self.view.outbox
+        assert outbox is not None
+        body = {"metadata": {"annotations": {kueue.APPLIED_ANNOTATION: str(self._sent)}}}
+        self._workloads[outbox.recorded_on["metadata"]["name"]] = merge_patch(outbox.recorded_on, body)
+
+
+def is_reached(want: str, view: JobView) -> bool:
+    if want == "withdraw":
+        return view.is_withdrawn
+    if want.startswith("suspend"):
+        return view.is_without_pods
+    return (
+        view.cluster == view.place and not view.is_without_pods and view.outbox is not None and view.outbox.is_applied
+    )
+
+
+@pytest.mark.parametrize("otherwise", ["nothing else", "its copy has vanished"])
+@pytest.mark.parametrize("want", WANTS)
+@pytest.mark.parametrize("state", states())
+def test_every_state_reaches_what_is_wanted_whenever_its_process_crashes(state: str, want: str, otherwise: str) -> None:
+    situation, _ = OTHERWISE[otherwise]
+    undisturbed = Process(state, want, situation)
+    undisturbed.run()
+    assert is_reached(want, undisturbed.view)
+    for crash_after in range(undisturbed.steps):
+        crashed = Process(state, want, situation)
+        crashed.run(crash_after=crash_after)
+        assert crashed.view.workloads == undisturbed.view.workloads
