@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from simulation.mutations import MUTATIONS
 from simulation.outcome import Outcome, play, play_seed
@@ -21,6 +22,8 @@ from simulation.random_choices import schedule_of
 from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shrink import shrunk
 
+Run = TypeVar("Run", int, Schedule)
+"""A seed, or what is made of one."""
 _SEEDS_A_PROCESS = 8
 """Of which it never collects the garbage: to end it and begin another is faster."""
 _SHOWN = 40
@@ -28,16 +31,17 @@ _SHRINK_TRIES = 300
 _TOLD = 20
 
 
-def outcomes(play_one: Callable[[int], Outcome], numbers: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Outcomes in the order of their numbers, from so many processes."""
+def outcomes(play_one: Callable[[Run], Outcome], runs: Iterable[Run], jobs: int) -> Iterator[Outcome]:
+    """Outcomes in the order of the runs, from so many processes. `play_one` is of another module: these cannot import
+    this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simulation.outcome"])
     with context.Pool(jobs, initializer=gc.disable, maxtasksperchild=_SEEDS_A_PROCESS) as pool:
-        remaining = iter(numbers)
-        waiting = deque(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 4 * jobs))
+        remaining = iter(runs)
+        waiting = deque(pool.apply_async(play_one, (one,)) for one in itertools.islice(remaining, 4 * jobs))
         while waiting:
             yield waiting.popleft().get()
-            waiting.extend(pool.apply_async(play_one, (number,)) for number in itertools.islice(remaining, 1))
+            waiting.extend(pool.apply_async(play_one, (one,)) for one in itertools.islice(remaining, 1))
 
 
 def main() -> int:
@@ -84,10 +88,10 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _all(play_one: Callable[[int], Outcome], numbers: Iterable[int], options: argparse.Namespace) -> int:
+def _all(play_one: Callable[[Run], Outcome], runs: Iterable[Run], options: argparse.Namespace) -> int:
     """Play one after the other and report each that fails."""
     began, checked, failed, number = perf_counter(), 0, 0, 0
-    for number, outcome in enumerate(outcomes(play_one, numbers, options.jobs), start=1):
+    for number, outcome in enumerate(outcomes(play_one, runs, options.jobs), start=1):
         checked += outcome.checked
         if outcome.problem:
             failed += 1
@@ -106,8 +110,8 @@ def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
 
 def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
     """A run in which nothing else goes wrong, with a crash before each effect that it has without one."""
-    plan = [*every_crash(schedule, play(schedule, options.mutation))]
-    return _all(partial(_play_nth, plan, options.mutation), range(len(plan)), options)
+    runs = every_crash(schedule, play(schedule, options.mutation))
+    return _all(partial(play, mutation=options.mutation), runs, options)
 
 
 def calm(schedule: Schedule) -> Schedule:
@@ -121,10 +125,6 @@ def every_crash(schedule: Schedule, outcome: Outcome) -> Iterator[Schedule]:
     for role, count in outcome.effects.items():
         for effect in range(1, count + 1):
             yield schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
-
-
-def _play_nth(plan: list[Schedule], mutation: str | None, number: int) -> Outcome:
-    return play(plan[number], mutation)
 
 
 def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | None) -> None:
