@@ -31,7 +31,7 @@ from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide.delete_breaker import Limits
 from slicebus.manager.decide.manifests import workload_manifest
-from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import Envelope, WireMessage

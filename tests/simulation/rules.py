@@ -15,7 +15,7 @@ from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, NAMESPACES, PODS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue

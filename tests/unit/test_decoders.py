@@ -29,7 +29,8 @@ from slicebus.journal.redrive import Left, Since, redrive
 from slicebus.journal.steps import Steps
 from slicebus.journal.summary import summary
 from slicebus.journal.traces import sizes, traces
-from slicebus.manager.state.annotations import Dispatch, SizeRequest, applied_version
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError

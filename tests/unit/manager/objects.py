@@ -3,8 +3,9 @@
 from typing import Any
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
-from slicebus.manager.state.annotations import NO_REQUEST, Dispatch, SizeRequest, job_ref
-from slicebus.manager.state.views import JobReading, JobView, Outbox, cluster_of
+from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox
+from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices import kueue

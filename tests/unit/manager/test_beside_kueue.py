@@ -10,7 +10,8 @@ from slicebus.manager.decide import beside_kueue, kueue_status
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.decide.notices import notice_key
-from slicebus.manager.state.annotations import Dispatch, SizeRequest
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue

@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
-from slicebus.manager.state.annotations import LOST
+from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
 from slicebus.slices import kueue

@@ -11,7 +11,7 @@ from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.cache import Change
 from slicebus.manager.decide import builtin
 from slicebus.manager.decide.change_filter import needs_reconcile
-from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash

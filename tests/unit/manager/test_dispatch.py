@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Patch, Publish
 from slicebus.manager.decide import dispatch
-from slicebus.manager.state.annotations import Dispatch, applied_version
+from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue

@@ -10,7 +10,8 @@ from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
 from slicebus.manager.decide import beside_kueue, endings
 from slicebus.manager.decide.builtin import decide
 from slicebus.manager.decide.endings import HELD_CONDITION, Ending, ending_of
-from slicebus.manager.state.annotations import Dispatch, job_ref
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, JobRef

@@ -7,7 +7,8 @@ import pytest
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import dispatch, intake, verdicts
 from slicebus.manager.decide.builtin import decide
-from slicebus.manager.state.annotations import Dispatch, SizeRequest, desired_size_of
+from slicebus.manager.state.annotations import SizeRequest, desired_size_of
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue

@@ -11,7 +11,7 @@ from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.decide import identity, worker_cluster
 from slicebus.manager.decide.identity import NAME_CONFLICT
 from slicebus.manager.decide.intake import authorize
-from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.worker_clusters import Sender, pinned_uid, queue_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason, ProtocolError

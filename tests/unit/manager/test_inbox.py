@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.state.annotations import Dispatch, SizeRequest
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import (
     Applied,
     ClusterName,

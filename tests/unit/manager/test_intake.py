@@ -11,7 +11,8 @@ from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import intake
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
 from slicebus.manager.decide.manifests import merge_difference
-from slicebus.manager.state.annotations import Dispatch, SizeRequest, reported_status
+from slicebus.manager.state.annotations import SizeRequest, reported_status
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status

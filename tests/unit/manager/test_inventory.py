@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.manager.decide.inventory import Assembly, Difference, Stamp, difference, lacks_request
-from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
 from slicebus.slices import kueue

@@ -9,7 +9,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import dispatch
-from slicebus.manager.state.annotations import LOST, Dispatch
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.state.annotations import LOST, Dispatch, applied_version
+from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
 from slicebus.proto.messages import (
     Applied,
     Delete,

@@ -9,7 +9,7 @@ import pytest
 from slicebus.kube.resources import JOBS
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.settings import Admission
-from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue

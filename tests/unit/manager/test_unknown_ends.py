@@ -8,7 +8,7 @@ from msgspec import UNSET
 from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide import beside_kueue, builtin, intake, unknown_ends
 from slicebus.manager.decide.beside_kueue import Places
-from slicebus.manager.state.annotations import Dispatch
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
 from slicebus.sandbox.apiserver.patches import merge_patch

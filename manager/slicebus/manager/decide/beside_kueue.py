@@ -20,7 +20,8 @@ from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_statu
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pending_notice
-from slicebus.manager.state.annotations import DesiredSize, Dispatch, annotation
+from slicebus.manager.state.annotations import DesiredSize, annotation
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest

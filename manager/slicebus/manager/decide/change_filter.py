@@ -8,7 +8,7 @@ which changes it in any case.
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.manifests import has_finalizer
-from slicebus.manager.state.views import Outbox
+from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import conditions_of

@@ -10,15 +10,8 @@ import msgspec
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.manifests import annotation_patch, without_server_fields
-from slicebus.manager.state.annotations import (
-    LOST,
-    NO_REQUEST,
-    DesiredSize,
-    Dispatch,
-    SizeRequest,
-    annotation,
-    applied_version,
-)
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
+from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,

@@ -9,7 +9,7 @@ from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
 from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
-from slicebus.manager.state.annotations import applied_version
+from slicebus.manager.state.outbox import applied_version
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView

@@ -12,8 +12,9 @@ from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
-from slicebus.manager.state.annotations import SizeRequest, annotation, applied_version
-from slicebus.manager.state.views import JobView, Outbox
+from slicebus.manager.state.annotations import SizeRequest, annotation
+from slicebus.manager.state.outbox import Outbox, applied_version
+from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError

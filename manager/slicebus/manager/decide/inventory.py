@@ -11,7 +11,8 @@ import msgspec
 
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import beside_kueue
-from slicebus.manager.state.annotations import LOST, Dispatch, reported_status
+from slicebus.manager.state.annotations import reported_status
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey

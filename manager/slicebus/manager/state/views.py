@@ -1,38 +1,17 @@
 """The input of decisions about one job: its cached objects, as values."""
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Self
+from collections.abc import Sequence
 
 import msgspec
 from propcache.api import cached_property
 
-from slicebus.manager.state.annotations import LOST, DesiredSize, Dispatch, applied_version, desired_size_of
+from slicebus.manager.state.annotations import DesiredSize, desired_size_of
+from slicebus.manager.state.outbox import LOST, Outbox
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.resources import pod_requests
 from slicebus.slices.workload import Slice
-
-
-class Outbox(msgspec.Struct, frozen=True):
-    """The newest dispatch of a job, and the object that holds it: a Workload, or the job after its last one."""
-
-    record: Dispatch
-    recorded_on: Manifest
-    is_applied: bool
-    """Whether the worker has reported it as applied."""
-
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Self | None:
-        """The outbox on a Workload or a job; None where it has no dispatch."""
-        record = Dispatch.from_manifest(manifest)
-        return None if record is None else cls(record, manifest, is_applied=applied_version(manifest) >= record.version)
-
-    @classmethod
-    def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
-        """The newest of a job's outboxes; None where nothing was ever dispatched."""
-        return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
 
 
 class JobReading(msgspec.Struct, frozen=True, dict=True):
