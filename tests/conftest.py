@@ -1,10 +1,12 @@
 """Fixtures for every test."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from slicebus.sandbox.bus import MemoryBroker
 
@@ -18,6 +20,17 @@ async def no_leaked_tasks() -> AsyncIterator[None]:
     yield
     leaked = {task for task in asyncio.all_tasks() - before if not task.done()} - {asyncio.current_task()}
     assert not leaked, f"leaked tasks: {sorted(task.get_name() for task in leaked)}"
+
+
+@pytest.fixture(autouse=True)
+def logging_put_back() -> Iterator[None]:
+    """Undo what a test configures: logging is the process' own, and a level that stays hides the next test's logs."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,21 @@
 """The logs of a process: one line an event, from a level on, libraries included."""
 
 import logging
-from collections.abc import Iterator
 
 import orjson
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from slicebus.runtime.logs import configure_logging
 
 
-@pytest.fixture(autouse=True)
-def configured_anew() -> Iterator[None]:
-    """Logging is the process' own: put back what was there."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+@pytest.mark.parametrize("turn", [1, 2])
+def test_what_one_test_configures_hides_no_log_from_the_next(turn: int) -> None:
+    with capture_logs() as logs:
+        structlog.get_logger().error("heard", turn=turn)
+    assert logs == [{"event": "heard", "log_level": "error", "turn": turn}]
+    configure_logging(level="CRITICAL")
 
 
 def test_an_event_is_one_json_object_with_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
