@@ -24,7 +24,7 @@ from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, JobPhase, Manifest
+from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.admission import Evict
 from slicebus.slices.chain import structural_message
@@ -41,7 +41,6 @@ NOT_MANAGED = (
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
 )
 _PLACE_AGAIN_S = 10.0
-_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -82,7 +81,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _end(view, reason="JobDeleted")
     if not is_managed(job):
         return _reject(view, NOT_MANAGED, now)
-    if KINDS[view.ref.kind].outcome(job).phase in _TERMINAL:
+    if KINDS[view.ref.kind].outcome(job).phase.is_terminal:
         return _end(view, reason="JobFinished")
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)

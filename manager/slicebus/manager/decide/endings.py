@@ -15,14 +15,13 @@ from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import JobPhase, Manifest
+from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
 
 HELD_CONDITION = "slicebus.dev/DeleteHeld"
 """On a Workload whose job is to be deleted on its worker: True, with the reason, while that delete is held."""
-_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 class Ending(StrEnum):
@@ -130,14 +129,14 @@ def is_orphan(workload: Manifest) -> bool:
 def _is_deleted(view: JobView) -> bool:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return True
-    ended = KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL
+    ended = KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
     return not ended and any(slice.deleting for slice in view.unfinished)
 
 
 def _has_vanished(view: JobView) -> bool:
     if view.job is None or not view.vanished or view.evicted is not None:
         return False
-    return KINDS[view.ref.kind].outcome(view.job).phase not in _TERMINAL
+    return not KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
 
 
 def _persists(namespace: Manifest | None, view: JobView) -> bool:

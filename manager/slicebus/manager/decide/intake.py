@@ -40,7 +40,6 @@ DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
 _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
 """A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
-_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 UNAUTHORIZED = frozenset(
     {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
 )
@@ -71,7 +70,7 @@ def authorize(envelope: Envelope, sender: Sender | None) -> None:
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
     """Write the request onto the manager's job. The chain follows from there."""
-    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
         return []
     if not _is_from_here(view, envelope):
         return []
@@ -173,7 +172,7 @@ def status(
     """
     if view.job is None or not _is_from_here(view, envelope):
         return []
-    if KINDS[view.ref.kind].outcome(view.job).phase in _TERMINAL:
+    if KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
         return []
     if report.phase is JobPhase.GONE:
         if view.is_withdrawing or view.vanished:

@@ -10,11 +10,9 @@ import msgspec
 from slicebus.decisions.commands import Command
 from slicebus.manager.decide.manifests import write_status
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import JobPhase, Manifest, Status
+from slicebus.proto.messages import Manifest, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
-
-_TERMINAL = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 def is_suspended(job: Manifest) -> bool:
@@ -27,9 +25,9 @@ def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
     shown, reported = job.get("status", {}), reported_of(view)
-    if kind.outcome(job).phase in _TERMINAL:
+    if kind.outcome(job).phase.is_terminal:
         return []
-    if reported is not None and reported.phase in _TERMINAL:
+    if reported is not None and reported.phase.is_terminal:
         return _write(job, reported.job_status)
     if is_suspended(job):
         return _write(job, kind.suspended_status(shown, active=may_have_pods, now=now))
@@ -41,7 +39,7 @@ def take(view: JobView, report: Status, now: str) -> list[Command]:
 
     Such a job shows that it is not active with the last write of its eviction: Kueue admits it anew then.
     """
-    if view.holder is None and report.phase not in _TERMINAL:
+    if view.holder is None and not report.phase.is_terminal:
         return []
     return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False)
 
@@ -55,7 +53,7 @@ def reported_of(view: JobView) -> Status | None:
     if outbox is None or reported is None:
         return None
     lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
-    is_relevant = not lets_go or reported.phase in _TERMINAL
+    is_relevant = not lets_go or reported.phase.is_terminal
     return reported if outbox.record.is_of_this_run(reported.spec_version) and is_relevant else None
 
 

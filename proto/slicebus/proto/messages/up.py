@@ -117,6 +117,11 @@ class JobPhase(StrEnum):
     GONE = "Gone"
     """Somebody other than the agent removed the job from the worker. It may have ended before: see `seen`."""
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended by itself, well or not."""
+        return self in (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
 
 class Status(JobMessage, frozen=True, kw_only=True):
     """The state of the worker's job. A newer status of the job replaces an older one."""
