@@ -10,11 +10,22 @@ from slicebus.agent.decide import inventory, orders, reconcile
 from slicebus.agent.decide.orders import RefusedOrder
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerView
-from slicebus.kube.resources import CRDS, GONE, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CRDS, GONE, PODS, RAYCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.errors import UnavailableError
-from slicebus.proto.messages import Applied, JobPhase, Refused, Status, Suspend
+from slicebus.proto.messages import (
+    Applied,
+    Delete,
+    JobPhase,
+    JobRef,
+    Message,
+    Pending,
+    Refused,
+    Relabel,
+    Status,
+    Suspend,
+)
 from slicebus.slices import kueue
-from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_spec, a_view
+from unit.agent.objects import EAST, KEY, NOW, REF, a_copy, a_job, a_pod, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
 from unit.agent.test_reconciler import delete_job, given_job, linked_copy
 from unit.agent.worker import Worker
@@ -101,6 +112,60 @@ async def test_a_refusal_is_published_and_nothing_is_created(worker: Worker, man
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.message) == ("KindNotServed", "it does not serve Job: why")
     assert (await worker.job(), await worker.copies(), manager.dead) == (None, [], [])
+
+
+TRAIN_JOB = JobRef("example.dev/v1", "TrainJob", "team", "train", REF.uid)
+"""Of a kind that a package brings, which this agent does not have."""
+NO_PACKAGE = "it does not serve TrainJob: its agent has no package for this job kind"
+NOT_SERVED = Refused(job=TRAIN_JOB, workload="w1", spec_version=3, reason="KindNotServed", message=NO_PACKAGE)
+NOTICE = Pending(
+    job=TRAIN_JOB,
+    workload="w1",
+    worker_uid="u",
+    worker_generation=1,
+    wanted={},
+    reason="Pending",
+    message="no quota",
+    since=NOW,
+)
+ENDED = Applied(job=TRAIN_JOB, workload="", spec_version=3, deleted=True)
+WITHOUT_PACKAGE: dict[str, tuple[Message, list[Message], bool]] = {
+    "a spec": (msgspec.structs.replace(a_spec(3), job=TRAIN_JOB), [NOT_SERVED], False),
+    "a relabel": (Relabel(job=TRAIN_JOB, spec_version=3, from_workload="w1", to_workload="w2", granted={}), [], False),
+    "a notice": (NOTICE, [], False),
+    "a suspend": (Suspend(job=TRAIN_JOB, spec_version=3), [ENDED], True),
+    "a delete": (Delete(job=TRAIN_JOB, spec_version=3), [ENDED], True),
+}
+"""An order, what is reported, and whether the job has a tombstone afterwards."""
+
+
+@pytest.mark.parametrize(("order", "reports", "has_ended"), WITHOUT_PACKAGE.values(), ids=WITHOUT_PACKAGE.keys())
+async def test_an_order_for_a_kind_without_a_package_is_answered(
+    worker: Worker, manager: Manager, order: Message, reports: list[Message], has_ended: bool
+) -> None:
+    await manager.order(order)
+    assert (worker.published, manager.dead) == (reports, [])
+    assert (REF.uid in worker.store.tombstones) is has_ended
+    assert (worker.requeued, worker.store.behind()) == ([], 0)
+
+
+LEFT_BEHIND: dict[str, tuple[Resource, dict[str, Any]]] = {
+    "its Workload": (WORKLOADS, a_copy()),
+    "a pod": (PODS, a_pod("p1", of=REF)),
+}
+
+
+@pytest.mark.parametrize(("resource", "manifest"), LEFT_BEHIND.values(), ids=LEFT_BEHIND.keys())
+async def test_a_job_without_a_package_counts_as_ended_only_when_nothing_of_it_is_here(
+    worker: Worker, manager: Manager, resource: Resource, manifest: dict[str, Any]
+) -> None:
+    cache = worker.store.cache_of(resource)
+    assert cache is not None
+    cache.put(manifest)
+    await manager.order(Delete(job=TRAIN_JOB, spec_version=3))
+    [(reason, detail)] = manager.dead
+    assert (reason, worker.published, dict(worker.store.tombstones)) == ("refused", [], {})
+    assert "no package brings the job kind 'TrainJob', and objects of TrainJob/team/train are here" in detail
 
 
 async def test_a_job_that_went_with_its_definition_leads_to_an_inventory_and_no_report(worker: Worker) -> None:

@@ -20,7 +20,6 @@ from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
-    JobRef,
     Lane,
     Message,
     Pending,
@@ -264,7 +263,6 @@ async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Wor
     assert worker.resyncs == asked
 
 
-OTHER_KIND = JobRef("v1", "Pod", "team", "train", "u")
 REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
     "another user": (a_spec(1), {"user": "mallory"}, "wrong-user", "only 'manager' does"),
     "another cluster": (a_spec(1), {"cluster": "west"}, "malformed", "west"),
@@ -274,7 +272,6 @@ REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
         "wrong-cluster",
         "uid-of-east",
     ),
-    "another kind": (Delete(job=OTHER_KIND, spec_version=1), {}, "refused", "no job kind 'Pod'"),
     "no JSON": (a_spec(1), {"body": b"{"}, "malformed", "not JSON"),
     "no shape": (Delete(job=REF, spec_version=1), {"body": b"{}"}, "malformed", "job"),
 }

@@ -105,6 +105,9 @@ class Inbox:
     async def _take(self, incoming: Incoming, job: JobRef) -> None:
         """Carry out an order, and requeue its job."""
         key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
+        if verdict is Verdict.NOT_SERVED:
+            await self._answer_unserved(incoming, job)
+            return
         self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
         match verdict, message:
             case Verdict.ENDED, _:
@@ -131,6 +134,16 @@ class Inbox:
             _log.warning("spec.refused", job=message.job.key, error=str(error))
             refusal = orders.refusal(message, error, cluster)
             await self._executor.run(refusal, caused_by=incoming.envelope)
+
+    async def _answer_unserved(self, incoming: Incoming, job: JobRef) -> None:
+        message, cluster = incoming.message, self._settings.cluster
+        answer = self._decide(catalog.answer_unserved, incoming=incoming, cluster=cluster)
+        _log.warning("order.kind_not_served", job=job.key, type=message.type)
+        match message:
+            case Suspend(spec_version=version) | Delete(spec_version=version):
+                # An agent that has the package later creates nothing by an older order.
+                await self._tombstones.add(job, version)
+        await self._executor.run(answer, caused_by=incoming.envelope)
 
     def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
         """Keep the newest ordered version of the job; drop it where the job has ended."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.orders import NextStep
+from slicebus.agent.decide.orders import KindNotServed, NextStep
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
@@ -18,7 +18,6 @@ from slicebus.decisions.replay import Model
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
-    Applied,
     ClusterName,
     ClusterUid,
     Delete,
@@ -45,6 +44,8 @@ class Verdict(StrEnum):
     """A newer order has ended its job here. Report the end again once the job is gone."""
     UNKNOWN = "unknown"
     """It suspends a job that never was here: end the job, so that no older order creates it."""
+    NOT_SERVED = "not_served"
+    """No package brings its job kind: answer it without carrying it out."""
 
 
 def judge(
@@ -69,7 +70,7 @@ def judge(
     if not isinstance(message, (Resync, Terms)) and job is None:
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
     if job is not None and job.kind not in JOB_RESOURCES:
-        raise ProtocolError(DeadReason.REFUSED, f"no job kind {job.kind!r}")
+        return Verdict.NOT_SERVED
     if not isinstance(message, Delete) and _has_ended(store, message):
         return Verdict.ENDED
     return Verdict.UNKNOWN if isinstance(message, Suspend) and _is_unknown(store, message) else Verdict.TAKEN
@@ -84,6 +85,21 @@ def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterNa
     if _has_deleted(store, view, incoming):
         return NextStep(None, [])
     return orders.next_step(orders.steps(incoming.message, cluster), number, view)
+
+
+def answer_unserved(store: Store, *, incoming: Incoming, cluster: ClusterName) -> list[Command]:
+    """The answer to an order for a job kind that no package brings. Raises ProtocolError for an order to end a job that
+    an agent with the package has left here."""
+    order = incoming.message
+    match order:
+        case WorkloadSpec(job=job):
+            return orders.refusal(order, KindNotServed(job.kind, "its agent has no package for this job kind"), cluster)
+        case Suspend(job=job, spec_version=version) | Delete(job=job, spec_version=version):
+            if store.holds(job):
+                detail = f"no package brings the job kind {job.kind!r}, and objects of {job.key} are here"
+                raise ProtocolError(DeadReason.REFUSED, detail)
+            return [orders.report_deleted(job, version, cluster)]
+    return []
 
 
 # --- a job is reconciled --------------------------------------------------------------------------------------------
@@ -166,7 +182,14 @@ def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
     return [command for key in store.our_jobs() for command in reconcile.take_over_pods(store.view(key), epoch=epoch)]
 
 
-DECISIONS: tuple[Callable[..., Any], ...] = (judge, proceed, reconcile_job, reconcile_absent, take_over_pods)
+DECISIONS: tuple[Callable[..., Any], ...] = (
+    judge,
+    proceed,
+    answer_unserved,
+    reconcile_job,
+    reconcile_absent,
+    take_over_pods,
+)
 MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for replay."""
 
@@ -220,10 +243,7 @@ def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Com
 def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
     """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
     return [
-        Publish(
-            cluster=cluster,
-            message=Applied(job=tombstone.job, workload="", spec_version=tombstone.version, deleted=True),
-        )
+        orders.report_deleted(tombstone.job, tombstone.version, cluster)
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.unreported
         and tombstone.job.uid not in store.view(key).running

@@ -61,6 +61,13 @@ class RefusedOrder(PermanentError):
         self.reason = reason
 
 
+class KindNotServed(RefusedOrder):
+    """An order for a job kind that this cluster or its agent lacks."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__("KindNotServed", f"it does not serve {kind}: {why}")
+
+
 def steps(message: Message, cluster: ClusterName) -> list[Step]:
     """The steps of an order. Raises ProtocolError for a message that is no order."""
     match message:
@@ -151,6 +158,11 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
     return [Publish(cluster=cluster, message=applied)] if version >= since else []
 
 
+def report_deleted(job: JobRef, version: int, cluster: ClusterName) -> Publish:
+    """Reports that nothing is left of a job that was ended at this version."""
+    return Publish(cluster=cluster, message=Applied(job=job, workload="", spec_version=version, deleted=True))
+
+
 def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
     """Reports to the manager that a spec cannot be applied, and why."""
     refused = Refused(
@@ -188,7 +200,7 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if view.unserved:
         kind, reason = next(iter(view.unserved.items()))
-        raise RefusedOrder("KindNotServed", f"it does not serve {kind}: {reason}")
+        raise KindNotServed(kind, reason)
     job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []

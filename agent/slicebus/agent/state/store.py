@@ -12,7 +12,7 @@ from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
-from slicebus.proto.messages import Manifest, RequestKey, Status
+from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import Pod
@@ -146,6 +146,11 @@ class Store:
     def ended(self, key: JobKey) -> list[Tombstone]:
         """The ends of every job that had the name."""
         return list(self._ended.get(key, {}).values())
+
+    def holds(self, job: JobRef) -> bool:
+        """Whether a Workload or a pod of the manager's job is here, whatever its kind. Walks over all of them."""
+        has_copy = any(annotations.is_of(copy, job) for copy in self._caches[WORKLOADS].all())
+        return has_copy or any(pod.labels.get(kueue.MANAGER_UID_LABEL) == job.uid for pod in self._pods.values.values())
 
     def our_jobs(self) -> Iterator[JobKey]:
         """Every job that the agent has made."""
