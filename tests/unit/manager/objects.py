@@ -4,7 +4,7 @@ from typing import Any
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.manager.state.annotations import SizeRequest, job_ref
-from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox
+from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
@@ -220,7 +220,7 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
     if kueue.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
-        what = "gone" if record.has_vanished else "absent" if record.hash == kueue.ABSENT else "held"
+        what = "gone" if record.has_vanished else "absent" if record.held is Held.ABSENT else "held"
         more = (kueue.APPLIED_ANNOTATION,) if kueue.APPLIED_ANNOTATION in annotations else ()
         return f"version {record.version} is {what}", *more
     if annotations:

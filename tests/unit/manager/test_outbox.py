@@ -9,7 +9,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import dispatch
-from slicebus.manager.state.outbox import LOST, Dispatch
+from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
@@ -156,6 +156,37 @@ def what_follows(want: str, commands: list[Command]) -> str:
     return "write"
 
 
+READINGS: dict[str, tuple[str, int, int, State]] = {
+    "never reported": ('{"version":3,"hash":"h"}', 0, 0, State(Held.HOLD, Progress.WRITTEN)),
+    "an older version was published": ('{"version":3,"hash":"h"}', 2, 2, State(Held.HOLD, Progress.WRITTEN)),
+    "published": ('{"version":3,"hash":"h"}', 2, 3, State(Held.HOLD, Progress.PUBLISHED)),
+    "reported": ('{"version":3,"hash":"h"}', 3, 3, HOLDING),
+    "reported to another process": ('{"version":3,"hash":"h"}', 3, 0, HOLDING),
+    "a newer version was reported": ('{"version":3,"hash":"h"}', 4, 0, HOLDING),
+    "suspended": ('{"version":3,"hash":"h","suspended":true}', 2, 3, State(Held.SUSPENDED, Progress.PUBLISHED)),
+    "suspended, and reported": ('{"version":3,"hash":"h","suspended":true}', 3, 0, WITHOUT_PODS),
+    "to be deleted": ('{"version":3,"hash":"absent"}', 2, 0, State(Held.ABSENT, Progress.WRITTEN)),
+    "deleted": ('{"version":3,"hash":"absent"}', 3, 0, WITHDRAWN),
+    "lost": ('{"version":3,"hash":"lost"}', 3, 3, State(Held.HOLD, Progress.LOST)),
+    "lost, above what is reported": ('{"version":9,"hash":"lost"}', 3, 3, State(Held.HOLD, Progress.LOST)),
+    "suspended, and lost": ('{"version":3,"hash":"lost","suspended":true}', 3, 3, State(Held.SUSPENDED, Progress.LOST)),
+}
+
+
+@pytest.mark.parametrize(("stored", "applied", "published", "state"), READINGS.values(), ids=READINGS.keys())
+def test_the_state_is_read_from_what_is_stored(stored: str, applied: int, published: int, state: State) -> None:
+    workload = a_workload(admitted=1)
+    workload["metadata"]["annotations"] |= {
+        kueue.DISPATCHED_ANNOTATION: stored,
+        kueue.APPLIED_ANNOTATION: str(applied),
+    }
+    assert a_view(a_job(), workload, published=published).state == state
+
+
+def test_a_worker_holds_nothing_before_the_first_dispatch() -> None:
+    assert a_view(a_job(), a_workload(admitted=1)).state == WITHDRAWN
+
+
 @pytest.mark.parametrize("otherwise", OTHERWISE)
 @pytest.mark.parametrize("want", WANTS)
 @pytest.mark.parametrize("state", states())
@@ -196,7 +227,7 @@ class Process:
     @property
     def _is_unreported(self) -> bool:
         outbox = self.view.outbox
-        return outbox is not None and not outbox.is_applied and self._sent == outbox.record.version
+        return outbox is not None and not outbox.is_reported and self._sent == outbox.record.version
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, Patch):
@@ -217,7 +248,7 @@ def is_reached(want: str, view: JobView) -> bool:
     if want.startswith("suspend"):
         return view.is_without_pods
     return (
-        view.cluster == view.place and not view.is_without_pods and view.outbox is not None and view.outbox.is_applied
+        view.cluster == view.place and not view.is_without_pods and view.outbox is not None and view.outbox.is_reported
     )
 
 

@@ -21,7 +21,7 @@ from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pending_notice
 from slicebus.manager.state.annotations import DesiredSize, annotation
-from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
@@ -209,8 +209,7 @@ def _answer_ready(view: JobView, holder: Slice, entry: Manifest | None, now: str
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
         return []
-    lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
-    if outbox.recorded_on is workload and outbox.is_applied and not lets_go:
+    if outbox.recorded_on is workload and view.state == HOLDING:
         message = f"Worker cluster {view.cluster} holds it"
         return _set_check(view, holder, entry, CheckState.READY, message, now)
     refusal = holder.conditions.get(DISPATCHED_CONDITION, {})

@@ -8,7 +8,7 @@ which changes it in any case.
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.manifests import has_finalizer
-from slicebus.manager.state.outbox import Outbox
+from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue
 from slicebus.slices.conditions import conditions_of
@@ -39,7 +39,7 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
     worker had a copy (`builtin._follow`): the slice shows that, or has finished.
     """
     outbox = Outbox.from_manifest(manifest)
-    if outbox is None or not outbox.is_applied or outbox.record.suspended or outbox.record.hash == kueue.ABSENT:
+    if outbox is None or outbox.state() != HOLDING:
         return False
     statuses = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
     return statuses.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))

@@ -11,7 +11,7 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.manifests import annotation_patch, without_server_fields
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
-from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, applied_version
+from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Held, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -167,7 +167,7 @@ def has_copy(view: JobView) -> bool:
 def is_unanswered(view: JobView) -> bool:
     """Whether the worker has asked for a size since its last order."""
     requested, outbox = view.desired.requested, view.outbox
-    if requested is None or not requested.asks_for_size or outbox is None or outbox.record.hash == LOST:
+    if requested is None or not requested.asks_for_size or outbox is None or outbox.record.is_lost:
         return False
     return outbox.record.answers != requested.key
 
@@ -175,7 +175,7 @@ def is_unanswered(view: JobView) -> bool:
 def take_as_applied(view: JobView, *, version: int) -> list[Command]:
     """Commands that record this version as applied, if it is the newest."""
     outbox = view.outbox
-    if outbox is None or outbox.record.version != version or outbox.is_applied:
+    if outbox is None or outbox.record.version != version or outbox.is_reported:
         return []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(version))
     return [Patch(resource=WORKLOADS, target=outbox.recorded_on, body=body)]
@@ -198,7 +198,7 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
     This process or the next decides from the record what follows.
     """
     record, recorded_on = _newest(view)
-    if record.has_vanished is vanished or record.hash == kueue.ABSENT:
+    if record.has_vanished is vanished or record.held is Held.ABSENT:
         return []
     return _rewrite(view, recorded_on, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
 
@@ -247,9 +247,11 @@ def _must_withdraw(view: JobView, slice: Slice) -> bool:
     if outbox is None or view.is_withdrawn:
         return False
     record = outbox.record
-    if record.hash == kueue.ABSENT:
+    if record.held is Held.ABSENT:
         return True
-    return record.suspended and (view.cluster != view.place or record.place not in ("", _flavors_hash(slice)))
+    if record.held is Held.HOLD:
+        return False
+    return view.cluster != view.place or record.place not in ("", _flavors_hash(slice))
 
 
 def _flavors_hash(slice: Slice) -> str:

@@ -9,7 +9,6 @@ from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
 from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
-from slicebus.manager.state.outbox import applied_version
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
@@ -146,8 +145,8 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:
         yield f"cluster {cluster.name} is not connected: what it does is not known"
-    if outbox is not None and (applied := applied_version(outbox.recorded_on)) < outbox.record.version:
-        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {applied}"
+    if outbox is not None and not outbox.is_reported:
+        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {outbox.applied}"
 
 
 def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:

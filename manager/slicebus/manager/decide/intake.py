@@ -13,7 +13,7 @@ from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.state.annotations import SizeRequest, annotation
-from slicebus.manager.state.outbox import Outbox, applied_version
+from slicebus.manager.state.outbox import Held, Outbox, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
@@ -108,7 +108,8 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
         return _recalled(outbox, view.ref, report, cluster)
     if not _is_from_here(view, envelope):
         return []
-    confirms_suspended = outbox is not None and outbox.record.suspended and report.spec_version >= outbox.record.version
+    is_newest = outbox is not None and report.spec_version >= outbox.record.version
+    confirms_suspended = is_newest and view.state.held is Held.SUSPENDED
     forgotten = _forget_request(view.job, envelope) if confirms_suspended and view.job else []
     body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
     return forgotten + [

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import beside_kueue
 from slicebus.manager.state.annotations import reported_status
-from slicebus.manager.state.outbox import LOST, Dispatch
+from slicebus.manager.state.outbox import Dispatch, Held
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
@@ -107,14 +107,14 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     outbox = view.outbox
     if outbox is None:
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
-    record, reported = outbox.record, outbox.is_applied
+    record, reported = outbox.record, outbox.is_reported
     if record.has_vanished:
         # The job stays without a copy until that is decided, unless the worker has one again.
         return Difference.STATUS if item is not None and item.spec_hash not in ("", kueue.ABSENT) else Difference.NONE
     not_held = Difference.RENEW if reported else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
-        if record.hash == kueue.ABSENT or record.suspended:
+        if record.held is not Held.HOLD:
             return Difference.NONE if reported else Difference.AGAIN
         return not_held
     if not item.spec_hash:
@@ -136,7 +136,7 @@ def _shows(item: InventoryItem, record: Dispatch) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
     has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
-    return has_copy and not record.suspended and record.hash not in (kueue.ABSENT, LOST)
+    return has_copy and record.held is Held.HOLD and not record.is_lost
 
 
 def status_differs(view: JobView, item: InventoryItem) -> bool:
@@ -147,7 +147,7 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
     """
     if not item.spec_hash:
         # The item shows that the copy is gone. While the job is here, the report of that has not come.
-        return view.job is not None and view.outbox is not None and view.outbox.record.hash != kueue.ABSENT
+        return view.job is not None and not view.is_withdrawing
     mirrored = _status_hash(view)
     return bool(mirrored) and item.status_hash not in ("", mirrored)
 

@@ -2,7 +2,6 @@
 
 from slicebus.decisions.job_states import JobState, JobStates
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 
 
@@ -11,13 +10,13 @@ def job_states(store: Store) -> JobStates:
     by_job = {}
     for ref in sorted(set(store.refs())):
         view, outbox = store.view(ref), store.view(ref).outbox
-        holder, absent = view.holder, outbox is not None and outbox.record.hash == kueue.ABSENT
+        holder, absent = view.holder, outbox is not None and view.is_withdrawing
         waiting = [slice for slice in view.slices if not slice.finished and slice.admission is None]
         notes = [
             f"{slice.name} waits: {slice.conditions.get(Condition.QUOTA_RESERVED, {}).get('message', '')}"
             for slice in waiting
         ]
-        if outbox is not None and not outbox.is_applied:
+        if outbox is not None and not outbox.is_reported:
             notes.append(f"version {outbox.record.version} is not reported yet")
         by_job[ref.key] = JobState(
             cluster=view.cluster or "",

@@ -9,9 +9,9 @@ import msgspec
 
 from slicebus.decisions.commands import Command
 from slicebus.manager.decide.manifests import write_status
+from slicebus.manager.state.outbox import Held
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
-from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 
 
@@ -52,8 +52,7 @@ def reported_of(view: JobView) -> Status | None:
     outbox, reported = view.outbox, view.reported
     if outbox is None or reported is None:
         return None
-    lets_go = outbox.record.suspended or outbox.record.hash == kueue.ABSENT
-    is_relevant = not lets_go or reported.phase.is_terminal
+    is_relevant = view.state.held is Held.HOLD or reported.phase.is_terminal
     return reported if outbox.record.is_of_this_run(reported.spec_version) and is_relevant else None
 
 

@@ -1,8 +1,13 @@
-"""The outbox of a job: what its worker shall hold, recorded on the manager's objects before it is published."""
+"""The outbox of a job: what its worker shall hold, and how far that is.
+
+What it shall hold is recorded on the manager's objects before it is published (rule 5 of the design). The annotations
+have sentinels in place of a hash. They are read here, and nowhere else: decisions ask for the `State`.
+"""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from operator import attrgetter
-from typing import Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -15,6 +20,45 @@ LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
 
 NO_REQUEST = RequestKey()
+
+
+class Held(StrEnum):
+    """What a worker shall hold for a job."""
+
+    HOLD = "hold"
+    """A copy whose pods may run, as many as are granted."""
+    SUSPENDED = "suspended"
+    """A copy without pods, or none: the job has lost its quota."""
+    ABSENT = "absent"
+    """Nothing. Once that is written, only its report ends it: no copy comes in between."""
+
+
+class Progress(StrEnum):
+    """How far a dispatch is."""
+
+    WRITTEN = "written"
+    """It is on the object. This process has not published it since the worker's agent last said hello."""
+    PUBLISHED = "published"
+    """Its report is awaited. With the process that is forgotten, and it is published again."""
+    APPLIED = "applied"
+    """The worker has reported it."""
+    LOST = "lost"
+    """The worker holds something else, although it had reported it. Only a newer version can change that."""
+
+
+class State(NamedTuple):
+    """The state of a job's outbox."""
+
+    held: Held
+    progress: Progress
+
+
+HOLDING: Final = State(Held.HOLD, Progress.APPLIED)
+"""The worker has the copy that it shall have."""
+WITHDRAWN: Final = State(Held.ABSENT, Progress.APPLIED)
+"""The worker holds nothing for sure. So it does before the first dispatch."""
+WITHOUT_PODS: Final = State(Held.SUSPENDED, Progress.APPLIED)
+"""The worker has no pod of the job for sure. It has reported that with the version."""
 
 
 class Dispatch(msgspec.Struct, frozen=True):
@@ -42,6 +86,18 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Whether the worker has reported that its copy is gone without an order. The next dispatch clears it."""
 
     @property
+    def held(self) -> Held:
+        """What the worker shall hold. A delete that is lost is read as a copy: nobody knows what the worker holds."""
+        if self.hash == kueue.ABSENT:
+            return Held.ABSENT
+        return Held.SUSPENDED if self.suspended else Held.HOLD
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has to be dispatched anew, although the worker had reported it."""
+        return self.hash == LOST
+
+    @property
     def has_vanished(self) -> bool:
         """`vanished` as a bool."""
         return self.vanished is True
@@ -65,19 +121,33 @@ class Outbox(msgspec.Struct, frozen=True):
 
     record: Dispatch
     recorded_on: Manifest
-    is_applied: bool
-    """Whether the worker has reported it as applied."""
+    applied: int
+    """The version that the worker has reported, on the same object; 0 before the first."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
         """The outbox on a Workload or a job; None where it has no dispatch."""
         record = Dispatch.from_manifest(manifest)
-        return None if record is None else cls(record, manifest, is_applied=applied_version(manifest) >= record.version)
+        return None if record is None else cls(record, manifest, applied_version(manifest))
 
     @classmethod
     def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
         """The newest of a job's outboxes; None where nothing was ever dispatched."""
         return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the worker has reported the newest version. That proves nothing about one that is lost."""
+        return self.applied >= self.record.version
+
+    def state(self, *, published: int = 0) -> State:
+        """The state. `published`: the newest version that this process has published; 0 where that does not matter."""
+        record = self.record
+        if record.is_lost:
+            return State(record.held, Progress.LOST)
+        if self.is_reported:
+            return State(record.held, Progress.APPLIED)
+        return State(record.held, Progress.PUBLISHED if published >= record.version else Progress.WRITTEN)
 
 
 def applied_version(manifest: Manifest) -> int:

@@ -6,9 +6,8 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.manager.state.annotations import DesiredSize, desired_size_of
-from slicebus.manager.state.outbox import LOST, Outbox
+from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
-from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.resources import pod_requests
 from slicebus.slices.workload import Slice
@@ -110,26 +109,25 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The cluster that the chain was admitted to."""
         return place_of(self.slices)
 
+    @cached_property
+    def state(self) -> State:
+        """What the worker shall hold, and how far that is."""
+        return self.outbox.state(published=self.published) if self.outbox is not None else WITHDRAWN
+
     @property
     def is_withdrawn(self) -> bool:
         """Whether the worker surely holds nothing: no dispatch, its delete is reported, or it left the fleet."""
-        outbox = self.outbox
-        if outbox is None or not self.in_fleet:
-            return True
-        return outbox.record.hash == kueue.ABSENT and outbox.is_applied
+        return self.state == WITHDRAWN or not self.in_fleet
 
     @property
     def is_withdrawing(self) -> bool:
         """Whether it is recorded that the worker shall hold nothing. From then on nothing stops the delete."""
-        return self.outbox is None or self.outbox.record.hash == kueue.ABSENT
+        return self.state.held is Held.ABSENT
 
     @property
     def is_without_pods(self) -> bool:
         """Whether the worker surely has no pod of the job: it has reported that, or it holds nothing of it."""
-        outbox = self.outbox
-        if outbox is None or self.is_withdrawn:
-            return True
-        return outbox.record.suspended and outbox.record.hash != LOST and outbox.is_applied
+        return self.state == WITHOUT_PODS or self.is_withdrawn
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""
@@ -144,7 +142,7 @@ def place_of(slices: Sequence[Slice]) -> ClusterName | None:
 
 def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | None:
     """As `JobView.cluster`."""
-    if outbox is None or not outbox.record.cluster or (outbox.record.hash == kueue.ABSENT and outbox.is_applied):
+    if outbox is None or not outbox.record.cluster or outbox.state() == WITHDRAWN:
         return place_of(slices)
     return ClusterName(outbox.record.cluster)
 
