@@ -10,6 +10,7 @@ from slicebus.cli.demo.world import World, embedded_world, fleet
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.sandbox.controllers import crds as ray_crds
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
@@ -80,6 +81,14 @@ async def refused(scenario: Scenario) -> bool:
     return found is not None and found["reason"] == "KindNotServed"
 
 
+async def held_for(world: World) -> str:
+    """What a Workload says whose job went with its definition; empty before."""
+    workloads = (await world.manager.list(WORKLOADS, namespace=NAMESPACE)).items
+    conditions = [entry for workload in workloads for entry in workload.get("status", {}).get("conditions", ())]
+    found = [entry for entry in conditions if (entry["type"], entry["reason"]) == (HELD_CONDITION, "KindNotServed")]
+    return found[0]["message"] if found else ""
+
+
 async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_nothing_when_it_goes(
     bare: World, urls: dict[str, str]
 ) -> None:
@@ -95,6 +104,8 @@ async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_no
         await batch.scale(5)
         await batch.expect_pods(running=5)
         assert (await ray.worker_job())["metadata"]["uid"] == before["metadata"]["uid"]
+        message = await eventually(lambda: held_for(bare), "its Workload says why it runs on")
+        assert "its kind is not served: the definition rayclusters.ray.io is " in message  # being removed, or missing
 
         await install(bare.manager)
         name = await ray.cluster()

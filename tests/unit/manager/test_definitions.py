@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from slicebus.decisions.commands import Publish
-from slicebus.kube.resources import CRDS, JOBS, RAYCLUSTERS, WORKERCLUSTERS
+from slicebus.kube.resources import CRDS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.decide import catalog
+from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Delete, JobRef
 from unit.manager.receiving import Manager
@@ -46,6 +47,38 @@ async def test_what_is_missing_when_a_kind_is_served_again_is_held_however_littl
     await manager.guard._show(cluster)
     written = await manager.client.get(WORKERCLUSTERS, "east")
     assert written["status"]["heldDeletes"]["jobs"] == 1
+    [held] = [entry for entry in written["status"]["conditions"] if entry["type"] == "DeletesHeld"]
+    assert (held["status"], held["reason"]) == ("True", "KindNotServed")
+    assert held["message"] == (
+        "1 jobs would be deleted, some because Job was not served for a while: look, then `slicebus fleet release east`"
+    )
+
+
+async def test_a_workload_says_that_its_kind_was_not_served_and_what_releases_it(manager: Manager) -> None:
+    ref = await lose_job(manager)
+    await manager.reconcile_job(ref)
+    reason, message = await held_for(manager)
+    assert (reason, message) == (
+        "KindNotServed",
+        "Its job is missing, and its kind is not served: the definition is missing. It runs on. "
+        "Once that is mended, look, then `slicebus fleet release east`",
+    )
+    del manager.store.unserved["Job"]
+    manager.guard.hold_missing("Job")
+    await manager.reconcile_job(ref)
+    reason, message = await held_for(manager)
+    assert (reason, message) == (
+        "KindNotServed",
+        "Its job is missing since its kind was not served: it went with the definition, or unseen. "
+        "It runs on until somebody decides: look, then `slicebus fleet release east`",
+    )
+
+
+async def held_for(manager: Manager) -> tuple[str, str]:
+    """What the job's Workload says about its held delete."""
+    [workload] = (await manager.client.list(WORKLOADS)).items
+    [held] = [entry for entry in workload["status"]["conditions"] if entry["type"] == HELD_CONDITION]
+    return held["reason"], held["message"]
 
 
 async def test_nothing_else_is_held_while_a_kind_is_not_served(manager: Manager) -> None:

@@ -49,6 +49,18 @@ def test_one_after_the_other_is_stopped_at_the_limit() -> None:
     assert len(breaker.waiting) == 7
 
 
+def test_one_that_was_not_served_is_held_with_whatever_waits() -> None:
+    breaker = wanting(1)
+    breaker.hold_unserved(job(5))
+    assert going(breaker, range(1)) == 0
+    hold = breaker.hold("now")
+    assert (len(hold.jobs), hold.unserved) == (2, {"Job"})
+    breaker.release(hold)
+    assert (breaker.held, breaker.hold("now").unserved) == (False, set())
+    breaker.hold_unserved(job(5))
+    assert not breaker.held, "it is released"
+
+
 def test_what_went_before_the_window_does_not_count() -> None:
     breaker = DeleteBreaker(LIMITS)
     assert going(breaker, range(3), now=0.0) == 3

@@ -66,6 +66,28 @@ def test_why_a_job_ends(view: JobView, was_seen: bool, namespace: Manifest | Non
     assert ending_of(view, was_seen=was_seen, namespace=namespace) is expected
 
 
+MISSING_UNSERVED: dict[str, tuple[JobView, bool, Manifest | None, Ending]] = {
+    "it is missing": (a_view(None, RUNNING), False, HERE, Ending.NOT_SERVED),
+    "it was seen to go before": (a_view(None, RUNNING), True, HERE, Ending.ASKED),
+    "its namespace goes": (a_view(None, RUNNING), False, TERMINATING, Ending.NAMESPACE),
+    "it is there": (a_view(a_job(), RUNNING), False, HERE, Ending.NONE),
+}
+
+
+@pytest.mark.parametrize(
+    ("view", "was_seen", "namespace", "expected"), MISSING_UNSERVED.values(), ids=MISSING_UNSERVED.keys()
+)
+def test_why_a_job_ends_while_its_kind_is_not_served(
+    view: JobView, was_seen: bool, namespace: Manifest | None, expected: Ending
+) -> None:
+    assert ending_of(view, was_seen=was_seen, namespace=namespace, is_served=False) is expected
+
+
+def test_a_workload_shows_afterwards_that_its_kind_was_not_served() -> None:
+    view = a_view(None, showing_held("KindNotServed"))
+    assert ending_of(view, was_seen=False, namespace=HERE) is Ending.NOT_SERVED
+
+
 def test_what_was_asked_for_is_not_inferred() -> None:
     assert [ending for ending in Ending if not ending.is_inferred] == [Ending.NONE, Ending.ASKED]
 

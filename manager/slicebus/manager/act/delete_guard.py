@@ -93,9 +93,7 @@ class DeleteGuard:
             cluster = self._store.view(ref).cluster if ref.kind == kind else None
             if cluster is None or not self._ending(ref).is_inferred:
                 continue
-            breaker = self._breaker(cluster)
-            breaker.add(ref)
-            breaker.held = bool(breaker.waiting)
+            self._breaker(cluster).hold_unserved(ref)
             self._requeue(ref)
         self._changed.set()
 

@@ -60,12 +60,14 @@ from slicebus.slices.sharing import FairSharing
 def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """The commands for everything that a job needs. `deletes_held`: whether the breaker holds its delete.
 
-    While a kind is not served nobody knows which of its jobs exist, so they are left as they are.
+    While a kind is not served nobody knows which of its jobs exist, so they are left as they are; those that are
+    missing show it.
     """
+    view, found = store.view(job, deletes_held=deletes_held), ending(store, job=job)
     if job.kind in store.unserved:
-        return []
-    view = store.view(job, deletes_held=deletes_held)
-    if commands := [*endings.record_owner(view), *endings.show_held(view, ending(store, job=job), now=now)]:
+        is_missing = found is Ending.NOT_SERVED
+        return endings.show_held(view, found, unserved=store.unserved[job.kind], now=now) if is_missing else []
+    if commands := [*endings.record_owner(view), *endings.show_held(view, found, now=now)]:
         return commands
     mode = mode_of(store)
     if commands := unmanaged.report(view, is_ours=mode.is_ours(view), now=now):
@@ -76,7 +78,8 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
 def ending(store: Store, *, job: JobRef) -> Ending:
     """Why a worker is to lose a job, given whether a watch saw its delete, and its namespace."""
     was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
-    return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace)
+    is_served = job.kind not in store.unserved
+    return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace, is_served=is_served)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:

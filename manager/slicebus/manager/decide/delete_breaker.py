@@ -32,6 +32,8 @@ class Hold(msgspec.Struct, frozen=True):
 
     id: str
     jobs: frozenset[JobRef]
+    unserved: frozenset[str] = frozenset()
+    """The kinds of jobs among them that are missing since their kind was not served."""
 
 
 class DeleteBreaker:
@@ -41,6 +43,7 @@ class DeleteBreaker:
         self.held = held
         self._limits = limits
         self._waiting: dict[JobRef, None] = {}
+        self._unserved: set[JobRef] = set()
         self._released: set[JobRef] = set()
         self._gone: dict[JobRef, float] = {}
         """The jobs that were deleted without a release, and when."""
@@ -55,10 +58,18 @@ class DeleteBreaker:
         if job not in self._released and job not in self._gone:
             self._waiting[job] = None
 
+    def hold_unserved(self, job: JobRef) -> None:
+        """Hold a job that is missing since its kind was not served, however few those are."""
+        self.add(job)
+        if job in self._waiting:
+            self._unserved.add(job)
+            self.held = True
+
     def remove(self, job: JobRef) -> bool:
         """Stop counting a job: it stays, or its delete is dispatched. Return whether it was waiting."""
         waited = job in self._waiting
         self._waiting.pop(job, None)
+        self._unserved.discard(job)
         self._released.discard(job)
         return waited
 
@@ -82,12 +93,14 @@ class DeleteBreaker:
 
     def hold(self, since: str) -> Hold:
         """The present hold. Its id covers the jobs and `since` (RFC 3339): the same jobs later are another hold."""
-        return Hold(content_hash([since, sorted(job.uid for job in self._waiting)]), frozenset(self._waiting))
+        id = content_hash([since, sorted(job.uid for job in self._waiting)])
+        return Hold(id, frozenset(self._waiting), frozenset(job.kind for job in self._unserved))
 
     def release(self, hold: Hold) -> list[JobRef]:
         """Release exactly the jobs of a hold that still wait, and return them."""
         released = [job for job in self._waiting if job in hold.jobs]
         self._released.update(released)
+        self._unserved.difference_update(released)
         for job in released:
             del self._waiting[job]
         self.held = bool(self._waiting)

@@ -35,6 +35,8 @@ class Ending(StrEnum):
     """Its namespace is being deleted, is gone, or is a newer one with the same name."""
     MISSING = "JobMissing"
     """The job is missing, and no watch has seen its delete."""
+    NOT_SERVED = "KindNotServed"
+    """The job is missing since its kind was not served: it went with the definition, or nobody saw it go."""
     VANISHED = "GoneOnCluster"
     """The worker's copy is gone without an order. An evicted job need not have a copy."""
 
@@ -47,6 +49,7 @@ class Ending(StrEnum):
 _WHY = {
     Ending.NAMESPACE: "Its namespace is being deleted or is gone",
     Ending.MISSING: "Its job is not there, and nobody was seen to delete it",
+    Ending.NOT_SERVED: "Its job is missing since its kind was not served: it went with the definition, or unseen",
     Ending.VANISHED: "Its copy is gone on the cluster, so it would be deleted here",
 }
 
@@ -58,10 +61,11 @@ def is_ending(view: JobView) -> bool:
     return _is_deleted(view) or _has_vanished(view)
 
 
-def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None) -> Ending:
+def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None, is_served: bool = True) -> Ending:
     """Why a job is to be deleted on its worker.
 
     `was_seen`: whether a watch has seen its delete. `namespace`: the job's namespace; None where it is gone.
+    `is_served`: whether its kind is served now. The Workload shows whether the job was missing when it was not.
     """
     if not is_ending(view):
         return Ending.NONE
@@ -69,18 +73,18 @@ def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None) -> E
         return Ending.VANISHED
     if not _persists(namespace, view):
         return Ending.NAMESPACE
-    return Ending.ASKED if view.job is not None or was_seen else Ending.MISSING
+    if view.job is not None or was_seen:
+        return Ending.ASKED
+    went_unserved = not is_served or any(_held_for(w) == Ending.NOT_SERVED for w in view.workloads.values())
+    return Ending.NOT_SERVED if went_unserved else Ending.MISSING
 
 
-def show_held(view: JobView, ending: Ending, *, now: str) -> list[Command]:
-    """Commands that show on a job's Workloads whether its delete is held; empty when they show it."""
+def show_held(view: JobView, ending: Ending, *, unserved: str = "", now: str) -> list[Command]:
+    """Commands that show on a job's Workloads whether its delete is held; empty when they show it. `unserved`: why the
+    job's kind is not served now."""
     if not view.deletes_held or not ending.is_inferred:
-        return [_without_condition(workload) for workload in view.workloads.values() if _shows_held(workload)]
-    message = (
-        f"{_WHY[ending]}. Too many jobs of cluster {view.cluster} would be deleted at once, so none of them is: "
-        f"look, then `slicebus fleet release {view.cluster}`"
-    )
-    finding = Finding(HELD_CONDITION, True, ending, message)
+        return [_without_condition(workload) for workload in view.workloads.values() if _held_for(workload)]
+    finding = Finding(HELD_CONDITION, True, ending, _held_message(view, ending, unserved))
     workloads = [view.workload(slice) for slice in view.unfinished or view.slices[-1:]]
     writes: list[Command] = [
         Patch(
@@ -92,7 +96,7 @@ def show_held(view: JobView, ending: Ending, *, now: str) -> list[Command]:
     if not writes:
         return []
     regarding = view.job if view.job is not None else workloads[0]
-    return [*writes, Emit(regarding=regarding, reason="DeleteHeld", note=message, warning=True)]
+    return [*writes, Emit(regarding=regarding, reason="DeleteHeld", note=finding.message, warning=True)]
 
 
 def follow_vanished(view: JobView) -> list[Command] | None:
@@ -154,8 +158,19 @@ def _existed_at(view: JobView) -> str:
     return min((slice.created for slice in view.slices), default="")
 
 
-def _shows_held(workload: Manifest) -> bool:
-    return any(condition["type"] == HELD_CONDITION for condition in conditions_of(workload))
+def _held_message(view: JobView, ending: Ending, unserved: str) -> str:
+    release = f"look, then `slicebus fleet release {view.cluster}`"
+    if unserved:
+        return f"Its job is missing, and its kind is not served: {unserved}. It runs on. Once that is mended, {release}"
+    if ending is Ending.NOT_SERVED:
+        return f"{_WHY[ending]}. It runs on until somebody decides: {release}"
+    many = f"Too many jobs of cluster {view.cluster} would be deleted at once, so none of them is"
+    return f"{_WHY[ending]}. {many}: {release}"
+
+
+def _held_for(workload: Manifest) -> str:
+    """Why the Workload shows its job's delete as held; empty where it does not."""
+    return next((entry["reason"] for entry in conditions_of(workload) if entry["type"] == HELD_CONDITION), "")
 
 
 def _without_condition(workload: Manifest) -> Command:

@@ -18,7 +18,7 @@ from slicebus.slices.fleet import describe_room
 from slicebus.slices.quota import FlavorResource
 
 DELETES_HELD = "DeletesHeld"
-"""True while too many jobs of the cluster would be deleted at once."""
+"""True while deletes of jobs of the cluster wait for somebody to release them."""
 
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
@@ -86,8 +86,10 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         return []
     shown = {"id": hold.id, "jobs": len(hold.jobs)} if hold else None
     if hold:
-        note = f"{len(hold.jobs)} jobs would be deleted at once: look, then `slicebus fleet release {name}`"
-        finding = Finding(DELETES_HELD, True, "TooManyDeletes", note)
+        kinds = ", ".join(sorted(hold.unserved))
+        why = f", some because {kinds} was not served for a while" if kinds else " at once"
+        note = f"{len(hold.jobs)} jobs would be deleted{why}: look, then `slicebus fleet release {name}`"
+        finding = Finding(DELETES_HELD, True, "KindNotServed" if kinds else "TooManyDeletes", note)
     else:
         note = "No deletes are held any more"
         finding = Finding(DELETES_HELD, False, "NothingHeld", note)
