@@ -1,6 +1,7 @@
 """What holds for the whole checkout: the layout, the wheel, the direction of imports, and what documents say."""
 
 import ast
+import itertools
 import re
 import shutil
 import subprocess
@@ -37,7 +38,8 @@ PACKAGES = (
 )
 MOST_LINES = 400
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PASSWORD = re.compile(
     r"://[^/\s:@]+:[^/\s@]+@|--from-literal|--set\S*[ =]\S*amqp\.url|--password\b|\badd_user\s+\S+[ \t]+\S"
@@ -144,14 +146,40 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
     assert not found
 
 
+def anchors(document: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    found: set[str] = set()
+    for heading in HEADING.findall(FENCE.sub("", document)):
+        slug = re.sub(r"[^\w\- ]", "", LINK.sub("", heading).lower()).replace(" ", "-")
+        repeats = (f"{slug}-{number}" for number in itertools.count(1))
+        found.add(slug if slug not in found else next(name for name in repeats if name not in found))
+    return found
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page that lead to no file, or to no heading of a Markdown file."""
+    links = LINK.findall(FENCE.sub("", page.read_text()))
+    return [f"{target}#{anchor}" for target, anchor in links if not leads_somewhere(page, target, anchor)]
+
+
+def leads_somewhere(page: Path, target: str, anchor: str) -> bool:
+    document = page.parent / target if target else page
+    if anchor and document.suffix == ".md" and document.is_file():
+        return anchor in anchors(document.read_text())
+    return document.exists()
+
+
 def test_links_between_documents_lead_somewhere() -> None:
-    broken = [
-        f"{path.relative_to(TOP)}: {target}"
-        for path in tracked("*.md")
-        for target, _ in LINK.findall(path.read_text())
-        if not (path.parent / target).exists()
-    ]
-    assert not broken
+    broken = {str(page.relative_to(TOP)): broken_links(page) for page in tracked("*.md")}
+    assert not {page: links for page, links in broken.items() if links}
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# What `it` says\n```sh\n# no heading\n```\n## Why?\n## Why?\n")
+    page, lead = tmp_path / "page.md", ["other.md#what-it-says", "other.md#why", "other.md#why-1", "#here", "other.md#"]
+    lost = ["gone.md#", "other.md#no-heading", "#there"]
+    page.write_text("# Here\n" + "".join(f"[to]({target})\n" for target in [*lead, *lost]))
+    assert broken_links(page) == lost
 
 
 def test_no_document_puts_a_password_on_a_command_line() -> None:
