@@ -22,7 +22,7 @@ from slicebus.slices.preemption import (
     preempted_for,
     without,
 )
-from slicebus.slices.queue_order import Lines, by_distance, by_share, preemptors_first, rank, waits_for_preempted
+from slicebus.slices.queue_order import Pending, by_distance, by_share, preemptors_first, rank, waits_for_preempted
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.reservations import Reservations
 from slicebus.slices.selectors import selects
@@ -108,30 +108,30 @@ class _Cycle:
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
         """Decide every pending slice once."""
-        lines: dict[str, deque[Slice]] = {}
+        by_queue: dict[str, deque[Slice]] = {}
         for slice in pending:
             queue = self._queue_of(slice)
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
             else:
-                lines.setdefault(queue.name, deque()).append(slice)
-        for name, line in lines.items():
+                by_queue.setdefault(queue.name, deque()).append(slice)
+        for name, slices in by_queue.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
-                lines[name] = preemptors_first(line, self._is_preemptor)
-        for slice, found in self._ranked(lines):
+                by_queue[name] = preemptors_first(slices, self._is_preemptor)
+        for slice, found in self._ranked(by_queue):
             queue = self._usable_queue_of(slice)
             decisions = self._decisions_of(slice, queue, found)
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
 
-    def _ranked(self, lines: Lines) -> Iterator[tuple[Slice, Nomination | Misfit]]:
+    def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:
-            return by_distance(lines, self._assess, self._is_preemptor)
+            return by_distance(pending, self._assess, self._is_preemptor)
         trees: dict[int, list[str]] = {}
-        for name in lines:
+        for name in pending:
             trees.setdefault(id(self.use.current.queues[name].root), []).append(name)
-        return by_share(lines, trees.values(), self._assess, self._head)
+        return by_share(pending, trees.values(), self._assess, self._head)
 
     def _head(self, slice: Slice, nomination: Nomination) -> Head:
         queue = nomination.admission.cluster_queue

@@ -14,7 +14,7 @@ from slicebus.slices.sharing import Head, fairest
 from slicebus.slices.workload import Slice
 
 Rank = tuple[int, str, str]
-Lines = Mapping[str, deque[Slice]]
+Pending = Mapping[str, deque[Slice]]
 """The pending slices of each ClusterQueue, in order."""
 Assessed = Nomination | Misfit
 Assess = Callable[[Slice], Assessed]
@@ -31,60 +31,60 @@ def waits_for_preempted(slice: Slice) -> bool:
     return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
 
 
-def preemptors_first(line: Iterable[Slice], is_preemptor: Callable[[Slice], bool]) -> deque[Slice]:
+def preemptors_first(pending: Iterable[Slice], is_preemptor: Callable[[Slice], bool]) -> deque[Slice]:
     """The queue with preemptors first: otherwise a slice before one would take the freed quota, and lose it again."""
-    return deque(sorted(line, key=lambda slice: not is_preemptor(slice)))
+    return deque(sorted(pending, key=lambda slice: not is_preemptor(slice)))
 
 
 def by_distance(
-    lines: Lines, assess: Assess, is_preemptor: Callable[[Slice], bool]
+    pending: Pending, assess: Assess, is_preemptor: Callable[[Slice], bool]
 ) -> Iterator[tuple[Slice, Assessed]]:
     """Without fair sharing: preemptors first, then by the distance that the quota comes from, then by rank."""
-    preemptors = Counter({name: sum(map(is_preemptor, line)) for name, line in lines.items()})
+    preemptors = Counter({name: sum(map(is_preemptor, slices)) for name, slices in pending.items()})
 
     def order(name: str, distance: int) -> tuple[bool, int, Rank, str]:
         # A preemptor lifts its whole queue: the slices before it come first.
-        return not preemptors[name], distance, rank(lines[name][0]), name
+        return not preemptors[name], distance, rank(pending[name][0]), name
 
-    heap = [order(name, 0) for name in lines]
+    heap = [order(name, 0) for name in pending]
     heapq.heapify(heap)
     while heap:
         _, distance, _, name = heapq.heappop(heap)
-        line = lines[name]
-        found = assess(line[0])
+        queue = pending[name]
+        found = assess(queue[0])
         nominated = _nominated(found)
         if nominated is not None and nominated.distance > distance:
             heapq.heappush(heap, order(name, nominated.distance))
             continue
-        slice = line.popleft()
+        slice = queue.popleft()
         preemptors[name] -= is_preemptor(slice)
         yield slice, found
-        if line:
+        if queue:
             heapq.heappush(heap, order(name, 0))
 
 
 def by_share(
-    lines: Lines, trees: Iterable[Iterable[str]], assess: Assess, head: Callable[[Slice, Nomination], Head]
+    pending: Pending, trees: Iterable[Iterable[str]], assess: Assess, head: Callable[[Slice, Nomination], Head]
 ) -> Iterator[tuple[Slice, Assessed]]:
     """With fair sharing: the queues of each tree by their share. `head` describes the head of a queue."""
     for names in trees:
         heads: dict[str, Head] = {}
         while True:
             for name in names:
-                line = lines[name]
-                while line and name not in heads:
-                    found = assess(line[0])
+                queue = pending[name]
+                while queue and name not in heads:
+                    found = assess(queue[0])
                     nominated = _nominated(found)
                     if nominated is not None:
-                        heads[name] = head(line[0], nominated)
+                        heads[name] = head(queue[0], nominated)
                     else:
-                        yield line.popleft(), found
+                        yield queue.popleft(), found
             if not heads:
                 break
             name = fairest(heads)
             del heads[name]
-            found = assess(lines[name][0])
-            yield lines[name].popleft(), found
+            found = assess(pending[name][0])
+            yield pending[name].popleft(), found
 
 
 def _nominated(found: Assessed) -> Nomination | None:

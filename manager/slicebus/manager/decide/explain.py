@@ -160,7 +160,7 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
     snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
     decided = admission.cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
-    line = [
+    queue = [
         slice
         for slice in admission.in_order(store.slices.values())
         if store.quotas.cluster_queue_of((slice.namespace, slice.queue)) == cluster_queue
@@ -169,7 +169,7 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
         if not admission.is_pending(slice):
             continue
         decision = decisions.get(slice.key)
-        ahead = line[: line.index(slice)] if slice in line else []
+        ahead = queue[: queue.index(slice)] if slice in queue else []
         yield Waiting(
             slice=slice.name,
             size=slice.counts,
@@ -177,8 +177,8 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
             reason=decision.reason if isinstance(decision, Wait) else "",
             message=decision.message if isinstance(decision, Wait) else "it fits, and is about to be admitted",
             would_admit=decision.would_admit if isinstance(decision, Wait) else "",
-            position=len(ahead) + 1 if slice in line else 0,
-            of=len(line),
+            position=len(ahead) + 1 if slice in queue else 0,
+            of=len(queue),
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
             victims=tuple(sorted(_victims(slice, snapshot.slices, decided))),
         )
