@@ -2,20 +2,23 @@
 
 from collections.abc import Callable
 from fnmatch import fnmatch
+from itertools import product, starmap
 from typing import Any
 
 import msgspec
 import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.outbox import STEPS
 from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.workload import Slice
-from unit.manager.objects import EAST, WEST, Manifest, a_job, a_view, a_workload, condition
+from unit.manager.objects import EAST, WEST, Manifest, a_job, a_view, a_workload, condition, short
 
 HERE = dispatch._flavors_hash(Slice.from_manifest(a_workload(admitted=1)))
 RECORDS = {
@@ -92,8 +95,8 @@ OTHERWISE: dict[str, tuple[dict[str, Any], dict[tuple[str, str], str]]] = {
         {"given_up": True},
         {
             ("suspended *", "hold elsewhere"): "leave",
-            ("absent written", "hold*"): "leave",
-            ("absent published", "hold*"): "leave",
+            ("absent written", "[!w]*"): "leave",
+            ("absent published", "[!w]*"): "leave",
         },
     ),
     "its cluster has left the fleet": (
@@ -154,6 +157,14 @@ def what_follows(want: str, commands: list[Command]) -> str:
         return "write" if want == "withdraw" else "delete"
     assert messages == ["suspend" if record.suspended else "workload-spec"]
     return "write"
+
+
+def test_the_table_has_every_state_that_can_be_read() -> None:
+    readable = set(starmap(State, product(Held, Progress))) - {State(Held.ABSENT, Progress.LOST)}
+    assert STEPS.keys() == readable
+    assert all(row.keys() == set(Held) for row in STEPS.values())
+    lost = msgspec.structs.replace(RECORDS["absent"], hash=LOST)
+    assert lost.held is Held.HOLD
 
 
 READINGS: dict[str, tuple[str, int, int, State]] = {
@@ -264,3 +275,12 @@ def test_every_state_reaches_what_is_wanted_whenever_its_process_crashes(state: 
         crashed = Process(state, want, situation)
         crashed.run(crash_after=crash_after)
         assert crashed.view.workloads == undisturbed.view.workloads
+
+
+def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
+    lost = Dispatch(3, LOST, cluster=EAST)
+    job = a_job(over="Complete", annotations={kueue.DISPATCHED_ANNOTATION: lost.to_annotation()})
+    [patch, delete] = withdraw(a_view(job))
+    assert isinstance(patch, Patch)
+    assert (patch.resource, patch.target) == (JOB_RESOURCES["Job"], job)
+    assert short(delete) == ("delete to east", 4)

@@ -5,13 +5,15 @@ content are written onto it. When the agent reports the version as applied, that
 the next publishes again whatever is dispatched and not applied.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
-from slicebus.decisions.commands import Command, Patch, Publish
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.manifests import annotation_patch, without_server_fields
+from slicebus.decisions.commands import Command, Publish
+from slicebus.manager.decide.manifests import without_server_fields
+from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
-from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Held, applied_version
+from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Outbox, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -29,8 +31,6 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
-_NOTHING = Dispatch(version=0, hash="")
-
 
 def hold(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an admitted slice; empty when that is written and published.
@@ -40,61 +40,60 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     """
     if view.place is None or view.job is None:
         return []
-    if _must_withdraw(view, slice):
-        return abandon(view) if view.given_up else withdraw(view, reason="AdmittedElsewhere")
-    requested = view.desired.requested
-    record, writes = _next(
-        view,
-        Dispatch(
-            version=0,
-            hash=spec_hash(view.place, slice.name, slice.granted, view.desired.own),
-            answers=requested.key if requested else NO_REQUEST,
-            cluster=view.place,
-            place=_flavors_hash(slice),
-        ),
-        view.workload(slice),
-        must_answer=requested is not None and _holds_back(requested, slice.granted),
+    requested, workload, place = view.desired.requested, view.workload(slice), view.place
+    content = Dispatch(
+        version=0,
+        hash=spec_hash(place, slice.name, slice.granted, view.desired.own),
+        answers=requested.key if requested else NO_REQUEST,
+        cluster=place,
+        place=_flavors_hash(slice),
     )
-    if not writes and not _is_due(view, record.version, view.workload(slice)):
-        return []
-    return [*writes, *_spec_messages(view, slice, record, view.place)]
+    must_answer = requested is not None and _holds_back(requested, slice.granted)
+    return _order(
+        view,
+        Wanted(record=content, on=workload, must_answer=must_answer),
+        lambda record: _spec_messages(view, slice, record, place),
+        withdraws_because="AdmittedElsewhere",
+    )
 
 
 def suspend(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an evicted job without pods; empty when that is written and published."""
-    outbox = view.outbox
-    if outbox is None or view.cluster is None or view.is_withdrawn:
-        return []
-    if view.is_withdrawing or view.vanished:
-        return withdraw(view, reason="Evicted")
-    content = spec_hash(view.cluster, slice.name, {}, None)
-    wanted = Dispatch(version=0, hash=content, cluster=view.cluster, place=outbox.record.place, suspended=True)
-    record, writes = _next(view, wanted, view.workload(slice))
-    if not writes and not _is_due(view, record.version, view.workload(slice)):
+    outbox, cluster = view.outbox, view.cluster
+    if outbox is None or cluster is None:
         return []
     evicted = slice.conditions[Condition.EVICTED]
-    message = Suspend(
-        job=view.ref,
-        spec_version=record.version,
-        workload=slice.name,
-        reason=f"EvictedDueTo{evicted.get('reason', '')}",
-        message=evicted.get("message", ""),
+
+    def messages(record: Dispatch) -> list[Command]:
+        message = Suspend(
+            job=view.ref,
+            spec_version=record.version,
+            workload=slice.name,
+            reason=f"EvictedDueTo{evicted.get('reason', '')}",
+            message=evicted.get("message", ""),
+        )
+        return [Publish(cluster=cluster, message=message)]
+
+    content = Dispatch(
+        version=0,
+        hash=spec_hash(cluster, slice.name, {}, None),
+        cluster=cluster,
+        place=outbox.record.place,
+        suspended=True,
     )
-    return [*writes, Publish(cluster=view.cluster, message=message)]
+    return _order(view, Wanted(record=content, on=view.workload(slice)), messages, withdraws_because="Evicted")
 
 
 def withdraw(view: JobView, *, reason: str) -> list[Command]:
     """Commands that make the worker hold nothing of the job; empty when that is written and published."""
-    outbox = view.outbox
-    if outbox is None or view.cluster is None or view.is_withdrawn:
+    outbox, cluster = view.outbox, view.cluster
+    if outbox is None or cluster is None:
         return []
-    if view.deletes_held and not view.is_withdrawing:
-        return []
-    record, writes = _next(view, Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster), outbox.recorded_on)
-    if not writes and not _is_due(view, record.version, outbox.recorded_on):
-        return []
-    message = Delete(job=view.ref, spec_version=record.version, reason=reason)
-    return [*writes, Publish(cluster=view.cluster, message=message)]
+
+    def messages(record: Dispatch) -> list[Command]:
+        return [Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=record.version, reason=reason))]
+
+    return _order(view, Wanted(record=_nothing_on(cluster), on=outbox.recorded_on), messages, withdraws_because=reason)
 
 
 def note_unknown_end(view: JobView) -> list[Command]:
@@ -103,8 +102,8 @@ def note_unknown_end(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
-    wanted = Dispatch(version=0, hash=kueue.ABSENT, cluster=view.cluster, unknown_end=True)
-    return _next(view, wanted, outbox.recorded_on)[1]
+    wanted = msgspec.structs.replace(_nothing_on(view.cluster), unknown_end=True)
+    return [write(following(outbox, wanted), outbox.recorded_on)]
 
 
 def has_unknown_end(view: JobView) -> bool:
@@ -117,10 +116,7 @@ def forget_unknown_end(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or outbox.record.unknown_end is not True:
         return []
-    record = msgspec.structs.replace(outbox.record, unknown_end=msgspec.UNSET)
-    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
+    return [write(msgspec.structs.replace(outbox.record, unknown_end=msgspec.UNSET), outbox.recorded_on)]
 
 
 def abandon(view: JobView) -> list[Command]:
@@ -136,16 +132,7 @@ def abandon(view: JobView) -> list[Command]:
     record = Dispatch(
         version=version, hash=kueue.ABSENT, cluster=view.cluster, previous_cluster=view.cluster, left_copies=left_copies
     )
-    body = {
-        "metadata": {
-            "annotations": {
-                kueue.DISPATCHED_ANNOTATION: record.to_annotation(),
-                kueue.APPLIED_ANNOTATION: str(version),
-            }
-        }
-    }
-    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
+    return [write(record, outbox.recorded_on, applied=version)]
 
 
 def recall(view: JobView) -> list[Command]:
@@ -177,8 +164,7 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
     outbox = view.outbox
     if outbox is None or outbox.record.version != version or outbox.is_reported:
         return []
-    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(version))
-    return [Patch(resource=WORKLOADS, target=outbox.recorded_on, body=body)]
+    return [write_applied(outbox)]
 
 
 def renew(view: JobView, *, above: int) -> list[Command]:
@@ -186,10 +172,13 @@ def renew(view: JobView, *, above: int) -> list[Command]:
 
     The worker has lost it, or holds something else, although it had reported it. So its version proves nothing.
     """
-    record, recorded_on = _newest(view)
-    seen = max(record.version, applied_version(recorded_on) if recorded_on else 0, above)
-    lost = msgspec.structs.replace(record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
-    return _rewrite(view, recorded_on, lost)
+    newest = next(map(view.workload, reversed(view.slices)), None)
+    outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
+    if outbox is None:
+        return []
+    seen = max(outbox.record.version, outbox.applied, above)
+    lost = msgspec.structs.replace(outbox.record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
+    return [write(lost, outbox.recorded_on)]
 
 
 def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
@@ -197,10 +186,11 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
 
     This process or the next decides from the record what follows.
     """
-    record, recorded_on = _newest(view)
-    if record.has_vanished is vanished or record.held is Held.ABSENT:
+    outbox = view.outbox
+    if outbox is None or outbox.record.has_vanished is vanished or view.is_withdrawing:
         return []
-    return _rewrite(view, recorded_on, msgspec.structs.replace(record, vanished=True if vanished else msgspec.UNSET))
+    noted = msgspec.structs.replace(outbox.record, vanished=True if vanished else msgspec.UNSET)
+    return [write(noted, outbox.recorded_on)]
 
 
 def copy_to_job(view: JobView) -> list[Command]:
@@ -211,12 +201,7 @@ def copy_to_job(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.job is None or outbox.recorded_on is view.job:
         return []
-    record = {
-        kueue.DISPATCHED_ANNOTATION: outbox.record.to_annotation(),
-        kueue.APPLIED_ANNOTATION: str(applied_version(outbox.recorded_on)),
-    }
-    body = {"metadata": {"annotations": record}}
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return [write(outbox.record, view.job, applied=outbox.applied)]
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
@@ -226,32 +211,25 @@ def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
     return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
 
 
-def _newest(view: JobView) -> tuple[Dispatch, Manifest | None]:
-    """The newest dispatch and the object that holds it; without one an empty dispatch and the newest Workload."""
-    if view.outbox is not None:
-        return view.outbox.record, view.outbox.recorded_on
-    return _NOTHING, view.workload(view.slices[-1]) if view.slices else None
+def _order(
+    view: JobView, wanted: Wanted, messages: Callable[[Dispatch], list[Command]], *, withdraws_because: str
+) -> list[Command]:
+    """The commands of the step that follows. `messages` are those that a worker gets for a dispatch."""
+    match step(view, wanted):
+        case Step.NOTHING:
+            return []
+        case Step.PUBLISH:
+            assert view.outbox is not None
+            return messages(view.outbox.record)
+        case Step.WRITE:
+            record = following(view.outbox, wanted.record)
+            return [write(record, wanted.on), *messages(record)]
+        case Step.WITHDRAW:
+            return abandon(view) if view.given_up else withdraw(view, reason=withdraws_because)
 
 
-def _rewrite(view: JobView, recorded_on: Manifest | None, record: Dispatch) -> list[Command]:
-    if recorded_on is None:
-        return []
-    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    resource = WORKLOADS if recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[view.ref.kind]
-    return [Patch(resource=resource, target=recorded_on, body=body)]
-
-
-def _must_withdraw(view: JobView, slice: Slice) -> bool:
-    """Whether the worker has a copy that the slice cannot use, or is still deleting one."""
-    outbox = view.outbox
-    if outbox is None or view.is_withdrawn:
-        return False
-    record = outbox.record
-    if record.held is Held.ABSENT:
-        return True
-    if record.held is Held.HOLD:
-        return False
-    return view.cluster != view.place or record.place not in ("", _flavors_hash(slice))
+def _nothing_on(cluster: ClusterName) -> Dispatch:
+    return Dispatch(version=0, hash=kueue.ABSENT, cluster=cluster)
 
 
 def _flavors_hash(slice: Slice) -> str:
@@ -259,42 +237,9 @@ def _flavors_hash(slice: Slice) -> str:
     return slice.admission.flavors_hash if slice.admission else ""
 
 
-def _next(
-    view: JobView, wanted: Dispatch, workload: Manifest, *, must_answer: bool = False
-) -> tuple[Dispatch, list[Command]]:
-    """The wanted dispatch with its version, and the write that records it; no write when it is the newest already."""
-    outbox = view.outbox
-    known = outbox and outbox.record.hash == wanted.hash and outbox.recorded_on is workload
-    if outbox and known and (outbox.record.answers == wanted.answers or not must_answer):
-        return outbox.record, []
-    last = outbox.record if outbox else _NOTHING
-    previous_cluster = last.cluster if last.cluster != wanted.cluster else last.previous_cluster
-    left_copies = {
-        cluster: version
-        for cluster, version in last.left_copies.items()
-        if cluster != wanted.cluster or wanted.hash == kueue.ABSENT
-    }
-    since = last.version + 1 if last.suspended or last.hash == kueue.ABSENT else last.since
-    unknown_end = wanted.unknown_end or (last.unknown_end if wanted.hash == kueue.ABSENT else msgspec.UNSET)
-    record = msgspec.structs.replace(
-        wanted,
-        version=last.version + 1,
-        previous_cluster=previous_cluster,
-        since=since,
-        left_copies=left_copies,
-        unknown_end=unknown_end,
-    )
-    body = annotation_patch(kueue.DISPATCHED_ANNOTATION, record.to_annotation())
-    return record, [Patch(resource=WORKLOADS, target=workload, body=body)]
-
-
 def _holds_back(requested: SizeRequest, granted: Counts) -> bool:
     """Whether the worker runs fewer pods than it may, until its request is answered."""
     return any(requested.granted.get(name, 0) < count for name, count in granted.items())
-
-
-def _is_due(view: JobView, version: int, workload: Manifest) -> bool:
-    return applied_version(workload) < version and view.published < version
 
 
 def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:

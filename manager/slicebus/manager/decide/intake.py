@@ -12,6 +12,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
+from slicebus.manager.decide.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
 from slicebus.manager.state.outbox import Held, Outbox, applied_version
 from slicebus.manager.state.views import JobView
@@ -22,7 +23,6 @@ from slicebus.proto.messages import (
     Applied,
     ClusterName,
     JobPhase,
-    JobRef,
     Manifest,
     Refused,
     RequestKey,
@@ -105,7 +105,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     """
     outbox, cluster = view.outbox, envelope.cluster
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
-        return _recalled(outbox, view.ref, report, cluster)
+        return _recalled(outbox, report, cluster)
     if not _is_from_here(view, envelope):
         return []
     is_newest = outbox is not None and report.spec_version >= outbox.record.version
@@ -226,18 +226,14 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     ]
 
 
-def _recalled(outbox: Outbox, ref: JobRef, report: Applied, cluster: ClusterName) -> list[Command]:
+def _recalled(outbox: Outbox, report: Applied, cluster: ClusterName) -> list[Command]:
     """Forget a copy left on a given-up cluster, when its agent has removed it."""
     if not report.deleted or report.spec_version < outbox.record.left_copies[cluster]:
         return []
     left_copies = {name: version for name, version in outbox.record.left_copies.items() if name != cluster}
     record = msgspec.structs.replace(outbox.record, left_copies=left_copies)
-    annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
-    if cluster == record.cluster:
-        annotations[kueue.APPLIED_ANNOTATION] = str(max(report.spec_version, applied_version(outbox.recorded_on)))
-    body = {"metadata": {"annotations": annotations}}
-    resource = WORKLOADS if outbox.recorded_on["kind"] == WORKLOADS.kind else JOB_RESOURCES[ref.kind]
-    return [Patch(resource=resource, target=outbox.recorded_on, body=body)]
+    applied = max(report.spec_version, outbox.applied) if cluster == record.cluster else None
+    return [write(record, outbox.recorded_on, applied=applied)]
 
 
 def _is_from_here(view: JobView, envelope: Envelope) -> bool:

@@ -1,0 +1,143 @@
+"""What follows for a job's outbox: one table of its states, and one step for everything that is wanted of a worker.
+
+A step says what to do, `following` what the newest dispatch says then. The orders themselves are made by `dispatch`.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS, Resource
+from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, State
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue
+
+NO_DISPATCH: Final = Dispatch(version=0, hash="")
+"""Before the first dispatch."""
+
+
+class Step(StrEnum):
+    """What follows for what is wanted of a worker."""
+
+    NOTHING = "nothing"
+    """It is so, or its report is awaited."""
+    PUBLISH = "publish"
+    """It is written. It is published, again if need be."""
+    WRITE = "write"
+    """It is written as the next version, and published."""
+    WITHDRAW = "withdraw"
+    """The worker has a copy that cannot become that, or is deleting one: that copy is withdrawn first."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker shall hold from now on."""
+
+    record: Dispatch
+    """The dispatch, without its version and without what it takes over from the one before."""
+    on: Manifest
+    """The object that it is recorded on."""
+    must_answer: bool = False
+    """Whether the worker waits for the answer to the request that the dispatch names."""
+
+
+def _row(*, hold: Step, suspended: Step, absent: Step) -> Mapping[Held, Step]:
+    return {Held.HOLD: hold, Held.SUSPENDED: suspended, Held.ABSENT: absent}
+
+
+STEPS: Mapping[State, Mapping[Held, Step]] = {
+    State(Held.HOLD, Progress.WRITTEN): _row(hold=Step.PUBLISH, suspended=Step.WRITE, absent=Step.WRITE),
+    State(Held.HOLD, Progress.PUBLISHED): _row(hold=Step.NOTHING, suspended=Step.WRITE, absent=Step.WRITE),
+    State(Held.HOLD, Progress.APPLIED): _row(hold=Step.NOTHING, suspended=Step.WRITE, absent=Step.WRITE),
+    State(Held.HOLD, Progress.LOST): _row(hold=Step.WRITE, suspended=Step.WRITE, absent=Step.WRITE),
+    State(Held.SUSPENDED, Progress.WRITTEN): _row(hold=Step.WRITE, suspended=Step.PUBLISH, absent=Step.WRITE),
+    State(Held.SUSPENDED, Progress.PUBLISHED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.WRITE),
+    State(Held.SUSPENDED, Progress.APPLIED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.WRITE),
+    State(Held.SUSPENDED, Progress.LOST): _row(hold=Step.WRITE, suspended=Step.WRITE, absent=Step.WRITE),
+    State(Held.ABSENT, Progress.WRITTEN): _row(hold=Step.WITHDRAW, suspended=Step.WITHDRAW, absent=Step.PUBLISH),
+    State(Held.ABSENT, Progress.PUBLISHED): _row(hold=Step.WITHDRAW, suspended=Step.WITHDRAW, absent=Step.NOTHING),
+    State(Held.ABSENT, Progress.APPLIED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.NOTHING),
+}
+"""What follows by what the worker shall hold, how far that is, and what is wanted. A delete that is lost is read as a
+copy that is lost: see `Dispatch.held`."""
+
+
+def step(view: JobView, wanted: Wanted) -> Step:
+    """What follows. The table has it, unless it is held up or made easier by something outside the outbox."""
+    held, follows = wanted.record.held, _step(view, wanted)
+    if not view.in_fleet:
+        # Nobody is left to delete a copy, and nobody who would report it.
+        unhindered = Step.WRITE if follows is Step.WITHDRAW else follows
+        return unhindered if held is Held.HOLD else Step.NOTHING
+    if held is Held.ABSENT and follows is Step.WRITE and view.deletes_held:
+        return Step.NOTHING
+    return follows
+
+
+def _step(view: JobView, wanted: Wanted) -> Step:
+    held = wanted.record.held
+    if _needs_another_copy(view, wanted.record):
+        return Step.WITHDRAW
+    if view.state.held is held and not _is_recorded(view.outbox, wanted):
+        return Step.WRITE
+    return STEPS[view.state][held]
+
+
+def _needs_another_copy(view: JobView, wanted: Dispatch) -> bool:
+    """Whether the worker's copy cannot become what is wanted.
+
+    A suspended job may have been admitted to another cluster, or to other flavors. A copy that is gone without an order
+    cannot be suspended.
+    """
+    match view.state.held, wanted.held:
+        case Held.SUSPENDED, Held.HOLD:
+            assert view.outbox is not None
+            return view.cluster != wanted.cluster or view.outbox.record.place not in ("", wanted.place)
+        case ((Held.HOLD | Held.SUSPENDED), Held.SUSPENDED):
+            return view.vanished
+    return False
+
+
+def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
+    """Whether the newest dispatch says what is wanted, on the same object."""
+    if outbox is None or outbox.record.hash != wanted.record.hash or outbox.recorded_on is not wanted.on:
+        return False
+    return outbox.record.answers == wanted.record.answers or not wanted.must_answer
+
+
+def following(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
+    """The wanted dispatch as the next version, with what it takes over from the one before."""
+    last, withdraws = outbox.record if outbox is not None else NO_DISPATCH, wanted.held is Held.ABSENT
+    left_copies = {
+        cluster: version for cluster, version in last.left_copies.items() if cluster != wanted.cluster or withdraws
+    }
+    return msgspec.structs.replace(
+        wanted,
+        version=last.version + 1,
+        previous_cluster=last.cluster if last.cluster != wanted.cluster else last.previous_cluster,
+        since=last.since if last.held is Held.HOLD else last.version + 1,
+        left_copies=left_copies,
+        unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
+    )
+
+
+def write(record: Dispatch, on: Manifest, *, applied: int | None = None) -> Command:
+    """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported."""
+    annotations = {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+    if applied is not None:
+        annotations[kueue.APPLIED_ANNOTATION] = str(applied)
+    return Patch(resource=_resource_of(on), target=on, body={"metadata": {"annotations": annotations}})
+
+
+def write_applied(outbox: Outbox) -> Command:
+    """The write that the newest dispatch is reported."""
+    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(outbox.record.version))
+    return Patch(resource=_resource_of(outbox.recorded_on), target=outbox.recorded_on, body=body)
+
+
+def _resource_of(manifest: Manifest) -> Resource:
+    return WORKLOADS if manifest["kind"] == WORKLOADS.kind else JOB_RESOURCES[manifest["kind"]]
