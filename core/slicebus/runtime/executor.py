@@ -3,14 +3,19 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from tenacity import AsyncRetrying, retry_if_exception_type
+
+from slicebus.ambient.backoff import Backoff
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError, TransientError
+from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError, TransientError, UnavailableError
 from slicebus.proto.messages import JobRef, Manifest
+
+_BACKOFF = Backoff(first_s=0.1, most_s=10.0)
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
 
@@ -23,7 +28,8 @@ class Executor:
     """Carries out the commands of one decision in order.
 
     The answer of every write goes into the cache, so that the next decision sees it before the watch does. After a
-    conflict the object is read again before the error is raised, so that the next decision is made from its new state.
+    conflict, and after a patch without an answer, the object is read again before the error is raised, so that the next
+    decision is made from its new state.
     """
 
     def __init__(
@@ -116,7 +122,24 @@ class Executor:
         except NotFoundError as error:
             await self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
+        except UnavailableError:
+            await self._read_until_answered(resource, command.target)
+            raise
         self._keep(resource, patched, is_own=True)
+
+    async def _read_until_answered(self, resource: Resource, target: Manifest) -> None:
+        """Read the object of a patch without an answer, as long as it takes.
+
+        Nothing may be decided from the state before it: an agent would let pods start that are no longer granted.
+        """
+        if self._caches(resource) is None:
+            return
+        metadata = target["metadata"]
+        attempts = AsyncRetrying(retry=retry_if_exception_type(TransientError), wait=_BACKOFF)
+        with suppress(NotFoundError):
+            self._keep(
+                resource, await attempts(self._client.get, resource, metadata["name"], metadata.get("namespace"))
+            )
 
     async def _remove(self, resource: Resource, target: Manifest) -> None:
         metadata = target["metadata"]

@@ -212,6 +212,39 @@ async def test_a_create_without_an_answer_is_cached(shell: Shell, monkeypatch: p
     assert shell.cached() == await shell.there()
 
 
+@pytest.mark.usefixtures("jumping")
+@pytest.mark.parametrize("takes_effect", [True, False])
+async def test_after_a_patch_without_an_answer_nothing_is_decided_from_the_state_before_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, *, takes_effect: bool
+) -> None:
+    one, patch, get, outage = await shell.given(a="0"), shell.client.patch, shell.client.get, iter(range(3))
+
+    async def unanswered(*given: Any, **how: Any) -> Manifest:
+        if takes_effect:
+            await patch(*given, **how)
+        return await _unavailable()
+
+    async def away_at_first(*given: Any, **how: Any) -> Manifest:
+        return await (get(*given, **how) if next(outage, None) is None else _unavailable())
+
+    monkeypatch.setattr(shell.client, "patch", unanswered)
+    monkeypatch.setattr(shell.client, "get", away_at_first)
+    with pytest.raises(UnavailableError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="1")))
+    assert shell.cached() == await shell.there()
+    assert shell.cached()["data"] == {"a": "1" if takes_effect else "0"}
+
+
+async def test_an_object_that_is_gone_answers_a_patch_without_an_answer(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await shell.given()
+    await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
+    monkeypatch.setattr(shell.client, "patch", _unavailable)
+    with pytest.raises(UnavailableError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="1")))
+
+
 async def test_an_invalid_write_is_no_conflict(shell: Shell) -> None:
     with pytest.raises(InvalidError):
         await shell.run(Create(resource=CONFIGMAPS, manifest=config_map("Not A Name")))
