@@ -1,7 +1,7 @@
 """A fleet for each test: once all in this process, once on real servers."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -40,9 +40,31 @@ def urls(parts: str, request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture
 async def world(parts: str, urls: dict[str, str], request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """A manager and two agents, started."""
-    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
-    async with made as world, fleet(world, urls):
+    async with clusters_of(parts, request) as world, fleet(world, urls):
         yield world
+
+
+@pytest.fixture
+async def bare(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """Clusters without roles: a test starts and stops them."""
+    async with clusters_of(parts, request) as world:
+        yield world
+
+
+@pytest.fixture
+async def bare_east(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The same, for tests that need one worker."""
+    async with clusters_of(parts, request, ("east",)) as world:
+        yield world
+
+
+def clusters_of(
+    parts: str, request: pytest.FixtureRequest, embedded: Sequence[str] = ("east", "west")
+) -> AbstractAsyncContextManager[World]:
+    """The clusters of `parts`. The real ones are always all of them."""
+    if parts == "embedded":
+        return embedded_world(embedded)
+    return wiped_world(request.getfixturevalue("control_plane"))
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import wiped_world
-from slicebus.cli.demo.world import World, embedded_world, fleet
+from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
@@ -22,13 +21,11 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-async def bare(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """Clusters without roles."""
-    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
-    async with made as world:
-        yield world
-        for client in (world.manager, *world.workers.values()):
-            await install(client)
+async def bare(bare: World) -> AsyncIterator[World]:
+    """Clusters without roles, with Ray's definitions again afterwards."""
+    yield bare
+    for client in (bare.manager, *bare.workers.values()):
+        await install(client)
 
 
 async def remove(*clients: KubeClient) -> None:

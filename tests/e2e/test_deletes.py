@@ -1,13 +1,12 @@
 """Many jobs that go together: what somebody deleted goes at once, what is only inferred is held, says so, and waits."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.decide.endings import HELD_CONDITION
@@ -28,16 +27,9 @@ PATIENT = {"lease_duration_s": 15.0, "lease_renew_s": 2.0}
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare_east: World) -> World:
     """Clusters without roles: a test starts and stops them."""
-    if parts == "embedded":
-        async with embedded_world((EAST,)) as made:
-            yield made
-        return
-    from e2e.conftest import wiped_world
-
-    async with wiped_world(request.getfixturevalue("control_plane")) as made:
-        yield made
+    return bare_east
 
 
 async def names(client: KubeClient) -> set[str]:

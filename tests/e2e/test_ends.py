@@ -1,12 +1,10 @@
 """A job ends while its agent is away: its end is told, or that nobody knows it; it is never taken for deleted."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from e2e.conftest import wiped_world
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.errors import NotFoundError
@@ -21,11 +19,9 @@ EAST = ClusterName("east")
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare_east: World) -> World:
     """Clusters without roles: a test starts and stops them."""
-    made = embedded_world((EAST,)) if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
-    async with made as world:
-        yield world
+    return bare_east
 
 
 async def submitted(world: World, name: str, *, ttl_s: int | None = None) -> Scenario:

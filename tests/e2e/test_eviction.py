@@ -3,13 +3,12 @@
 Kueue's conformance point 13: a job that was evicted by a stopped ClusterQueue goes on with the same chain.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
@@ -35,16 +34,9 @@ STRAGGLER: dict[str, Any] = {
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare_east: World) -> World:
     """Clusters without roles: a test starts and stops them."""
-    if parts == "embedded":
-        async with embedded_world((EAST,)) as made:
-            yield made
-        return
-    from e2e.conftest import wiped_world
-
-    async with wiped_world(request.getfixturevalue("control_plane")) as made:
-        yield made
+    return bare_east
 
 
 async def stop(world: World, policy: str, resource: Resource = CLUSTERQUEUES) -> None:

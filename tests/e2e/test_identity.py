@@ -1,16 +1,14 @@
 """Two agents of one name on two clusters: the second gets no orders and is not heard, until it is given the name."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.conftest import wiped_world
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import EVENTS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.decide.identity import NAME_CONFLICT
@@ -27,11 +25,9 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare: World) -> World:
     """Clusters without roles; what is called west here has an agent that says it is east."""
-    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
-    async with made as clusters:
-        yield clusters
+    return bare
 
 
 async def east(world: World) -> Manifest:

@@ -23,14 +23,9 @@ LABEL = "slicebus.dev/test-pool"
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare: World) -> World:
     """Clusters without roles: a test starts and stops them."""
-    from e2e.conftest import wiped_world
-    from slicebus.cli.demo.world import embedded_world
-
-    made = embedded_world() if parts == "embedded" else wiped_world(request.getfixturevalue("control_plane"))
-    async with made as found:
-        yield found
+    return bare
 
 
 @asynccontextmanager

@@ -1,11 +1,9 @@
 """A resize that has no room takes it from a job of lower priority. Kueue's conformance point 15."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, WORKLOADPRIORITYCLASSES
 from slicebus.proto.messages import ClusterName
@@ -25,16 +23,9 @@ HIGH = {
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """Clusters without roles."""
-    if parts == "embedded":
-        async with embedded_world((EAST,)) as made:
-            yield made
-        return
-    from e2e.conftest import wiped_world
-
-    async with wiped_world(request.getfixturevalue("control_plane")) as made:
-        yield made
+def world(bare_east: World) -> World:
+    """Clusters without roles: a test starts and stops them."""
+    return bare_east
 
 
 async def allow_preemption(world: World) -> None:

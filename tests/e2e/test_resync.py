@@ -1,15 +1,15 @@
 """What is different on a worker after an outage, or behind the agent's back, is found and made good; not more."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slicebus.bus.contract import Bus
-from slicebus.cli.demo.world import World, embedded_world
+from slicebus.cli.demo.world import World
 from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
@@ -29,23 +29,9 @@ OFTEN = {"inventory_s": 1.0}
 
 
 @pytest.fixture
-async def world(parts: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+def world(bare_east: World) -> World:
     """Clusters without roles: a test starts and stops them."""
-    if parts == "embedded":
-        async with embedded_world((EAST,)) as made:
-            yield made
-        return
-    wiped_world = request.getfixturevalue("wiped")
-    async with wiped_world as made:
-        yield made
-
-
-@pytest.fixture
-def wiped(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[World]:
-    """The real clusters, wiped afterwards."""
-    from e2e.conftest import wiped_world
-
-    return wiped_world(request.getfixturevalue("control_plane"))
+    return bare_east
 
 
 async def messages(bus: Bus, *types: type[Message]) -> list[Any]:

@@ -197,13 +197,13 @@ class KubeClient:
         """The object as it was created. Raises AlreadyExistsError, InvalidError."""
         namespace = manifest["metadata"].get("namespace")
         query = {"fieldManager": field_manager}
-        return await self._answer("POST", resource.path(namespace), query=query, body=manifest)
+        return await self._answer(self._request("POST", resource.path(namespace), query=query, body=manifest))
 
     async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
         """The object as it was replaced. Raises ConflictError when its resourceVersion is not the newest."""
         metadata = manifest["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
-        return await self._answer("PUT", path, body=manifest)
+        return await self._answer(self._request("PUT", path, body=manifest))
 
     async def patch(
         self,
@@ -216,7 +216,7 @@ class KubeClient:
     ) -> Manifest:
         """The object as it was patched. A resourceVersion in the patch makes another one a ConflictError."""
         path = resource.path(namespace, name, subresource)
-        return await self._answer("PATCH", path, body=patch.body, content_type=patch.content_type)
+        return await self._answer(self._request("PATCH", path, body=patch.body, content_type=patch.content_type))
 
     async def delete(
         self,
@@ -237,7 +237,7 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        await self._answer("DELETE", resource.path(namespace, name), body=options)
+        await self._answer(self._request("DELETE", resource.path(namespace, name), body=options))
 
     async def version(self) -> str:
         """The server's version, such as `v1.36.3`."""
@@ -255,7 +255,7 @@ class KubeClient:
             "metadata": {},
             "spec": {"resourceAttributes": attributes | narrowed},
         }
-        answer = await self._answer("POST", SELFSUBJECTACCESSREVIEWS.path(), body=review)
+        answer = await self._answer(self._request("POST", SELFSUBJECTACCESSREVIEWS.path(), body=review))
         return bool(answer["status"]["allowed"])
 
     async def serves(self, resource: Resource, *verbs: str) -> bool:
@@ -285,21 +285,10 @@ class KubeClient:
             stop=lambda _: loop.time() >= ends_at,
             reraise=True,
         )
-        return await attempts(self._answer, "GET", path, query=query, accept=accept)
+        return await attempts(self._answer, self._request("GET", path, query=query, accept=accept))
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, object | None] | None = None,
-        body: object = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> Manifest:
-        answer = await self._transport.request(
-            self._request(method, path, query=query, body=body, content_type=content_type, accept=accept)
-        )
+    async def _answer(self, request: Request) -> Manifest:
+        answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         try:
