@@ -77,11 +77,14 @@ class World:
         self.workloads = {workload["metadata"]["name"]: workload for workload in workloads}
         self.beside_kueue = beside_kueue
         self.published = 0
+        self.given_up = False
 
     @property
     def view(self) -> JobView:
         checks = frozenset({"slicebus"} if self.beside_kueue else ())
-        return a_view(self.job, *self.workloads.values(), published=self.published, checks=checks)
+        return a_view(
+            self.job, *self.workloads.values(), published=self.published, checks=checks, given_up=self.given_up
+        )
 
     def take(self, message: Any) -> None:
         envelope = an_envelope()
@@ -170,6 +173,20 @@ def test_it_gives_its_quota_back_when_the_worker_holds_nothing() -> None:
     assert "active" not in world.job["status"]
     world.take(GONE)
     assert world.reconcile() == []
+
+
+def test_it_is_shown_as_suspended_when_its_cluster_is_given_up() -> None:
+    world = World(runs())
+    world.take(GONE)
+    world.settle()
+    evict(world)
+    world.given_up = True
+    world.settle()
+    assert not world.workloads["w1"]["status"].get("admission")
+    assert "active" not in world.job["status"]
+    assert world.status_of("slicebus.dev/EndKnown", world.job) == "False"
+    assert world.view.outbox is not None
+    assert (world.view.outbox.record.unknown_end, world.view.outbox.record.left_copies) == (UNSET, {"east": 5})
 
 
 @pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])

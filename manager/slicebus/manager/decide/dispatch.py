@@ -130,7 +130,12 @@ def abandon(view: JobView) -> list[Command]:
     version = outbox.record.version + 1
     left_copies = outbox.record.left_copies | {view.cluster: version}
     record = Dispatch(
-        version=version, hash=kueue.ABSENT, cluster=view.cluster, previous_cluster=view.cluster, left_copies=left_copies
+        version=version,
+        hash=kueue.ABSENT,
+        cluster=view.cluster,
+        previous_cluster=view.cluster,
+        left_copies=left_copies,
+        unknown_end=outbox.record.unknown_end,
     )
     return [write(record, outbox.recorded_on, applied=version)]
 
