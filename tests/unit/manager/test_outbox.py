@@ -284,3 +284,19 @@ def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.target) == (JOB_RESOURCES["Job"], job)
     assert short(delete) == ("delete to east", 4)
+
+
+def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
+    deleted = Dispatch(6, kueue.ABSENT, cluster=EAST, since=2)
+    workload = a_workload(admitted=1)
+    workload["metadata"]["annotations"] |= {
+        kueue.DISPATCHED_ANNOTATION: deleted.to_annotation(),
+        kueue.APPLIED_ANNOTATION: "6",
+    }
+    for decide in (lambda view: dispatch.renew(view, above=9), hold):
+        [write, *_] = decide(a_view(a_job(), workload))
+        assert isinstance(write, Patch)
+        workload = merge_patch(workload, write.body)
+    record = Dispatch.from_manifest(workload)
+    assert record is not None
+    assert (record.version, record.held, record.is_of_this_run(5)) == (10, Held.HOLD, False)

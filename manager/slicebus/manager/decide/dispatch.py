@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Publish
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
-from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Outbox, applied_version
+from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Held, Outbox, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -181,8 +181,16 @@ def renew(view: JobView, *, above: int) -> list[Command]:
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
     if outbox is None:
         return []
-    seen = max(outbox.record.version, outbox.applied, above)
-    lost = msgspec.structs.replace(outbox.record, version=seen, hash=LOST, answers=NO_REQUEST, vanished=msgspec.UNSET)
+    record, seen = outbox.record, max(outbox.record.version, outbox.applied, above)
+    lost = msgspec.structs.replace(
+        record,
+        version=seen,
+        hash=LOST,
+        answers=NO_REQUEST,
+        vanished=msgspec.UNSET,
+        # A delete that is lost is read as a copy that is lost, but its run ended with the delete.
+        since=seen + 1 if record.held is Held.ABSENT else record.since,
+    )
     return [write(lost, outbox.recorded_on)]
 
 
