@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from slicebus.manager.decide.explain import Explanation, explain
+from slicebus.manager.decide.job_states import job_states
 from slicebus.manager.decide.queue_status import FAIR_SHARING
+from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
-from unit.manager.objects import REF, a_job, a_workload, asking, condition
+from unit.manager.objects import REF, a_job, a_workload, asking, condition, withdrawn
 
 Manifest = dict[str, Any]
 
@@ -141,6 +143,14 @@ PROBLEMS: dict[str, tuple[Explanation, str]] = {
         explained(a_job(), a_workload(admitted=1, dispatched=3, applied=2)),
         "east has not reported version 3 yet, only 2",
     ),
+    "on its way out": (
+        explained(a_job(), withdrawn(dispatched=3, applied=2)),
+        "east has not reported version 3 yet, only 2: everything else waits until its copy is deleted there",
+    ),
+    "lost there": (
+        explained(a_job(), a_workload(admitted=1, dispatched=3, hash=LOST, applied=3)),
+        "east does not hold what it had reported: it gets a version above 3",
+    ),
 }
 
 
@@ -172,3 +182,18 @@ def test_fair_sharing_is_read_from_the_queues_condition() -> None:
     metadata = queue["metadata"] | {"resourceVersion": "2"}
     store.cluster_queues.put(queue | {"metadata": metadata, "status": {"conditions": [shown]}})
     assert explain(store, REF).fair_sharing == "LessThanInitialShare"
+
+
+NOTES: dict[str, tuple[Manifest, int, str]] = {
+    "never dispatched": (a_workload(admitted=1), 0, ""),
+    "written": (a_workload(admitted=1, dispatched=3, applied=2), 0, "version 3 (hold) is written, not applied"),
+    "published": (withdrawn(dispatched=3, applied=2), 3, "version 3 (absent) is published, not applied"),
+    "applied": (a_workload(admitted=1, dispatched=3, applied=3), 3, ""),
+}
+
+
+@pytest.mark.parametrize(("workload", "published", "note"), NOTES.values(), ids=NOTES.keys())
+def test_the_state_of_a_job_says_how_far_its_dispatch_is(workload: Manifest, published: int, note: str) -> None:
+    store = a_store(a_job(), workload)
+    store.published[REF] = published
+    assert job_states(store)[REF.key].note == note

@@ -9,6 +9,7 @@ from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
 from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.manager.state.outbox import Held
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
@@ -101,6 +102,12 @@ _STEPS: dict[tuple[str, str], str] = {
     (Condition.FINISHED, "True"): "finished: {reason}",
 }
 """The text of a step by the type and status of its condition."""
+_WAITS_FOR_REPORT = {
+    Held.HOLD: "",
+    Held.SUSPENDED: ": the job keeps its quota until no pod of it is left there",
+    Held.ABSENT: ": everything else waits until its copy is deleted there",
+}
+"""What waits for the report of a dispatch, by what the worker shall hold."""
 
 
 def explain(store: Store, ref: JobRef) -> Explanation:
@@ -145,8 +152,11 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:
         yield f"cluster {cluster.name} is not connected: what it does is not known"
-    if outbox is not None and not outbox.is_reported:
-        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {outbox.applied}"
+    if outbox is not None and outbox.record.is_lost:
+        yield f"{view.cluster} does not hold what it had reported: it gets a version above {outbox.record.version}"
+    elif outbox is not None and not outbox.is_reported:
+        waits = _WAITS_FOR_REPORT[outbox.record.held]
+        yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {outbox.applied}{waits}"
 
 
 def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:

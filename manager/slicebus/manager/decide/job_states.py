@@ -1,6 +1,7 @@
 """The state of each job as the manager has it, for `slicebus replay --state`."""
 
 from slicebus.decisions.job_states import JobState, JobStates
+from slicebus.manager.state.outbox import Progress
 from slicebus.manager.state.store import Store
 from slicebus.slices.kueue import Condition
 
@@ -16,8 +17,9 @@ def job_states(store: Store) -> JobStates:
             f"{slice.name} waits: {slice.conditions.get(Condition.QUOTA_RESERVED, {}).get('message', '')}"
             for slice in waiting
         ]
-        if outbox is not None and not outbox.is_reported:
-            notes.append(f"version {outbox.record.version} is not reported yet")
+        if outbox is not None and view.state.progress is not Progress.APPLIED:
+            held, progress = view.state
+            notes.append(f"version {outbox.record.version} ({held}) is {progress}, not applied")
         by_job[ref.key] = JobState(
             cluster=view.cluster or "",
             slice=holder.name if holder and not absent else "",
