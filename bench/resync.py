@@ -147,6 +147,7 @@ class Sides:
         executor = Executor(
             client=KubeClient.from_url("http://127.0.0.1:1"),
             caches=self.manager.cache_of,
+            tables=self.manager.tables(),
             publish=self._publish,
             requeue=lambda ref, delay_s: None,
             component="bench",

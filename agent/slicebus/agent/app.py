@@ -66,6 +66,7 @@ class Agent(Role[AgentSettings]):
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
+            tables=store.tables(),
             publish=publisher.publish,
             requeue=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,

@@ -2,15 +2,36 @@
 
 The commands of one decision are carried out in order; the first error ends it. Every command is safe to repeat: a
 patch has the resourceVersion that was decided on, a second create finds the name taken, a message has a version.
+
+A table is written in the same order as everything else. `Remember` after a `Publish` notes what the broker has
+confirmed. Where the answer may come before the confirm, and may ask for the message again, `Remember` comes first, and
+the `Publish` names what to forget when it fails.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Message
+
+
+class Remember(msgspec.Struct, frozen=True, kw_only=True):
+    """Set an entry of a table."""
+
+    table: str
+    """The name that `State.tables` gives it."""
+    key: Any
+    value: Any
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove an entry of a table, where it is there."""
+
+    table: str
+    """The name that `State.tables` gives it."""
+    key: Any
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +51,16 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     target: Manifest
     body: Manifest | list[Manifest]
     subresource: Literal["", "status"] = ""
+    unless_answered: Remember | None = None
+    """What to remember when the API server gives no answer: the patch may have been made, or may be made later."""
+
+
+class PatchEach(msgspec.Struct, frozen=True, kw_only=True):
+    """Patch objects that are independent of each other, several at a time. A patch that fails holds up no other."""
+
+    patches: tuple[Patch, ...]
+    lets_start: bool = False
+    """Whether the patches let pods start: none begins while the role's fence is closed."""
 
 
 class Remove(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +86,8 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
     correlation: MessageId | None = None
     """The chain of messages it belongs to; None continues that of the message being handled, or begins one."""
+    unless_confirmed: Forget | None = None
+    """What to forget when the broker has not confirmed the message: a note made before, that it is published."""
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,4 +97,4 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     delay_s: float
 
 
-Command = Create | Patch | Remove | Emit | Publish | Requeue
+Command = Remember | Forget | Create | Patch | PatchEach | Remove | Emit | Publish | Requeue

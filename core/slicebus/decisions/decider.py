@@ -15,15 +15,29 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from slicebus.ambient.clock import now
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.decisions.commands import (
+    Command,
+    Create,
+    Emit,
+    Forget,
+    Patch,
+    PatchEach,
+    Publish,
+    Remember,
+    Remove,
+    Requeue,
+)
 from slicebus.decisions.table import FORGOTTEN, Table
 from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorded_commands import (
     Created,
     Emitted,
+    Forgotten,
     Patched,
+    PatchedEach,
     Published,
     RecordedCommand,
+    Remembered,
     Removed,
     Requeued,
 )
@@ -209,19 +223,40 @@ def problem_of(error: ProtocolError) -> str:
 
 def _command(command: Command) -> RecordedCommand:
     match command:
+        case Remember(table=table, key=key, value=value):
+            return Remembered(table=table, key=Raw(encode(key)), value=Raw(encode(value)))
+        case Forget(table=table, key=key):
+            return Forgotten(table=table, key=Raw(encode(key)))
         case Create(resource=resource, manifest=manifest):
             return Created(of=resource_name(resource), manifest=manifest)
-        case Patch(resource=resource, target=target, body=body, subresource=subresource):
-            return Patched(of=resource_name(resource), target=_name(target), subresource=subresource, body=body)
+        case Patch():
+            return _patched(command)
+        case PatchEach(patches=patches, lets_start=lets_start):
+            return PatchedEach(patches=[_patched(patch) for patch in patches], lets_start=lets_start)
         case Remove(resource=resource, target=target):
             return Removed(of=resource_name(resource), target=_name(target))
         case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
             return Emitted(regarding=_name(regarding), reason=reason, note=note, warning=warning)
-        case Publish(cluster=cluster, message=message, correlation=correlation):
-            content = Raw(encode(message))
-            return Published(to=cluster, type=message.type, message=content, correlation=correlation or UNSET)
+        case Publish(cluster=cluster, message=message, correlation=correlation, unless_confirmed=forget):
+            return Published(
+                to=cluster,
+                type=message.type,
+                message=Raw(encode(message)),
+                correlation=correlation or UNSET,
+                unless_confirmed=forget.table if forget else UNSET,
+            )
         case Requeue(job=job, delay_s=delay_s):
             return Requeued(job=job, delay_s=delay_s)
+
+
+def _patched(patch: Patch) -> Patched:
+    return Patched(
+        of=resource_name(patch.resource),
+        target=_name(patch.target),
+        subresource=patch.subresource,
+        body=patch.body,
+        unless_answered=patch.unless_answered.table if patch.unless_answered else UNSET,
+    )
 
 
 def _name(target: Manifest) -> str:

@@ -1,21 +1,43 @@
 """Carries out commands: only here does a role write to its cluster and to the bus."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.decisions.commands import (
+    Command,
+    Create,
+    Emit,
+    Forget,
+    Patch,
+    PatchEach,
+    Publish,
+    Remember,
+    Remove,
+    Requeue,
+)
+from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError, TransientError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    TransientError,
+    UnavailableError,
+)
 from slicebus.proto.messages import JobRef, Manifest
 
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
+_CONCURRENT_PATCHES = 16
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
 
@@ -37,25 +59,30 @@ class Executor:
         *,
         client: KubeClient,
         caches: Callable[[Resource], Cache | None],
+        tables: Mapping[str, Table[Any, Any]],
         publish: Publisher,
         requeue: Callable[[JobRef, float], None],
         component: str,
         check: Callable[[], None] = lambda: None,
+        is_fenced: Callable[[], bool] = lambda: False,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
         confirm: Callable[[Resource], Awaitable[None]] = _accept_absence,
     ) -> None:
         """`check` raises where this process may no longer lead: it may have stood still between decision and write.
-        `confirm` raises where an object that is not found may have gone with its definition (`Informers.confirm`).
+        `is_fenced`: whether no pod may start here now. `confirm` raises where an object that is not found may have gone
+        with its definition (`Informers.confirm`).
 
         An object that `is_watched` stays in its cache until the watch reports its deletion: only the watch has its last
         state.
         """
         self._client = client
         self._caches = caches
+        self._tables = tables
         self._publish = publish
         self._requeue = requeue
         self._component = component
         self._check = check
+        self._is_fenced = is_fenced
         self._is_watched = is_watched
         self._confirm = confirm
         self._events = EventRecorder(client, component=component)
@@ -65,16 +92,22 @@ class Executor:
         for command in commands:
             self._check()
             match command:
+                case Remember():
+                    self._remember(command)
+                case Forget():
+                    self._forget(command)
                 case Create(resource=resource, manifest=manifest):
                     await self._create(resource, manifest)
                 case Patch():
                     await self._patch(command)
+                case PatchEach(patches=patches, lets_start=lets_start):
+                    await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
                 case Remove(resource=resource, target=target):
                     await self._remove(resource, target)
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
                     await self._events.record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
-                    await self._publish(command, caused_by)
+                    await self._publish_or_forget(command, caused_by)
                 case Requeue(job=job, delay_s=delay_s):
                     self._requeue(job, delay_s)
 
@@ -88,6 +121,20 @@ class Executor:
             return None
         self._keep(resource, found)
         return found
+
+    def _remember(self, command: Remember) -> None:
+        self._tables[command.table][command.key] = command.value
+
+    def _forget(self, command: Forget) -> None:
+        self._tables[command.table].pop(command.key, None)
+
+    async def _publish_or_forget(self, command: Publish, caused_by: Envelope | None) -> None:
+        try:
+            await self._publish(command, caused_by)
+        except BaseException:
+            if command.unless_confirmed is not None:
+                self._forget(command.unless_confirmed)
+            raise
 
     async def _has_changed(self, command: Patch) -> bool:
         found = await self.refresh(command.resource, command.target)
@@ -123,6 +170,9 @@ class Executor:
             await self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         except UnavailableError:
+            # Before it is read: other decisions may be made meanwhile.
+            if command.unless_answered is not None:
+                self._remember(command.unless_answered)
             await self._read_until_answered(resource, command.target)
             raise
         self._keep(resource, patched, is_own=True)
@@ -140,6 +190,27 @@ class Executor:
             self._keep(
                 resource, await attempts(self._client.get, resource, metadata["name"], metadata.get("namespace"))
             )
+
+    async def _patch_each(self, patches: Sequence[Patch], *, unless: Callable[[], bool]) -> None:
+        """Raise the first error after every patch was tried; a conflict only where there is no other error."""
+        free = asyncio.Semaphore(_CONCURRENT_PATCHES)
+        errors: list[SlicebusError] = []
+
+        async def one(patch: Patch) -> None:
+            async with free:
+                if unless():
+                    return
+                try:
+                    self._check()
+                    await self._patch(patch)
+                except SlicebusError as error:
+                    errors.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for patch in patches:
+                group.create_task(one(patch), name=f"patch:{patch.resource.plural}")
+        if errors:
+            raise min(errors, key=lambda error: isinstance(error, ConflictError))
 
     async def _remove(self, resource: Resource, target: Manifest) -> None:
         metadata = target["metadata"]

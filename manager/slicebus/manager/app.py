@@ -73,6 +73,7 @@ class Manager(Role[ManagerSettings]):
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
+            tables=store.tables(),
             publish=Publisher(self._bus, issuer, store).publish,
             requeue=requeue,
             component=self.component,

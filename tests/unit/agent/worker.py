@@ -56,6 +56,7 @@ class Worker:
         self.executor = Executor(
             client=client,
             caches=self.store.cache_of,
+            tables=self.store.tables(),
             publish=self._publish,
             requeue=self._requeue,
             component="slicebus-agent",

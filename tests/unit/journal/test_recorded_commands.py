@@ -1,16 +1,30 @@
 """The recorded form of commands: what the decider writes is what the journal reads."""
 
+import msgspec
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.decisions.commands import (
+    Command,
+    Create,
+    Emit,
+    Forget,
+    Patch,
+    PatchEach,
+    Publish,
+    Remember,
+    Remove,
+    Requeue,
+)
 from slicebus.decisions.decider import encode_outcome
 from slicebus.journal.recorded_commands import (
     Created,
     Emitted,
+    Forgotten,
     Patched,
     Published,
     RecordedCommand,
+    Remembered,
     Removed,
     Requeued,
     commands_of,
@@ -23,6 +37,8 @@ from unit.journal.records import JOB
 POD = {"kind": "Pod", "metadata": {"namespace": "team", "name": "a", "uid": "u", "resourceVersion": "7"}}
 NAME = "Pod team/a u@7"
 EAST = ClusterName("east")
+FORGET = Forget(table="notes", key=["a", 1])
+REMEMBER = Remember(table="notes", key=["a", 1], value=JOB)
 COMMANDS: dict[str, tuple[Command, RecordedCommand]] = {
     "create": (Create(resource=JOBS, manifest=POD), Created(of="jobs.batch", manifest=POD)),
     "merge patch": (
@@ -38,6 +54,12 @@ COMMANDS: dict[str, tuple[Command, RecordedCommand]] = {
         Emit(regarding=POD, reason="R", note="n", warning=True),
         Emitted(regarding=NAME, reason="R", note="n", warning=True),
     ),
+    "patch with an unknown result": (
+        Patch(resource=PODS, target=POD, body={}, unless_answered=REMEMBER),
+        Patched(of="pods", target=NAME, subresource="", body={}, unless_answered="notes"),
+    ),
+    "remember": (REMEMBER, Remembered(table="notes", key=Raw(b'["a",1]'), value=Raw(msgspec.json.encode(JOB)))),
+    "forget": (FORGET, Forgotten(table="notes", key=Raw(b'["a",1]'))),
     "requeue": (Requeue(job=JOB, delay_s=0.5), Requeued(job=JOB, delay_s=0.5)),
 }
 REMOVE_GATE = Patch(resource=PODS, target=POD, body=[{"op": "remove"}])
@@ -51,10 +73,19 @@ def test_a_command_is_read_as_it_was_written(command: Command, recorded: Recorde
 
 @pytest.mark.parametrize("correlation", [None, MessageId("chain")])
 def test_a_published_message_keeps_its_chain(correlation: MessageId | None) -> None:
-    publish = Publish(cluster=EAST, message=Resync(reason="x"), correlation=correlation)
+    publish = Publish(cluster=EAST, message=Resync(reason="x"), correlation=correlation, unless_confirmed=FORGET)
     [read] = commands_of(encode_outcome([publish]))
     assert isinstance(read, Published)
     assert (read.to, read.type, read.correlation) == ("east", "resync", correlation or UNSET)
+    assert read.unless_confirmed == "notes"
+
+
+def test_independent_patches_are_read_one_by_one() -> None:
+    assert commands_of(encode_outcome([REMEMBER, PatchEach(patches=(REMOVE_GATE, REMOVE_GATE))])) == [
+        COMMANDS["remember"][1],
+        REMOVED_GATE,
+        REMOVED_GATE,
+    ]
 
 
 @pytest.mark.parametrize("next", ["ungate", 3, None])

@@ -137,9 +137,12 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
         "suspends the job, granted nothing",
     ),
     "a pod": (EAST, UNGATE, "ungates 1 pod"),
+    "pods": (EAST, {"do": "patch each", "patches": [UNGATE, UNGATE], "lets_start": True}, "ungates 2 pods"),
     "deletion": (EAST, {"do": "remove", "of": "jobs.batch", "target": "Job team/train u@7"}, "deletes the Job train"),
 }
 NO_STEPS: dict[str, tuple[Source, dict[str, Any]]] = {
+    "an entry of a table": (MANAGER, {"do": "remember", "table": "published", "key": {}, "value": 3}),
+    "an entry that goes": (MANAGER, {"do": "forget", "table": "published", "key": {}}),
     "a message": (MANAGER, {"do": "publish", "to": "east", "type": "delete", "message": {}}),
     "an Event": (
         MANAGER,

@@ -50,6 +50,7 @@ class Manager:
         executor = Executor(
             client=client,
             caches=self.store.cache_of,
+            tables=self.store.tables(),
             publish=self._publish,
             requeue=lambda job, delay_s: self.requeued.append(job),
             component="slicebus-manager",

@@ -1,12 +1,25 @@
 """The executor on an in-process API server and bus: order, fences, conflicts, and the caches."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.decisions.commands import (
+    Command,
+    Create,
+    Emit,
+    Forget,
+    Patch,
+    PatchEach,
+    Publish,
+    Remember,
+    Remove,
+    Requeue,
+)
+from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.lease import LeaseLost
@@ -35,14 +48,18 @@ class Shell:
     def __init__(self, client: KubeClient) -> None:
         self.client = client
         self.cache = Cache()
+        self.notes: Table[str, int] = Table(str, int)
+        self.is_fenced = False
         self.done: list[Any] = []
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
             client=client,
             caches=lambda resource: self.cache if resource in (CONFIGMAPS, WORKERCLUSTERS) else None,
+            tables={"notes": self.notes},
             publish=self._publish,
             requeue=lambda job, delay_s: self.done.append((job, delay_s)),
             component="slicebus-test",
+            is_fenced=lambda: self.is_fenced,
         )
 
     async def run(self, *commands: Command, caused_by: Envelope | None = None) -> None:
@@ -294,6 +311,123 @@ async def test_a_message_is_published_with_its_cause(shell: Shell) -> None:
     assert shell.done == [(Resync(), cause)]
 
 
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+REMEMBER = Remember(table="notes", key="a", value=1)
+FORGET = Forget(table="notes", key="a")
+PUBLISH = Publish(cluster=EAST, message=Resync(), unless_confirmed=FORGET)
+
+
+async def test_tables_are_written_in_the_order_of_the_commands(shell: Shell) -> None:
+    seen: list[dict[str, int]] = []
+
+    async def publish(*_: Any) -> None:
+        seen.append(dict(shell.notes))
+
+    shell.executor._publish = publish
+    await shell.run(PUBLISH, REMEMBER, PUBLISH, FORGET, PUBLISH, FORGET)
+    assert seen == [{}, {"a": 1}, {}]
+    assert dict(shell.notes) == {}
+
+
+@pytest.mark.parametrize(
+    ("commands", "left"),
+    [
+        ([REMEMBER, PUBLISH], {}),
+        ([PUBLISH, REMEMBER], {}),
+        ([Publish(cluster=EAST, message=Resync()), REMEMBER], {"a": 0}),
+    ],
+    ids=["noted before", "noted by an earlier run", "to be noted after the confirm"],
+)
+@pytest.mark.parametrize(
+    "error", [UnavailableError("no confirm"), asyncio.CancelledError()], ids=["error", "cancelled"]
+)
+async def test_a_message_that_was_not_confirmed_counts_as_not_published(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: BaseException, commands: list[Command], left: dict[str, int]
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(shell.executor, "_publish", fail)
+    shell.notes["a"] = 0
+    with pytest.raises(type(error)):
+        await shell.run(*commands)
+    assert dict(shell.notes) == left
+
+
+async def test_a_patch_without_an_answer_is_remembered_and_a_refused_one_is_not(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await shell.given(a="0")
+    patch = Patch(resource=CONFIGMAPS, target=one, body=data(a="1"), unless_answered=REMEMBER)
+    get = shell.client.get
+
+    async def known(*args: Any) -> Manifest:
+        assert dict(shell.notes) == {"a": 1}, "other decisions are made while it is read again"
+        return await get(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shell.client, "patch", _unavailable)
+        patched.setattr(shell.client, "get", known)
+        with pytest.raises(UnavailableError):
+            await shell.run(patch)
+    assert dict(shell.notes) == {"a": 1}
+    shell.notes.clear()
+    await shell.run(patch)
+    with pytest.raises(ConflictError):
+        await shell.run(patch)
+    assert dict(shell.notes) == {}
+
+
+# --- independent patches --------------------------------------------------------------------------------------------
+
+
+def patch_each(*targets: Manifest, lets_start: bool = False) -> PatchEach:
+    patches = tuple(Patch(resource=CONFIGMAPS, target=each, body=data(a="1")) for each in targets)
+    return PatchEach(patches=patches, lets_start=lets_start)
+
+
+async def patched(shell: Shell) -> list[str]:
+    found = (await shell.client.list(CONFIGMAPS, namespace=NAMESPACE)).items
+    return sorted(each["metadata"]["name"] for each in found if each["data"].get("a") == "1")
+
+
+async def test_a_patch_that_fails_holds_up_no_other(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [await shell.given(name) for name in ("changed", "failing", "fine")]
+    await shell.client.patch(CONFIGMAPS, "changed", NAMESPACE, MergePatch(data(b="2")))
+    patch = shell.client.patch
+
+    async def failing(resource: Any, name: str, *rest: Any, **more: Any) -> Any:
+        return await (_unavailable if name == "failing" else patch)(resource, name, *rest, **more)
+
+    monkeypatch.setattr(shell.client, "patch", failing)
+    with pytest.raises(UnavailableError):
+        await shell.run(patch_each(*targets))
+    assert await patched(shell) == ["fine"]
+    with pytest.raises(ConflictError):
+        await shell.run(patch_each(targets[0]), PUBLISH)
+    assert shell.done == []
+
+
+async def test_nothing_is_let_start_that_has_not_begun_when_the_fence_closes(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [await shell.given(f"m{number:02}") for number in range(20)]
+    patch = shell.client.patch
+
+    async def closing(*args: Any, **more: Any) -> Any:
+        shell.is_fenced = True
+        await asyncio.sleep(0)
+        return await patch(*args, **more)
+
+    monkeypatch.setattr(shell.client, "patch", closing)
+    await shell.run(patch_each(*targets, lets_start=True))
+    begun = len(await patched(shell))
+    assert begun == 1
+    await shell.run(patch_each(*[cached for each in targets if (cached := shell.cached(each["metadata"]["name"]))]))
+    assert len(await patched(shell)) == 20
+
+
 SAFE_TO_REPEAT: dict[str, Callable[[Manifest], Command]] = {
     "create": lambda one: Create(resource=CONFIGMAPS, manifest=config_map("two")),
     "patch": lambda one: Patch(resource=CONFIGMAPS, target=one, body=data(a="1")),
@@ -318,7 +452,9 @@ async def test_unwatched_resources_are_written_without_a_cache(api: KubeClient) 
     async def no_bus(command: Publish, caused_by: Envelope | None) -> None:
         raise AssertionError("nothing to publish")
 
-    executor = Executor(client=api, caches=no_cache, publish=no_bus, requeue=lambda *_: None, component="slicebus-test")
+    executor = Executor(
+        client=api, caches=no_cache, tables={}, publish=no_bus, requeue=lambda *_: None, component="slicebus-test"
+    )
     await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
     with pytest.raises(AlreadyExistsError):
         await executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
