@@ -17,6 +17,7 @@ from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide.capacity import slim
+from slicebus.agent.metrics.jobs import JobMetrics
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import SELECTORS, Store
@@ -30,7 +31,7 @@ from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Hello, Message, Resync
+from slicebus.proto.messages import Hello, Message
 from slicebus.proto.topology import Topology, agent_topology
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.logs import configure_logging
@@ -62,7 +63,8 @@ class Agent(Role[AgentSettings]):
         locks = JobLocks()
         backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
-        publisher = Publisher(self._bus, issuer, store, cluster_uid=uid)
+        publisher = Publisher(self._bus, issuer, cluster_uid=uid)
+        JobMetrics(self._registry).follow(store)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
@@ -71,6 +73,7 @@ class Agent(Role[AgentSettings]):
             requeue=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
             check=self._lease.check,
+            is_fenced=lambda: fence.closed,
             is_watched=annotations.is_ours,
             confirm=informers.confirm,
         )
@@ -81,12 +84,10 @@ class Agent(Role[AgentSettings]):
             informers=informers,
             decide=decide,
             executor=executor,
-            tombstones=tombstones,
             locks=locks,
             queue=queue,
             fence=fence,
             ask_inventory=lambda: inventories.ask(),
-            registry=self._registry,
         )
         inventories = InventoryPublisher(self._settings, store=store, publish=publish, listed=reconciler.mark_reported)
         heartbeats = Heartbeats(
@@ -102,12 +103,6 @@ class Agent(Role[AgentSettings]):
             for key in filter(lambda key: key.kind == resource.kind, store.keys()):
                 queue.add(key)
 
-        def resync(asked: Resync) -> None:
-            if asked.jobs:
-                reconciler.report_again(map(JobKey.of, asked.jobs))
-            else:
-                inventories.ask()
-
         inbox = Inbox(
             self._settings,
             bus=self._bus,
@@ -117,7 +112,7 @@ class Agent(Role[AgentSettings]):
             tombstones=tombstones,
             locks=locks,
             requeue=queue.add,
-            resync=resync,
+            ask_inventory=inventories.ask,
             terms=heartbeats.accept,
             backlog=backlog,
         )

@@ -32,7 +32,7 @@ from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, 
 from slicebus.sandbox.bus import MemoryBus
 from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_spec
 from unit.agent.test_reconciler import plain
-from unit.agent.worker import Worker
+from unit.agent.worker import Worker, types
 from unit.kube.servers import NAMESPACE
 
 
@@ -257,10 +257,15 @@ async def test_a_notice_is_an_event_on_the_job(worker: Worker, manager: Manager)
 
 
 async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Worker, manager: Manager) -> None:
-    asked = [Resync(reason="NoInventory"), Resync(reason="StatusDiffers", jobs=[REF])]
-    for message in asked:
-        await manager.order(message)
-    assert worker.resyncs == asked
+    await manager.order(a_spec(1))
+    assert types(await worker.reconcile_job()) == ["status"]
+    assert await worker.reconcile_job() == []
+    await manager.order(Resync(reason="NoInventory"))
+    assert (worker.inventory_requests, await worker.reconcile_job()) == (1, [])
+    await manager.order(Resync(reason="StatusDiffers", jobs=[REF]))
+    assert worker.inventory_requests == 1
+    assert not worker.queue.idle
+    assert types(await worker.reconcile_job()) == ["status"]
 
 
 REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {

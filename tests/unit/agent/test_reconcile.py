@@ -1,5 +1,6 @@
 """The decisions of reconciling a job: requests, ungated pods, reports."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from msgspec import structs
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
+from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
-from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.decisions.commands import Command, Patch, PatchEach, Publish, Remember
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
 from slicebus.slices import kueue
 from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_view, shorts
@@ -63,19 +65,16 @@ def published_for(view: WorkerView) -> list[ScaleRequest]:
             if isinstance(command, Publish):
                 assert isinstance(command.message, ScaleRequest)
                 published.append(command.message)
-                view = sent(view, command.message)
             else:
                 view = noted(view, command)
     return published
 
 
-def sent(view: WorkerView, request: ScaleRequest) -> WorkerView:
-    """The view of the process that has published a request."""
-    return structs.replace(view, published=RequestKey(request.worker_uid, request.worker_generation))
-
-
 def noted(view: WorkerView, command: Command) -> WorkerView:
-    """The view after a note on the job."""
+    """The view after a note on the job, or in the table of published requests."""
+    if isinstance(command, Remember):
+        assert (command.table, command.key) == (TableName.PUBLISHED, view.key)
+        return structs.replace(view, published=command.value)
     assert isinstance(command, Patch)
     assert isinstance(command.body, dict)
     assert view.job is not None
@@ -109,20 +108,20 @@ def test_a_request_is_written_before_it_is_published_and_again_when_the_broker_h
     view = a_view(a_job(5))
     [first] = reconcile.request(view, EAST)
     view = noted(view, first)
-    [publish, second] = reconcile.request(view, EAST)
+    [publish, published, second] = reconcile.request(view, EAST)
     assert isinstance(publish, Publish)
     assert isinstance(publish.message, ScaleRequest)
-    assert reconcile.request(noted(sent(view, publish.message), second), EAST) == []
+    assert reconcile.request(noted(noted(view, published), second), EAST) == []
 
 
 def test_an_unanswered_request_of_an_earlier_agent_is_published_once_more() -> None:
     unanswered = structs.replace(asked(5), unanswered=(annotations.PendingRequest("worker-uid", 2, {"main": 5}),))
     view = a_view(a_job(5, requested=unanswered))
-    [again] = reconcile.request(view, EAST)
+    [again, published] = reconcile.request(view, EAST)
     assert isinstance(again, Publish)
     assert isinstance(again.message, ScaleRequest)
     assert again.message.wanted == {"main": 5}
-    assert reconcile.request(sent(view, again.message), EAST) == []
+    assert reconcile.request(noted(view, published), EAST) == []
 
 
 def test_after_a_conflict_only_the_annotation_is_written_again() -> None:
@@ -185,17 +184,31 @@ UNGATE: dict[str, tuple[WorkerView, list[str]]] = {
 }
 
 
+def ungating(view: WorkerView) -> Sequence[Patch]:
+    """The patches that let pods start, in one command."""
+    commands = reconcile.ungate(view)
+    assert all(isinstance(command, PatchEach) and command.lets_start for command in commands)
+    return [patch for command in commands if isinstance(command, PatchEach) for patch in command.patches]
+
+
 @pytest.mark.parametrize(("view", "names"), UNGATE.values(), ids=UNGATE.keys())
 def test_pods_start_up_to_what_is_granted(view: WorkerView, names: list[str]) -> None:
-    assert [patch.target["metadata"]["name"] for patch in reconcile.ungate(view)] == names
+    assert [patch.target["metadata"]["name"] for patch in ungating(view)] == names
 
 
 def test_only_our_gate_is_taken_away_and_only_if_it_is_still_there() -> None:
-    [patch] = reconcile.ungate(a_view(a_job(), pods=gated("a")))
+    [patch] = ungating(a_view(a_job(), pods=gated("a")))
     assert patch.body == [
         {"op": "test", "path": "/spec/schedulingGates/1/name", "value": kueue.ELASTIC_GATE},
         {"op": "remove", "path": "/spec/schedulingGates/1"},
     ]
+
+
+def test_a_pod_counts_as_started_where_nobody_knows() -> None:
+    [pod] = gated("a")
+    [patch] = ungating(a_view(a_job(), pods=(pod,)))
+    uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
+    assert patch.unless_answered == Remember(table=TableName.UNANSWERED, key=uid, value=version)
 
 
 LINKS: dict[str, tuple[WorkerView, list[str]]] = {

@@ -61,6 +61,11 @@ async def lose_job(worker: Worker) -> None:
     await worker.sync()
 
 
+async def ask_again(worker: Worker, *jobs: JobRef) -> None:
+    """The manager asks for these jobs' statuses."""
+    await worker.executor.run(catalog.report_again(worker.store, jobs or [REF]))
+
+
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
@@ -91,12 +96,12 @@ async def test_a_request_that_the_manager_does_not_know_is_published_until_it_is
     await given_job(worker)
     await patch_job(worker, {"spec": {"parallelism": 5}})
     [request] = [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)]
-    worker.reconciler.report_again([KEY])
+    await ask_again(worker)
     assert [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)] == [request]
     assert await worker.reconcile_job() == []
     answered = annotations.PendingRequests("worker-uid", request.worker_generation, {"main": 5})
     await patch_job(worker, {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: answered.to_annotation()}}})
-    worker.reconciler.report_again([KEY])
+    await ask_again(worker)
     assert types(await worker.reconcile_job()) == ["status"]
 
 
@@ -188,7 +193,8 @@ async def test_a_pod_that_has_changed_holds_up_no_other(worker: Worker) -> None:
     await given_job(worker, parallelism=2, granted=2)
     await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
     await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
-    await worker.reconcile_job()
+    with pytest.raises(ConflictError):
+        await worker.reconcile_job()
     assert await gated(worker) == ["a"]
     await worker.reconcile_job()
     assert await gated(worker) == []
@@ -290,7 +296,7 @@ async def test_what_the_manager_asks_for_before_the_confirm_is_reported_again(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answered_at_once(*_: Any) -> None:
-        worker.reconciler.report_again([KEY])
+        await ask_again(worker)
 
     await given_job(worker)
     with monkeypatch.context() as patched:
@@ -302,7 +308,7 @@ async def test_what_the_manager_asks_for_before_the_confirm_is_reported_again(
 async def test_what_the_manager_asks_for_is_reported_again(worker: Worker) -> None:
     await given_job(worker)
     await worker.reconcile_job()
-    worker.reconciler.report_again([KEY, JobKey("Pod", NAMESPACE, "of-no-kind")])
+    await ask_again(worker, REF, JobRef("v1", "Pod", NAMESPACE, "of-no-kind", "uid"))
     assert not worker.queue.idle
     assert types(await worker.reconcile_job()) == ["status"]
 
@@ -427,6 +433,23 @@ async def test_a_delete_is_reported_when_the_job_is_gone_and_once(worker: Worker
     await worker.sync()
     assert await worker.reconcile_job() == [deleted(2)]
     assert await worker.reconcile_job() == []
+
+
+async def test_no_order_on_a_job_is_taken_while_a_report_on_it_is_published(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a newer order would count as reported."""
+    taken: list[bool] = []
+
+    async def publish(*_: Any) -> None:
+        lock = asyncio.create_task(worker.locks.of(KEY).__aenter__())
+        await asyncio.sleep(0)
+        taken.append(lock.done())
+
+    await worker.tombstones.add(REF, 2)
+    monkeypatch.setattr(worker.executor, "_publish", publish)
+    await worker.reconcile_job()
+    assert taken == [False]
 
 
 async def test_a_job_that_comes_back_after_its_delete_is_removed_again(worker: Worker) -> None:

@@ -10,7 +10,9 @@ import pytest
 from slicebus.agent.act.tombstones import NAME, Tombstones
 from slicebus.agent.decide import catalog
 from slicebus.agent.state.store import Store
+from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, Tombstone
+from slicebus.decisions.commands import Forget, Publish
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import UnavailableError
@@ -85,11 +87,10 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
     refs = [a_ref(uid, name) for uid, name in (("u1", "train"), ("u2", "train"), ("u3", "other"))]
     for ref in refs:
         await tombstones.add(ref, 2)
-        tombstones.require_report(ref)
 
     def unreported(key: JobKey) -> list[str]:
-        answers = catalog.reconcile_absent(tombstones.store, key=key, found=None, cluster=EAST)
-        return sorted(answer.message.job.uid for answer in answers)
+        absence = catalog.reconcile_absent(tombstones.store, key=key, found=None, cluster=EAST)
+        return sorted(command.message.job.uid for command in absence.commands if isinstance(command, Publish))
 
     assert unreported(KEY) == ["u1", "u2"]
     assert unreported(JobKey("Job", "team", "other")) == ["u3"]
@@ -158,11 +159,11 @@ async def test_an_end_is_unreported_until_its_report_is_published(api: KubeClien
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)
     assert tombstones.is_unreported(REF)
-    tombstones.mark_reported(REF, 3)
-    assert not tombstones.is_unreported(REF)
-    await tombstones.add(REF, 3)
-    assert tombstones.is_unreported(REF), "it has asked again"
-    await tombstones.add(REF, 4)
-    tombstones.mark_reported(REF, 3)
-    assert tombstones.is_unreported(REF), "the reported end is not the newest"
+    _, [report, forget] = catalog.reconcile_absent(tombstones.store, key=KEY, found=None, cluster=EAST)
+    assert isinstance(report, Publish)
+    assert forget == Forget(table=TableName.UNREPORTED, key=REF.uid)
+    del tombstones.store.unreported[REF.uid]
+    for version in (3, 4):
+        await tombstones.add(REF, version)
+        assert tombstones.is_unreported(REF), "it has asked again"
     assert (await loaded(api)).is_unreported(REF), "nobody knows after a restart"

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
@@ -24,7 +23,7 @@ from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKLOADS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.messages import JobRef, Manifest, Message, RequestKey, Resync, ScaleRequest, Terms
+from slicebus.proto.messages import JobRef, Manifest, Message, Terms
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.agent.objects import EAST, EAST_UID, KEY
@@ -60,6 +59,7 @@ class Worker:
             publish=self._publish,
             requeue=self._requeue,
             component="slicebus-agent",
+            is_fenced=lambda: self.fence.closed,
             is_watched=annotations.is_ours,
         )
         self.reconciler = Reconciler(
@@ -68,16 +68,13 @@ class Worker:
             informers=self.informers,
             decide=self.decide,
             executor=self.executor,
-            tombstones=self.tombstones,
             locks=self.locks,
             queue=self.queue,
             fence=self.fence,
             ask_inventory=self._ask_inventory,
-            registry=CollectorRegistry(),
         )
         self.broker = MemoryBroker()
         self.requeued: list[JobKey] = []
-        self.resyncs: list[Resync] = []
         self.terms: list[Terms] = []
         self.inbox = Inbox(
             SETTINGS,
@@ -88,7 +85,7 @@ class Worker:
             tombstones=self.tombstones,
             locks=self.locks,
             requeue=self.requeued.append,
-            resync=self.resyncs.append,
+            ask_inventory=self._ask_inventory,
             terms=self._take,
             backlog=Backlog(),
         )
@@ -135,9 +132,6 @@ class Worker:
         if self.refuses:
             raise self.refuses
         self.published.append(command.message)
-        if isinstance(command.message, ScaleRequest):
-            request = command.message
-            self.store.published[KEY] = RequestKey(request.worker_uid, request.worker_generation)
 
     def _requeue(self, job: JobRef, delay_s: float) -> None:
         self.queue.add_after(JobKey.of(job), delay_s)

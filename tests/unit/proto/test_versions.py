@@ -212,8 +212,8 @@ def accept(store: Agent, *, incoming: Incoming, cluster: ClusterName, manager_us
 
 def has_ended(store: Agent, *, incoming: Incoming) -> bool:
     cluster = incoming.envelope.cluster
-    verdict = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=None, cluster_uid=None)
-    return verdict is agent.Verdict.ENDED
+    judged = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=None, cluster_uid=None)
+    return judged.verdict is agent.Verdict.ENDED
 
 
 def step(store: Agent, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:

@@ -7,7 +7,7 @@ import structlog
 from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, orders
-from slicebus.agent.decide.catalog import Verdict
+from slicebus.agent.decide.catalog import Judgement, Verdict
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
@@ -52,7 +52,7 @@ class Inbox:
         tombstones: Tombstones,
         locks: JobLocks,
         requeue: Callable[[JobKey], None],
-        resync: Callable[[Resync], None],
+        ask_inventory: Callable[[], None],
         terms: Callable[[Terms], Awaitable[None]],
         backlog: Backlog,
     ) -> None:
@@ -65,7 +65,7 @@ class Inbox:
         self._tombstones = tombstones
         self._locks = locks
         self._requeue = requeue
-        self._resync = resync
+        self._ask_inventory = ask_inventory
         self._terms = terms
         self._backlog = backlog
 
@@ -85,14 +85,14 @@ class Inbox:
             async with self._locks.of(JobKey.of(job)):
                 await self._take(incoming, job)
             return
-        self._judge(incoming)
+        await self._executor.run(self._judge(incoming).commands)
         match message:
-            case Resync():
-                self._resync(message)
+            case Resync(jobs=[]):
+                self._ask_inventory()
             case Terms():
                 await self._terms(message)
 
-    def _judge(self, incoming: Incoming) -> Verdict:
+    def _judge(self, incoming: Incoming) -> Judgement:
         settings = self._settings
         return self._decide(
             catalog.judge,
@@ -104,18 +104,16 @@ class Inbox:
 
     async def _take(self, incoming: Incoming, job: JobRef) -> None:
         """Carry out an order, and requeue its job."""
-        key, message, verdict = JobKey.of(job), incoming.message, self._judge(incoming)
+        key, message = JobKey.of(job), incoming.message
+        verdict, commands = self._judge(incoming)
         if verdict is Verdict.NOT_SERVED:
             await self._answer_unserved(incoming, job)
             return
         self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
+        await self._executor.run(commands)
         match verdict, message:
-            case Verdict.ENDED, _:
-                self._tombstones.require_report(job)
             case (Verdict.UNKNOWN, Suspend(spec_version=version)) | (_, Delete(spec_version=version)):
                 await self._tombstones.add(job, version)
-            case _, Suspend():
-                self._store.confirmed_suspended.pop(key, None)
         if verdict is Verdict.TAKEN:
             await self._refresh_foreign(key)
             await self._carry_out(incoming)

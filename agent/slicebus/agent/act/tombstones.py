@@ -63,19 +63,9 @@ class Tombstones:
             self._by_uid[uid] = tombstone
             self._unreported[uid] = True
 
-    def require_report(self, job: JobRef) -> None:
-        """Have the end of a job reported to the manager."""
-        self._unreported[job.uid] = True
-
-    def mark_reported(self, job: JobRef, version: int) -> None:
-        """Note that this end was reported. The end by a later version still needs its own report."""
-        tombstone = self._by_uid.get(job.uid)
-        if tombstone is not None and tombstone.version == version:
-            self._unreported.pop(job.uid, None)
-
     async def add(self, job: JobRef, version: int) -> None:
         """Store the tombstone of a job, and require a report. Of several versions the highest stays."""
-        self.require_report(job)
+        self._unreported[job.uid] = True
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return

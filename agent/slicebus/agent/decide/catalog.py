@@ -11,8 +11,9 @@ from slicebus.agent.decide import orders, reconcile
 from slicebus.agent.decide.orders import KindNotServed, NextStep
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
+from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
-from slicebus.decisions.commands import Command, Publish
+from slicebus.decisions.commands import Command, Forget, PatchEach, Publish, Remember, Requeue
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.kube.resources import JOB_RESOURCES
@@ -21,6 +22,8 @@ from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
+    JobPhase,
+    JobRef,
     Manifest,
     Message,
     Resync,
@@ -48,6 +51,13 @@ class Verdict(StrEnum):
     """No package brings its job kind: answer it without carrying it out."""
 
 
+class Judgement(NamedTuple):
+    """What to do with a valid message, and what it changes in the tables at once."""
+
+    verdict: Verdict
+    commands: Sequence[Command]
+
+
 def judge(
     store: Store,
     *,
@@ -55,7 +65,7 @@ def judge(
     cluster: ClusterName,
     manager_user: str | None,
     cluster_uid: ClusterUid | None,
-) -> Verdict:
+) -> Judgement:
     """What to do with a message. Raises ProtocolError for one that this agent may not carry out."""
     envelope, message = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
@@ -70,10 +80,23 @@ def judge(
     if not isinstance(message, (Resync, Terms)) and job is None:
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
     if job is not None and job.kind not in JOB_RESOURCES:
-        return Verdict.NOT_SERVED
-    if not isinstance(message, Delete) and _has_ended(store, message):
-        return Verdict.ENDED
-    return Verdict.UNKNOWN if isinstance(message, Suspend) and _is_unknown(store, message) else Verdict.TAKEN
+        return Judgement(Verdict.NOT_SERVED, [])
+    if job is not None and not isinstance(message, Delete) and _has_ended(store, message):
+        return Judgement(Verdict.ENDED, [Remember(table=TableName.UNREPORTED, key=job.uid, value=True)])
+    match message:
+        case Resync(jobs=jobs):
+            return Judgement(Verdict.TAKEN, report_again(store, jobs))
+        case Suspend() if _is_unknown(store, message):
+            return Judgement(Verdict.UNKNOWN, [])
+        case Suspend(job=job):
+            return Judgement(Verdict.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
+    return Judgement(Verdict.TAKEN, [])
+
+
+def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
+    """Report the status of these jobs again, and publish again every request that no order has answered."""
+    known = [(JobKey.of(job), job) for job in jobs if job.kind in JOB_RESOURCES]
+    return [command for key, job in known for command in (*_forget(store, key), Requeue(job=job, delay_s=0.0))]
 
 
 def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
@@ -105,59 +128,77 @@ def answer_unserved(store: Store, *, incoming: Incoming, cluster: ClusterName) -
 # --- a job is reconciled --------------------------------------------------------------------------------------------
 
 
-class Stage(StrEnum):
-    """The stages of reconciling a job, in this order."""
+class Then(StrEnum):
+    """How reconciling a job goes on after its commands."""
 
-    REMOVE_TOMBSTONED = "remove_tombstoned"
-    REPORT_DELETED = "report_deleted"
-    TAKE_OFF_TTL = "take_off_ttl"
-    LINK_COPIES = "link_copies"
-    CONFIRM_SUSPENDED = "confirm_suspended"
-    REQUEST = "request"
-    UNGATE = "ungate"
-    REPORT = "report"
+    AGAIN = "again"
+    """With the same decision: what they have changed may lead to more."""
+    DONE = "done"
+    FIND = "find"
+    """With `reconcile_absent`, and what the API server has under the name: no job of ours is in the cache."""
 
 
-class NextStage(NamedTuple):
-    """The next stage of a job, and its commands."""
+class Work(NamedTuple):
+    """What one job needs first."""
 
-    stage: Stage
+    then: Then
     commands: Sequence[Command]
 
 
 def reconcile_job(
     store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
-) -> NextStage | None:
-    """The first stage that has commands; None when none has. Carry it out before asking for the next.
+) -> Work:
+    """The first commands that a job needs. The writes of one step count for the next.
 
     `fenced`: the fence is closed, so no pod may start. Times are those of the agent's loop, in seconds.
     """
     view = store.view(key)
 
-    def stages() -> Iterator[tuple[Stage, Sequence[Command]]]:
-        yield Stage.REMOVE_TOMBSTONED, _removes_tombstoned(store, key, view)
+    def steps() -> Iterator[tuple[Then, Sequence[Command]]]:
+        yield Then.DONE, _removes_tombstoned(store, key, view)
         if view.reading is not None:
             # Reports on earlier jobs of the name: the pods of a job go after it.
-            yield Stage.REPORT_DELETED, _deletion_reports(store, key, cluster, present=view.reading)
-        yield Stage.TAKE_OFF_TTL, reconcile.take_off_ttl(view)
-        yield Stage.LINK_COPIES, reconcile.link_copies(view)
-        yield (
-            Stage.CONFIRM_SUSPENDED,
-            reconcile.confirm_suspended(view, cluster, reported=store.confirmed_suspended.get(key)),
-        )
-        yield Stage.REQUEST, reconcile.request(view, cluster)
+            yield Then.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
+        yield Then.AGAIN, reconcile.take_off_ttl(view)
+        yield Then.AGAIN, reconcile.link_copies(view)
+        confirmed = store.confirmed_suspended.get(key)
+        yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
+        yield Then.AGAIN, reconcile.request(view, cluster)
         if not fenced:
-            yield Stage.UNGATE, reconcile.ungate(view)
+            yield Then.AGAIN, reconcile.ungate(view)
         last = store.reported.get(key)
-        yield Stage.REPORT, reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
+        yield Then.DONE, reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
 
-    for stage, commands in stages():
+    for then, commands in steps():
         if commands:
-            return NextStage(stage, commands)
-    return None
+            return Work(then, commands)
+    if view.job is not None and annotations.is_ours(view.job):
+        return Work(Then.DONE, [])
+    return Work(Then.FIND, _forget(store, key))
 
 
-def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> list[Command]:
+class Cause(StrEnum):
+    """Why a job is missing without an order."""
+
+    ENDED = "ended"
+    """It had ended."""
+    DELETED = "deleted"
+    """A watch has seen its delete."""
+    UNKNOWN = "unknown"
+    """It may have ended, or been deleted."""
+    DEFINITION = "definition"
+    """It went with the definition of its kind."""
+
+
+class Absence(NamedTuple):
+    """What a missing job leads to."""
+
+    cause: Cause | None
+    """None where it was deleted by order, its pods still run, or nothing is known of it."""
+    commands: Sequence[Command]
+
+
+def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
     with the report the manager frees their quota.
 
@@ -167,19 +208,25 @@ def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, clust
     """
     view = store.view(key)
     if view.is_hidden:
-        return []
+        return Absence(None, [])
     there = found or view.job
     if there is not None and (annotations.is_ours(there) or there["metadata"]["uid"] in reconcile.linked_uids(view)):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _deletion_reports(store, key, cluster, present=None)
-    if (gone := _gone(store, view)) and gone.job.uid not in view.running:
-        commands.append(Publish(cluster=cluster, message=gone))
-    return commands if gone else commands + reconcile.unlink_copies(view)
+    gone = _gone(store, view)
+    if gone is None:
+        unlinks = reconcile.unlink_copies(view)
+        return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
+    if gone.job.uid in view.running:
+        return Absence(None, commands)
+    return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
 
 
 def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
     """One write to each pod that an earlier agent may be about to ungate; none when all are written."""
-    return [command for key in store.our_jobs() for command in reconcile.take_over_pods(store.view(key), epoch=epoch)]
+    jobs = map(store.view, store.our_jobs())
+    patches = tuple(patch for view in jobs for patch in reconcile.take_over_pods(view, epoch=epoch))
+    return [PatchEach(patches=patches)] if patches else []
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
@@ -198,6 +245,18 @@ def _key_of(order: Incoming) -> JobKey:
     job = job_of(order.message)
     assert job is not None
     return JobKey.of(job)
+
+
+def _forget(store: Store, key: JobKey) -> list[Command]:
+    """Forgets what was published and reported of a job."""
+    known = {TableName.PUBLISHED: key in store.published, TableName.REPORTED: key in store.reported}
+    return [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
+
+
+def _cause_of(gone: Status) -> Cause:
+    if gone.phase is not JobPhase.GONE:
+        return Cause.ENDED
+    return Cause.DELETED if gone.seen is True else Cause.UNKNOWN
 
 
 def _has_ended(store: Store, message: Message) -> bool:
@@ -243,9 +302,13 @@ def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Com
 def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
     """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
     return [
-        orders.report_deleted(tombstone.job, tombstone.version, cluster)
+        command
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.unreported
         and tombstone.job.uid not in store.view(key).running
         and not (present is not None and present.is_of(tombstone.job))
+        for command in (
+            orders.report_deleted(tombstone.job, tombstone.version, cluster),
+            Forget(table=TableName.UNREPORTED, key=tombstone.job.uid),
+        )
     ]

@@ -10,8 +10,9 @@ import msgspec
 
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
-from slicebus.decisions.commands import Command, Patch, Publish, Requeue
+from slicebus.decisions.commands import Command, Forget, Patch, PatchEach, Publish, Remember, Requeue
 from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import (
     Applied,
@@ -119,10 +120,11 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         why=kind.scaler(scale_target),
     )
     confirmed = msgspec.structs.replace(last, confirmed=True)
-    # After a conflict only the note is missing.
-    publish = [Publish(cluster=cluster, message=message)] if view.published != last.key else []
+    published = Remember(table=TableName.PUBLISHED, key=view.key, value=last.key)
+    publish: list[Command] = [Publish(cluster=cluster, message=message), published]
+    # After a conflict only the note on the job is missing.
     confirm = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
-    return [*publish, *confirm]
+    return [*(publish if view.published != last.key else []), *confirm]
 
 
 def _note(job: JobReading, annotations: dict[str, str]) -> Command:
@@ -139,7 +141,7 @@ def _runs_more_than(view: WorkerView, wanted: Counts) -> bool:
 
 
 def ungate(view: WorkerView) -> list[Command]:
-    """One patch for each pod that may start now, independent of each other.
+    """One patch for each pod that may start now.
 
     A patch without an answer counts as done, and is sent again.
     """
@@ -149,14 +151,21 @@ def ungate(view: WorkerView) -> list[Command]:
     kind = KINDS[view.key.kind]
     pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set))
     again = [pod.manifest for pod in view.unanswered if _runs_within(job.granted, view, pod.pod_set)]
-    return [Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in (*again, *pods)]
+    patches = tuple(map(_ungate, (*again, *pods)))
+    return [PatchEach(patches=patches, lets_start=True)] if patches else []
+
+
+def _ungate(pod: Manifest) -> Patch:
+    uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
+    may_start = Remember(table=TableName.UNANSWERED, key=uid, value=version)
+    return Patch(resource=PODS, target=pod, body=_without_gate(pod), unless_answered=may_start)
 
 
 def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
     return len(view.pod_sets.get(pod_set, Members()).running) <= granted.get(pod_set, 0)
 
 
-def take_over_pods(view: WorkerView, *, epoch: int) -> list[Command]:
+def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
     """One write to each pod that an earlier agent may be about to ungate: its patch then conflicts."""
     if view.reading is None:
         return []
@@ -169,7 +178,7 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Command]:
 
 
 def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple[str, int] | None) -> list[Command]:
-    """Suspends a job that the manager has suspended, and reports when no pod of it is left. Ended pods may stay.
+    """Suspends a job that the manager has suspended, and reports once when no pod of it is left. Ended pods may stay.
 
     `reported`: UID of the manager's job and version of the last such report.
     """
@@ -179,9 +188,11 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
     if not job.manifest["spec"].get("suspend"):
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
     applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
-    if view.pod_sets or reported == (applied.job.uid, applied.spec_version):
+    confirmed = applied.job.uid, applied.spec_version
+    if view.pod_sets or reported == confirmed:
         return []
-    return [Publish(cluster=cluster, message=applied)]
+    note = Remember(table=TableName.CONFIRMED_SUSPENDED, key=view.key, value=confirmed)
+    return [Publish(cluster=cluster, message=applied), note]
 
 
 def status(view: WorkerView) -> Status | None:
@@ -210,14 +221,18 @@ def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
     """Publishes the status when it differs from the last one: an end at once, everything else at most every
-    `interval_s` seconds."""
+    `interval_s` seconds. It is noted before the confirm: until that comes, the manager may ask for it again."""
     found = status(view)
     if found is None or (last is not None and found == last[0]):
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
     if due_s > 0 and found.phase is JobPhase.RUNNING:
         return [Requeue(job=found.job, delay_s=due_s)]
-    return [Publish(cluster=cluster, message=found)]
+    forget = Forget(table=TableName.REPORTED, key=view.key)
+    return [
+        Remember(table=TableName.REPORTED, key=view.key, value=(found, now_s)),
+        Publish(cluster=cluster, message=found, unless_confirmed=forget),
+    ]
 
 
 def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:

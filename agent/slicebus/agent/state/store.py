@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
@@ -90,15 +91,15 @@ class Store:
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """What is remembered beside the caches, by name."""
         return {
-            "published": self.published,
-            "reported": self.reported,
-            "rested": self.confirmed_suspended,
-            "tombstones": self.tombstones,
-            "owed": self.unreported,
-            "departed": self.departed,
-            "unanswered": self.unanswered,
-            "unserved": self.unserved,
-            "definitions": self.definitions,
+            TableName.PUBLISHED: self.published,
+            TableName.REPORTED: self.reported,
+            TableName.CONFIRMED_SUSPENDED: self.confirmed_suspended,
+            TableName.TOMBSTONES: self.tombstones,
+            TableName.UNREPORTED: self.unreported,
+            TableName.DEPARTED: self.departed,
+            TableName.UNANSWERED: self.unanswered,
+            TableName.UNSERVED: self.unserved,
+            TableName.DEFINITIONS: self.definitions,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -114,8 +115,6 @@ class Store:
 
     def _view(self, key: JobKey) -> WorkerView:
         job = self._job(key)
-        if job is None:
-            self.published.pop(key, None)
         pods = self._pods_of(key, job)
         unanswered = tuple(filter(self._is_unanswered, pods)) if self.unanswered else ()
         if unanswered:

@@ -1,0 +1,17 @@
+"""The names of the agent's tables, by which commands refer to them. `Store` says what is in each."""
+
+from enum import StrEnum
+
+
+class TableName(StrEnum):
+    """Every table of the agent."""
+
+    PUBLISHED = "published"
+    REPORTED = "reported"
+    CONFIRMED_SUSPENDED = "confirmed_suspended"
+    TOMBSTONES = "tombstones"
+    UNREPORTED = "unreported"
+    DEPARTED = "departed"
+    UNANSWERED = "unanswered"
+    UNSERVED = "unserved"
+    DEFINITIONS = "definitions"
