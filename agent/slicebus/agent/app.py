@@ -99,9 +99,11 @@ class Agent(Role[AgentSettings]):
             interval_s=self._settings.heartbeat_s,
         )
 
-        def requeue(resource: Resource) -> None:
+        def served(resource: Resource) -> None:
+            """Reconcile the jobs of the kind. By the inventory the manager sends anew what was refused meanwhile."""
             for key in filter(lambda key: key.kind == resource.kind, store.keys()):
                 queue.add(key)
+            inventories.ask()
 
         inbox = Inbox(
             self._settings,
@@ -132,7 +134,7 @@ class Agent(Role[AgentSettings]):
             await retry_until_available("hello", lambda: publish(hello))
             await retry_until_available("inventory", inventories.publish)
             store.on_change(queue.add)
-            informers.on_served(requeue)
+            informers.on_served(served)
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
