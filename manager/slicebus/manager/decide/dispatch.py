@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Publish
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
-from slicebus.manager.state.outbox import LOST, NO_REQUEST, Dispatch, Held, Outbox, applied_version
+from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -93,7 +93,9 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
     def messages(record: Dispatch) -> list[Command]:
         return [Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=record.version, reason=reason))]
 
-    return _order(view, Wanted(record=_nothing_on(cluster), on=outbox.recorded_on), messages, withdraws_because=reason)
+    return _order(
+        view, Wanted(record=Dispatch.absent(cluster), on=outbox.recorded_on), messages, withdraws_because=reason
+    )
 
 
 def note_unknown_end(view: JobView) -> list[Command]:
@@ -102,7 +104,7 @@ def note_unknown_end(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
-    wanted = msgspec.structs.replace(_nothing_on(view.cluster), unknown_end=True)
+    wanted = msgspec.structs.replace(Dispatch.absent(view.cluster), unknown_end=True)
     return [write(following(outbox, wanted), outbox.recorded_on)]
 
 
@@ -128,13 +130,11 @@ def abandon(view: JobView) -> list[Command]:
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
     version = outbox.record.version + 1
-    left_copies = outbox.record.left_copies | {view.cluster: version}
-    record = Dispatch(
+    record = msgspec.structs.replace(
+        Dispatch.absent(view.cluster),
         version=version,
-        hash=kueue.ABSENT,
-        cluster=view.cluster,
         previous_cluster=view.cluster,
-        left_copies=left_copies,
+        left_copies=outbox.record.left_copies | {view.cluster: version},
         unknown_end=outbox.record.unknown_end,
     )
     return [write(record, outbox.recorded_on, applied=version)]
@@ -159,7 +159,7 @@ def has_copy(view: JobView) -> bool:
 def is_unanswered(view: JobView) -> bool:
     """Whether the worker has asked for a size since its last order."""
     requested, outbox = view.desired.requested, view.outbox
-    if requested is None or not requested.asks_for_size or outbox is None or outbox.record.is_lost:
+    if requested is None or not requested.asks_for_size or outbox is None or view.state.progress is Progress.LOST:
         return False
     return outbox.record.answers != requested.key
 
@@ -181,17 +181,8 @@ def renew(view: JobView, *, above: int) -> list[Command]:
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
     if outbox is None:
         return []
-    record, seen = outbox.record, max(outbox.record.version, outbox.applied, above)
-    lost = msgspec.structs.replace(
-        record,
-        version=seen,
-        hash=LOST,
-        answers=NO_REQUEST,
-        vanished=msgspec.UNSET,
-        # A delete that is lost is read as a copy that is lost, but its run ended with the delete.
-        since=seen + 1 if record.held is Held.ABSENT else record.since,
-    )
-    return [write(lost, outbox.recorded_on)]
+    seen = max(outbox.record.version, outbox.applied, above)
+    return [write(outbox.record.lost(seen=seen), outbox.recorded_on)]
 
 
 def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
@@ -239,10 +230,6 @@ def _order(
             return [write(record, wanted.on), *messages(record)]
         case Step.WITHDRAW:
             return abandon(view) if view.given_up else withdraw(view, reason=withdraws_because)
-
-
-def _nothing_on(cluster: ClusterName) -> Dispatch:
-    return Dispatch(version=0, hash=kueue.ABSENT, cluster=cluster)
 
 
 def _flavors_hash(slice: Slice) -> str:

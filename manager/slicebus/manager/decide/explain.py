@@ -9,7 +9,7 @@ from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
 from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
-from slicebus.manager.state.outbox import Held
+from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
@@ -152,10 +152,10 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:
         yield f"cluster {cluster.name} is not connected: what it does is not known"
-    if outbox is not None and outbox.record.is_lost:
+    if outbox is not None and view.state.progress is Progress.LOST:
         yield f"{view.cluster} does not hold what it had reported: it gets a version above {outbox.record.version}"
     elif outbox is not None and not outbox.is_reported:
-        waits = _WAITS_FOR_REPORT[outbox.record.held]
+        waits = _WAITS_FOR_REPORT[view.state.held]
         yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {outbox.applied}{waits}"
 
 

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import beside_kueue
 from slicebus.manager.state.annotations import reported_status
-from slicebus.manager.state.outbox import Dispatch, Held
+from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
@@ -114,7 +114,7 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     not_held = Difference.RENEW if reported else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
-        if record.held is not Held.HOLD:
+        if view.state.held is not Held.HOLD:
             return Difference.NONE if reported else Difference.AGAIN
         return not_held
     if not item.spec_hash:
@@ -123,7 +123,7 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
         return Difference.STATUS if status_differs(view, item) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
-    if not reported and _shows(item, record):
+    if not reported and _shows(item, view.state, record.version):
         return Difference.HELD
     if (item.spec_version, item.spec_hash) != (record.version, record.hash):
         return not_held
@@ -132,11 +132,11 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     return Difference.STATUS if status_differs(view, item) else Difference.NONE
 
 
-def _shows(item: InventoryItem, record: Dispatch) -> bool:
+def _shows(item: InventoryItem, state: State, version: int) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
-    has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == record.version
-    return has_copy and record.held is Held.HOLD and not record.is_lost
+    has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == version
+    return has_copy and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 
 def status_differs(view: JobView, item: InventoryItem) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Self
 import msgspec
 
 from slicebus.manager.state.annotations import annotation
-from slicebus.proto.messages import Manifest, RequestKey
+from slicebus.proto.messages import ClusterName, Manifest, RequestKey
 from slicebus.slices import kueue
 from slicebus.slices.annotations import read_json, read_number
 
@@ -85,17 +85,29 @@ class Dispatch(msgspec.Struct, frozen=True):
     vanished: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker has reported that its copy is gone without an order. The next dispatch clears it."""
 
+    @staticmethod
+    def absent(cluster: ClusterName) -> "Dispatch":
+        """The dispatch of nothing, without its version."""
+        return Dispatch(version=0, hash=kueue.ABSENT, cluster=cluster)
+
+    def lost(self, *, seen: int) -> "Dispatch":
+        """This dispatch as lost, at the highest version that was seen of the job: the next one is above that."""
+        return msgspec.structs.replace(
+            self,
+            version=seen,
+            hash=LOST,
+            answers=NO_REQUEST,
+            vanished=msgspec.UNSET,
+            # A delete that is lost is read as a copy that is lost, but its run ended with the delete.
+            since=seen + 1 if self.held is Held.ABSENT else self.since,
+        )
+
     @property
     def held(self) -> Held:
         """What the worker shall hold. A delete that is lost is read as a copy: nobody knows what the worker holds."""
         if self.hash == kueue.ABSENT:
             return Held.ABSENT
         return Held.SUSPENDED if self.suspended else Held.HOLD
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has to be dispatched anew, although the worker had reported it."""
-        return self.hash == LOST
 
     @property
     def has_vanished(self) -> bool:
@@ -143,7 +155,7 @@ class Outbox(msgspec.Struct, frozen=True):
     def state(self, *, published: int = 0) -> State:
         """The state. `published`: the newest version that this process has published; 0 where that does not matter."""
         record = self.record
-        if record.is_lost:
+        if record.hash == LOST:
             return State(record.held, Progress.LOST)
         if self.is_reported:
             return State(record.held, Progress.APPLIED)
