@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.inventory import Assembly, Difference, Stamp, difference, lacks_request
+from slicebus.decisions.commands import Patch
+from slicebus.manager.decide.inventory import (
+    Assembly,
+    Difference,
+    Stamp,
+    difference,
+    forget_lost_request,
+    lacks_request,
+)
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
@@ -47,6 +56,10 @@ def suspending() -> JobView:
     return a_view(a_job(), workload)
 
 
+def growing(applied: int = 3) -> JobView:
+    return a_view(asking(1, 4), a_workload(admitted=1, dispatched=3, applied=applied))
+
+
 ENDED = a_view(None, withdrawn(dispatched=4, applied=4))
 ENDING = a_view(None, withdrawn(dispatched=4, applied=3))
 GONE = an_item(hash="", status="")
@@ -57,6 +70,13 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "on its way": (dispatched(applied=2), an_item(2), "AGAIN"),
     "never arrived": (dispatched(1, 0), None, "AGAIN"),
     "lost": (dispatched(), None, "RENEW"),
+    "lost before it was reported, with a request": (growing(applied=2), None, "RENEW"),
+    "only its copy is left, of a job with a request": (
+        growing(applied=2),
+        an_item(hash=kueue.ABSENT, status=""),
+        "RENEW",
+    ),
+    "on its way to a job with a request": (growing(applied=2), an_item(2), "AGAIN"),
     "put back to an older state": (dispatched(), an_item(2), "RENEW"),
     "newer than the manager": (dispatched(), an_item(9), "RENEW"),
     "newer than the manager, not reported": (dispatched(applied=2), an_item(9), "RENEW"),
@@ -128,6 +148,32 @@ LACKS: dict[str, tuple[JobView, bool]] = {
 @pytest.mark.parametrize(("view", "expected"), LACKS.values(), ids=LACKS.keys())
 def test_a_request_that_is_not_known_is_asked_for(view: JobView, expected: bool) -> None:
     assert lacks_request(view, FIFTH, speaker=EAST, published_at=AT) is expected
+
+
+LOSES: dict[str, tuple[JobView, InventoryItem | None, bool]] = {
+    "the worker has nothing": (running(speaker=EAST, epoch=3, sequence=9), None, True),
+    "only its copy is left": (running(speaker=EAST, epoch=3, sequence=9), an_item(hash=kueue.ABSENT), True),
+    "an earlier agent published it": (running(speaker=WEST, epoch=9, sequence=9), None, True),
+    "it was published since": (running(speaker=EAST, epoch=3, sequence=11), None, False),
+    "the job is there": (running(speaker=EAST, epoch=3, sequence=9), an_item(2), False),
+    "the job went, and its report is on its way": (running(speaker=EAST, epoch=3, sequence=9), GONE, False),
+    "there is none": (running(), None, False),
+    "it is forgotten already": (running(uid="", generation=0), None, False),
+    "the job is gone": (a_view(None, a_workload(admitted=1, dispatched=3, applied=3)), None, False),
+}
+
+
+@pytest.mark.parametrize(("view", "item", "forgets"), LOSES.values(), ids=LOSES.keys())
+def test_a_request_goes_with_the_copy_that_made_it(view: JobView, item: InventoryItem | None, forgets: bool) -> None:
+    commands = forget_lost_request(view, item, speaker=EAST, published_at=AT)
+    assert len(commands) == forgets
+    for command in commands:
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        forgotten = SizeRequest.from_job(command.body)
+        assert forgotten is not None
+        assert not forgotten.asks_for_size
+        assert not forgotten.is_older_than(FIFTH, speaker=EAST, published_at=(3, 9))
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -6,6 +6,7 @@ A cluster that speaks is asked for an inventory when it has not sent one to this
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -145,7 +146,8 @@ class Resyncer:
                 case Difference.HELD:
                     await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
                 case Difference.RENEW:
-                    await self._write(catalog.renew, job=ref, above=item.spec_version if item else 0)
+                    speaker, since = listed.speaker, listed.since
+                    await self._write(catalog.renew, job=ref, item=item, speaker=speaker, published_at=since)
                 case Difference.STATUS:
                     statuses.append(ref)
             if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):
@@ -162,9 +164,9 @@ class Resyncer:
             request = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
             await self._executor.run([Publish(cluster=cluster, message=request)])
 
-    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **of_item: int) -> None:
+    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **given: Any) -> None:
         try:
-            await self._executor.run(self._decide(decision, job=job, **of_item))
+            await self._executor.run(self._decide(decision, job=job, **given))
         except ConflictError as error:
             # The Workload has just changed, so the inventory may be outdated. The next one is compared anew.
             _log.info("difference.conflicted", job=job.key, error=str(error))

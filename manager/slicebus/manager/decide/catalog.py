@@ -149,9 +149,11 @@ def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]
     return dispatch.take_as_applied(store.view(job), version=version)
 
 
-def renew(store: Store, *, job: JobRef, above: int) -> list[Command]:
-    """Dispatch what the worker shall hold anew, above a spec version."""
-    return dispatch.renew(store.view(job), above=above)
+def renew(store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp) -> list[Command]:
+    """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
+    view = store.view(job)
+    forgotten = inventory.forget_lost_request(view, item, speaker=speaker, published_at=published_at)
+    return [*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)]
 
 
 def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:

@@ -9,9 +9,11 @@ from typing import NewType
 
 import msgspec
 
+from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import beside_kueue
-from slicebus.manager.state.annotations import reported_status
+from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
@@ -39,7 +41,8 @@ class Difference(StrEnum):
     AGAIN = auto()
     """The worker has not reported the newest version: it is published again."""
     RENEW = auto()
-    """The worker has reported the newest version and does not hold it: it is dispatched anew, as a newer one."""
+    """The worker has reported the newest version and does not hold it, or lost a copy that has asked for a size: it is
+    dispatched anew, as a newer one."""
     STATUS = auto()
     """Only the status differs: it is asked for."""
 
@@ -111,7 +114,7 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     if record.has_vanished:
         # The job stays without a copy until that is decided, unless the worker has one again.
         return Difference.STATUS if item is not None and item.spec_hash not in ("", kueue.ABSENT) else Difference.NONE
-    not_held = Difference.RENEW if reported else Difference.AGAIN
+    not_held = Difference.RENEW if reported or lost_request(view, item) is not None else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
         if view.state.held is not Held.HOLD:
@@ -130,6 +133,35 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     if not reported:
         return Difference.AGAIN
     return Difference.STATUS if status_differs(view, item) else Difference.NONE
+
+
+def lost_request(view: JobView, item: InventoryItem | None) -> SizeRequest | None:
+    """The request of a copy that its worker has no more; None where the copy is there, or has asked for nothing.
+
+    Nobody stands by that request: the copy made in its place begins with the size of the job's spec.
+    """
+    if view.job is None or (item is not None and item.spec_hash != kueue.ABSENT):
+        return None
+    requested = view.desired.requested
+    return requested if requested is not None and requested.asks_for_size else None
+
+
+def forget_lost_request(
+    view: JobView, item: InventoryItem | None, *, speaker: str, published_at: Stamp
+) -> list[Command]:
+    """Forget the request of a copy that its worker has no more, and every request published before this inventory.
+
+    One that was published since is that of another copy.
+    """
+    requested = lost_request(view, item)
+    if view.job is None or requested is None:
+        return []
+    if requested.speaker == speaker and (requested.epoch, requested.sequence) > published_at:
+        return []
+    epoch, sequence = published_at
+    forgotten = msgspec.structs.replace(requested.cleared(), speaker=speaker, epoch=epoch, sequence=sequence)
+    body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
 def _shows(item: InventoryItem, state: State, version: int) -> bool:
