@@ -34,10 +34,31 @@ class EndRules:
         """Jobs that have said that their end is unknown."""
         self._deleted: dict[str, str] = {}
         """The names of the jobs that users have deleted on the manager."""
+        self._unwanted: set[tuple[str, str]] = set()
+        """Clusters, and the jobs whose running copy a user has deleted there."""
+        self._untold: set[str] = set()
+        """Jobs of which nobody can tell any more how they ended."""
 
     def user_deletes(self, job: Manifest) -> None:
         """A user is about to delete one of the manager's jobs."""
         self._deleted[job["metadata"]["uid"]] = job["metadata"]["name"]
+
+    def user_deletes_copy(self, copy: Manifest) -> None:
+        """A user is about to delete a worker's copy of a job."""
+        uid = annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
+        if _phase(copy) is JobPhase.RUNNING:
+            own = copy["metadata"]["uid"]
+            self._unwanted |= {(name, uid) for name, api in self._apis.items() if api.store.key_of_uid(own)}
+
+    def namespace_goes(self, cluster: str) -> None:
+        """With the namespace of a worker go the Workload copies, by which its agent reports what became of their jobs.
+
+        An end that was not reported by then goes with them, and the job starts anew. If a user had deleted its running
+        copy, the report of that may come when it runs again, and the manager's job goes then.
+        """
+        for uid in [uid for uid, (_, where, _) in self._ended.items() if where == cluster]:
+            del self._ended[uid]
+        self._untold |= {uid for where, uid in self._unwanted if where == cluster}
 
     def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
@@ -79,7 +100,7 @@ class EndRules:
         return any(uid in _jobs_of(key[:2], found) for key, found in objects.items() if key[:2] in _JOB_KINDS)
 
     def _check_end(self, uid: str) -> None:
-        if uid not in self._ended or uid in self._deleted or uid in self._unknown:
+        if uid not in self._ended or uid in self._deleted or uid in self._unknown | self._untold:
             return
         name, cluster, phase = self._ended[uid]
         if (told := self._told.get(uid)) is not phase:

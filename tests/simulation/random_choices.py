@@ -8,7 +8,7 @@ from simulation.contention import contention_of, cores_of
 from simulation.losses import losses_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.relocations import moves_of
-from simulation.removals import breaker_of, removals_of, with_lifetimes
+from simulation.removals import breaker_of, removals_of, with_lifetimes, workers_removals_of
 from simulation.schedule import (
     MANY_WRITERS,
     ROLES,
@@ -75,7 +75,7 @@ def schedule_of(seed: int) -> Schedule:
     standbys = tuple(role for role in ROLES if random.random() < 0.5)
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
-        moments += losses_of(seed, run_s)
+        moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     return Schedule(
         seed=seed,
         standbys=standbys,

@@ -65,6 +65,17 @@ def removals_of(seed: int, run_s: float) -> Iterator[Moment]:
         yield CleanUp(at_s=random.uniform(0, run_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
 
 
+def workers_removals_of(seed: int, run_s: float) -> Iterator[Moment]:
+    """What only a comparison corrects: on one run of four the namespace goes on a worker, with copies and all.
+
+    It comes back: without it the worker has no place for jobs.
+    """
+    random = Random(f"{seed}/namespaces of workers")
+    if random.random() < 0.25:
+        at_s, back_s = random.uniform(2, run_s), random.choice((0.0, 10.0, 30.0))
+        yield NamespaceGoes(at_s=at_s, api=random.choice(WORKERS), back_s=back_s)
+
+
 def breaker_of(seed: int) -> int:
     """How many inferred deletes of a cluster pass in a minute: on every second run fewer than there are jobs."""
     return Random(f"{seed}/breaker").choice((2, MANY_DELETES))

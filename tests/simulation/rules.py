@@ -92,6 +92,7 @@ class Rules:
         self._deleted_by_users.add(manifest["metadata"]["uid"])
         if (origin := annotations.annotation(manifest, _ORIGIN)) is not None:
             self._deleted_by_users.add(origin)
+            self._ends.user_deletes_copy(manifest)
         else:
             self._ends.user_deletes(manifest)
 
@@ -158,6 +159,7 @@ class Rules:
         where = cluster, change.key[3]
         if _goes(change):
             self._going.add(where)
+            self._ends.namespace_goes(cluster)
         elif change.type == "ADDED":
             self._going.discard(where)
 
