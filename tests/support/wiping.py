@@ -1,6 +1,8 @@
 """Leaves clusters that many tests share as they were."""
 
+import asyncio
 from contextlib import suppress
+from typing import Any
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
@@ -26,13 +28,17 @@ from support.waiting import eventually
 
 async def wipe(*clients: KubeClient) -> None:
     """Take away what a test has left of the demo's objects: the next one uses the same names."""
-    for client in clients:
-        for resource in (RAYJOBS, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
-            await wipe_resource(client, resource, objects.NAMESPACE)
-        for resource in (LEASES, CONFIGMAPS):
-            await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
-        for resource in (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS):
-            await wipe_resource(client, resource, None)
+    await asyncio.gather(*map(_wipe, clients))
+
+
+async def _wipe(client: KubeClient) -> None:
+    """What makes others comes before them."""
+    for resource in (RAYJOBS, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
+        await wipe_resource(client, resource, objects.NAMESPACE)
+    for resource in (LEASES, CONFIGMAPS):
+        await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
+    for resource in (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS):
+        await wipe_resource(client, resource, None)
 
 
 async def wipe_resource(client: KubeClient, resource: Resource, namespace: str | None) -> None:
@@ -42,13 +48,14 @@ async def wipe_resource(client: KubeClient, resource: Resource, namespace: str |
 
     async def empty() -> bool:
         page = await client.list(resource, namespace=namespace)
-        for item in page.items:
-            metadata = item["metadata"]
-            with suppress(NotFoundError):
-                if metadata.get("finalizers"):
-                    free = MergePatch({"metadata": {"finalizers": None}})
-                    await client.patch(resource, metadata["name"], namespace, free)
-                await client.delete(resource, metadata["name"], namespace)
+        await asyncio.gather(*(remove(item["metadata"]) for item in page.items))
         return not page.items
+
+    async def remove(metadata: dict[str, Any]) -> None:
+        with suppress(NotFoundError):
+            if metadata.get("finalizers"):
+                free = MergePatch({"metadata": {"finalizers": None}})
+                await client.patch(resource, metadata["name"], namespace, free)
+            await client.delete(resource, metadata["name"], namespace)
 
     await eventually(empty, f"no {resource.plural} left")
