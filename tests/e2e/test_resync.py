@@ -14,7 +14,7 @@ from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.kube.transport import Answer, Request, Transport
-from slicebus.manager.decide import worker_cluster
+from slicebus.manager.decide import worker_cluster_status
 from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
 from slicebus.proto.topology import JOURNAL
 from slicebus.slices import kueue
@@ -221,7 +221,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
         async with roles.manager(world, urls, **BREAKER) as manager:
             await held(world, len(MANY))
             cluster = await world.manager.get(WORKERCLUSTERS, "east")
-            assert worker_cluster.is_held(cluster)
+            assert worker_cluster_status.is_held(cluster)
             assert manager.metric("slicebus_deletes_held", cluster="east") == len(MANY)
             events = (await world.manager.list(EVENTS)).items
             uid = cluster["metadata"]["uid"]
@@ -239,7 +239,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
             for scenario in scenarios:
                 await scenario.expect_nothing_left()
             await held(world, 0)
-            assert not worker_cluster.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
+            assert not worker_cluster_status.is_held(await world.manager.get(WORKERCLUSTERS, "east"))
             again = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
             assert again.stdout == "no deletes are held for east\n"
 

@@ -20,11 +20,11 @@ from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
 from slicebus.sandbox.apiserver.store import Change, Key
 from slicebus.slices.kueue import Condition, PreemptionReason
+from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.policies import Preemption, Whom
 from slicebus.slices.preemption import preempting_queue
 from slicebus.slices.quantities import larger
 from slicebus.slices.quota import ClusterQueue, Cohort, Usage, total_by_queue, usage_by_chain
-from slicebus.slices.resources import pod_requests
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, SliceKey
 

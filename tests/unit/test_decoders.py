@@ -36,7 +36,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.topology import DECISIONS_TYPE
 from slicebus.slices import kueue
-from slicebus.slices.annotations import read_json, read_number
+from slicebus.slices.annotation_values import read_json, read_number
 from unit.journal.records import record
 from unit.proto.golden import GOLDEN, Golden
 from unit.proto.strategies import VALUES

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from slicebus.journal.chains import Chain, Chains
+from slicebus.journal.causal_chains import Chain, Chains
 from slicebus.journal.entry import Entry
 from slicebus.journal.steps import Consumed, Step, Steps
 from slicebus.journal.summary import summary

@@ -13,8 +13,8 @@ from propcache.api import cached_property
 from slicebus.slices import kueue
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
+from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.quantities import amounts, format_amount
-from slicebus.slices.resources import pod_requests
 
 Manifest = dict[str, Any]
 Counts = dict[str, int]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.manager.act.dirty_trees import DirtyTrees
-from slicebus.manager.state.quotas import NOWHERE
+from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
 from slicebus.slices.fleet import NO_PLACE

@@ -8,7 +8,7 @@ import pytest
 
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide import identity, worker_cluster
+from slicebus.manager.decide import identity, worker_cluster_status
 from slicebus.manager.decide.identity import NAME_CONFLICT
 from slicebus.manager.decide.intake import authorize
 from slicebus.manager.state.outbox import LOST, Dispatch
@@ -23,7 +23,7 @@ from unit.manager.objects import NOW, an_envelope, shorts
 from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status
 from unit.manager.test_resyncer import an_item, inventory, record
-from unit.manager.test_worker_cluster import BEAT, HELLO, a_cluster, carried_out
+from unit.manager.test_worker_cluster_status import BEAT, HELLO, a_cluster, carried_out
 
 Manifest = dict[str, Any]
 ONE, OTHER = ClusterUid("uid-1"), ClusterUid("uid-2")
@@ -58,15 +58,15 @@ def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid | None, liste
 def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
     cluster = a_cluster()
     assert queue_uid(cluster) is None
-    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
     assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, ONE)
 
 
 def test_an_older_agent_gets_its_orders_by_name_and_unpins_nothing() -> None:
     cluster = a_cluster(status=PINNED)
-    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(), now=NOW))
+    cluster = carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, an_envelope(), now=NOW))
     assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, None)
-    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
+    cluster = carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
     assert queue_uid(cluster) == ONE
 
 
@@ -99,7 +99,7 @@ def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, status: str
     cluster = carried_out(cluster, identity.conflict(cluster, an_envelope(uid=OTHER), now=NOW))
     if repinned:
         cluster["status"] |= identity.repinned(OTHER)["status"]
-    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
     assert conflict_of(cluster) == status
     assert (identity.other(cluster) is None) is (status == "False")
 

@@ -14,7 +14,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Delete, Message, Relabel
 from slicebus.proto.topology import Topology
 from unit.manager.objects import EAST, REF
-from unit.manager.test_worker_cluster import a_cluster
+from unit.manager.test_worker_cluster_status import a_cluster
 
 
 class Bus:

@@ -12,8 +12,8 @@ from slicebus.agent.state.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
 from slicebus.slices.conditions import is_ready
+from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.quantities import Amounts, amounts, format_amount
-from slicebus.slices.resources import pod_requests
 from slicebus.slices.suitability import forbids
 from slicebus.slices.ungate import is_over, pod_set_of
 from slicebus.slices.workload import Admission, FlavorName

@@ -33,7 +33,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS, Placement
-from slicebus.slices.resources import container_resources
+from slicebus.slices.pod_requests import container_resources
 
 
 class Step(NamedTuple):

@@ -11,7 +11,7 @@ from msgspec import UnsetType
 
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
-from slicebus.slices.annotations import read_json, read_number
+from slicebus.slices.annotation_values import read_json, read_number
 
 _MOST_UNANSWERED = 16
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.slices import kueue
 from slicebus.slices.jobs.base import Placement, Problem
-from slicebus.slices.resources import container_resources, pod_requests, with_container_resources
+from slicebus.slices.pod_requests import container_resources, pod_requests, with_container_resources
 
 Manifest = dict[str, Any]
 

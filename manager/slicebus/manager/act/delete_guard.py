@@ -16,7 +16,7 @@ from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
-from slicebus.manager.decide import catalog, endings, worker_cluster
+from slicebus.manager.decide import catalog, endings, worker_cluster_status
 from slicebus.manager.decide.delete_breaker import DeleteBreaker, Hold, Limits
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.modes import mode_of
@@ -143,7 +143,7 @@ class DeleteGuard:
         else:
             self._shown[name] = hold
         try:
-            await self._executor.run(worker_cluster.deletes_held(cluster, hold, now=now_text()))
+            await self._executor.run(worker_cluster_status.deletes_held(cluster, hold, now=now_text()))
         except (ConflictError, TransientError) as error:
             _log.info("hold.unwritten", cluster=name, error=str(error))
             self._changed.set()
@@ -165,7 +165,7 @@ class DeleteGuard:
         if cluster not in self._breakers:
             manifest = self._store.clusters.get(None, cluster)
             self._breakers[cluster] = DeleteBreaker(
-                self._limits, held=manifest is not None and worker_cluster.is_held(manifest)
+                self._limits, held=manifest is not None and worker_cluster_status.is_held(manifest)
             )
         return self._breakers[cluster]
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from slicebus.kube.cache import Change
-from slicebus.manager.state.quotas import NOWHERE
+from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest

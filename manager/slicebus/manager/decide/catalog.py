@@ -23,7 +23,7 @@ from slicebus.manager.decide import (
     terms,
     unmanaged,
     verdicts,
-    worker_cluster,
+    worker_cluster_status,
 )
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.inventory import Difference, Stamp
@@ -159,7 +159,7 @@ def renew(store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str
 def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
     """Show a cluster as not connected after `silent_s` seconds of silence."""
     manifest = store.clusters.get(None, cluster)
-    return worker_cluster.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
+    return worker_cluster_status.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
 
 
 def is_outage(store: Store, *, silent: Sequence[ClusterName]) -> bool:
@@ -302,9 +302,12 @@ def _receive_of_cluster(
     is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
     answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
     if isinstance(message, Hello):
-        return [*worker_cluster.hello(cluster, message, envelope, now=now), *answer]
+        return [*worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
     granted = store.quotas.ledger.granted.get(envelope.cluster, {})
-    return [*worker_cluster.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted), *answer]
+    return [
+        *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
+        *answer,
+    ]
 
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:

@@ -7,7 +7,7 @@ import msgspec
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue
-from slicebus.slices.annotations import read_json
+from slicebus.slices.annotation_values import read_json
 from slicebus.slices.jobs import JobKind
 
 

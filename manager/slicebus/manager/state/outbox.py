@@ -14,7 +14,7 @@ import msgspec
 from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import ClusterName, Manifest, RequestKey
 from slicebus.slices import kueue
-from slicebus.slices.annotations import read_json, read_number
+from slicebus.slices.annotation_values import read_json, read_number
 
 LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""

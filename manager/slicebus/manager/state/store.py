@@ -25,7 +25,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
-from slicebus.manager.state.quotas import Quotas
+from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.manager.state.worker_clusters import Sender, WorkerCluster

@@ -9,7 +9,7 @@ from slicebus.manager.state.annotations import DesiredSize, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.resources import pod_requests
+from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.workload import Slice
 
 

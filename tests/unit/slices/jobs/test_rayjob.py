@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement, Problem
-from slicebus.slices.resources import pod_requests
+from slicebus.slices.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
 
 RAYJOB = KINDS["RayJob"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import worker_cluster
+from slicebus.manager.decide import worker_cluster_status
 from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerCluster
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Heartbeat, Hello
@@ -72,9 +72,9 @@ def test_who_may_speak_for_which_cluster() -> None:
 def test_the_first_message_connects_it(kind: str, connected: bool | None, is_reported: bool) -> None:
     cluster, envelope = a_cluster(connected), an_envelope(epoch=9)
     commands = (
-        worker_cluster.hello(cluster, HELLO, envelope, now=NOW)
+        worker_cluster_status.hello(cluster, HELLO, envelope, now=NOW)
         if kind == "hello"
-        else worker_cluster.heartbeat(cluster, BEAT, envelope, now=NOW)
+        else worker_cluster_status.heartbeat(cluster, BEAT, envelope, now=NOW)
     )
     assert [what for what, *_ in shorts(commands)] == ["east", *(["event WorkerCluster"] if is_reported else [])]
     after = carried_out(cluster, commands)
@@ -85,8 +85,8 @@ def test_the_first_message_connects_it(kind: str, connected: bool | None, is_rep
 
 def test_what_the_agent_reports_is_written() -> None:
     cluster, envelope = a_cluster(), an_envelope()
-    cluster = carried_out(cluster, worker_cluster.hello(cluster, HELLO, envelope, now=NOW))
-    cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, BEAT, envelope, now=LATER))
+    cluster = carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, envelope, now=NOW))
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, envelope, now=LATER))
     assert {name: value for name, value in cluster["status"].items() if name != "conditions"} == {
         "epoch": 1,
         "ownQueues": False,
@@ -117,27 +117,27 @@ BEATS = {
 def test_what_is_no_longer_reported_is_no_longer_written(first: Heartbeat, second: Heartbeat) -> None:
     cluster = a_cluster()
     for beat in (first, second):
-        cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))
+        cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, beat, an_envelope(), now=NOW))
     assert cluster["status"]["used"] == second.used
     assert cluster["status"]["capacity"] == second.capacity
 
 
 def test_silence_is_noticed_once() -> None:
     cluster = a_cluster(True)
-    commands = worker_cluster.lost(cluster, silent_s=31.4, now=NOW)
+    commands = worker_cluster_status.lost(cluster, silent_s=31.4, now=NOW)
     assert shorts(commands) == [("east", "Connected=False HeartbeatLost"), ("warn WorkerCluster", "HeartbeatLost")]
     after = carried_out(cluster, commands)
     assert not WorkerCluster.from_manifest(after).connected
-    assert worker_cluster.lost(after, silent_s=60.0, now=LATER) == []
+    assert worker_cluster_status.lost(after, silent_s=60.0, now=LATER) == []
 
 
 def test_a_cluster_that_never_spoke_is_not_lost() -> None:
-    assert worker_cluster.lost(a_cluster(), silent_s=1e6, now=NOW) == []
+    assert worker_cluster_status.lost(a_cluster(), silent_s=1e6, now=NOW) == []
 
 
 def test_losing_it_keeps_what_it_reported() -> None:
     cluster = a_cluster(True, status={"epoch": 7, "jobs": 3})
-    after = carried_out(cluster, worker_cluster.lost(cluster, silent_s=31, now=NOW))
+    after = carried_out(cluster, worker_cluster_status.lost(cluster, silent_s=31, now=NOW))
     assert (after["status"]["epoch"], after["status"]["jobs"]) == (7, 3)
 
 
@@ -169,7 +169,7 @@ def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, li
 def test_what_an_agent_reports_of_our_use_is_forgotten_when_an_older_one_speaks() -> None:
     cluster = a_cluster()
     for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
-        cluster = carried_out(cluster, worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW))
+        cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, beat, an_envelope(), now=NOW))
     assert "ours" not in cluster["status"]
 
 
@@ -206,11 +206,11 @@ SHOWN_ROOM: dict[str, tuple[Manifest, Heartbeat, str]] = {
 @pytest.mark.parametrize(("spec", "beat", "shown"), SHOWN_ROOM.values(), ids=SHOWN_ROOM.keys())
 def test_the_room_that_is_left_is_shown(spec: Manifest, beat: Heartbeat, shown: str) -> None:
     cluster, granted = a_cluster(**spec), {(FlavorName("default"), "cpu"): 8_000}
-    commands = worker_cluster.heartbeat(cluster, beat, an_envelope(), now=NOW, granted=granted)
+    commands = worker_cluster_status.heartbeat(cluster, beat, an_envelope(), now=NOW, granted=granted)
     assert carried_out(cluster, commands)["status"]["room"] == shown
 
 
 def test_a_heartbeat_with_what_is_no_quantity_is_refused() -> None:
     beat = Heartbeat(capacity={"default": {"cpu": "many"}}, ours={})
     with pytest.raises(ProtocolError, match="not a quantity: 'many'"):
-        worker_cluster.heartbeat(a_cluster(), beat, an_envelope(), now=NOW)
+        worker_cluster_status.heartbeat(a_cluster(), beat, an_envelope(), now=NOW)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices.resources import pod_requests
+from slicebus.slices.pod_requests import pod_requests
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
