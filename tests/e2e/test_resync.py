@@ -207,6 +207,13 @@ async def held(world: World, count: int) -> None:
     await eventually(look, f"{count} deletes are held")
 
 
+async def warnings_on(world: World, cluster: Manifest) -> list[str]:
+    """The types of the Events about held deletes: they come right after the status."""
+    events = (await world.manager.list(EVENTS)).items
+    on_cluster = [event for event in events if event["involvedObject"].get("uid") == cluster["metadata"]["uid"]]
+    return [event["type"] for event in on_cluster if event["reason"] == "DeletesHeld"]
+
+
 @pytest.mark.parametrize("how", ["deleted", "forgotten"])
 async def test_a_mass_delete_stops_until_it_is_released(
     world: World, urls: dict[str, str], kubeconfig: Path, how: str
@@ -223,10 +230,7 @@ async def test_a_mass_delete_stops_until_it_is_released(
             cluster = await world.manager.get(WORKERCLUSTERS, "east")
             assert worker_cluster_status.is_held(cluster)
             assert manager.metric("slicebus_deletes_held", cluster="east") == len(MANY)
-            events = (await world.manager.list(EVENTS)).items
-            uid = cluster["metadata"]["uid"]
-            told = [event for event in events if event["involvedObject"].get("uid") == uid]
-            assert [event["type"] for event in told if event["reason"] == "DeletesHeld"] == ["Warning"]
+            assert await eventually(lambda: warnings_on(world, cluster), "an Event says so") == ["Warning"]
             inventories = len(await messages(agent.bus, Inventory))
             await said(agent.bus, Inventory, more_than=inventories + 1)
             assert await messages(agent.bus, Delete) == []
