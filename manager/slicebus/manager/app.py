@@ -66,16 +66,12 @@ class Manager(Role[ManagerSettings]):
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
 
-        def requeue(ref: JobRef, delay_s: float) -> None:
-            store.published.pop(ref, None)
-            queue.add_after(ref, delay_s)
-
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
             tables=store.tables(),
             publish=Publisher(self._bus, issuer, store).publish,
-            requeue=requeue,
+            requeue=queue.add_after,
             component=self.component,
             check=self._lease.check,
             confirm=informers.confirm,
@@ -107,7 +103,6 @@ class Manager(Role[ManagerSettings]):
             decide=decide,
             executor=executor,
             guard=guard,
-            requeue=queue.add,
             registry=self._registry,
         )
         inbox = Inbox(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
+from slicebus.decisions.commands import Command, Create, Emit, Forget, Patch, Publish, Remember, Remove, Requeue
 from slicebus.manager.state.annotations import SizeRequest, job_ref
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
@@ -241,4 +241,10 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
 
 
 def shorts(commands: Any) -> list[tuple[Any, ...]]:
-    return [short(command) for command in commands]
+    """Commands in a few words, without what they write into tables."""
+    return [short(command) for command in without_notes(commands)]
+
+
+def without_notes(commands: Any) -> list[Any]:
+    """Commands without those that write into tables."""
+    return [command for command in commands if not isinstance(command, Remember | Forget)]

@@ -78,7 +78,6 @@ class Manager:
             decide=decide,
             executor=executor,
             guard=self.guard,
-            requeue=self.requeued.append,
             registry=self.registry,
         )
         self.inbox = Inbox(

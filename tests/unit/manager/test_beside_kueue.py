@@ -18,7 +18,7 @@ from slicebus.slices import kueue
 from slicebus.slices.admission import Evict
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.kueue import EvictionReason
-from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short, without_notes
 
 SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
 FINALIZERS = ["kueue.x-k8s.io/resource-in-use", kueue.DISPATCHED_FINALIZER]
@@ -78,7 +78,7 @@ def reconcile(job: Manifest | None, *workloads: Manifest, at: Places | None = No
 def in_words(commands: list[Command]) -> list[tuple[Any, ...]]:
     """Commands in a few words, with the message of a check and the new status."""
     words: list[tuple[Any, ...]] = []
-    for command in commands:
+    for command in without_notes(commands):
         body = command.body if isinstance(command, Patch) and isinstance(command.body, dict) else {}
         if checks := body.get("status", {}).get("admissionChecks"):
             words += [("check", entry["state"], entry["message"]) for entry in checks if entry["name"] == "slicebus"]
@@ -223,7 +223,7 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     job = kueues_job(5, annotations=grown, suspended=True)
     job["status"]["active"] = 5
     workload = evicted(kueues_workload("w1", 5, dispatched=1, applied=1, state="Pending", admitted=True))
-    [write, publish] = reconcile(job, workload)
+    [write, _, publish] = reconcile(job, workload)
     assert isinstance(write, Patch)
     record = Dispatch.from_manifest(write.body)  # type: ignore[arg-type]
     assert record is not None

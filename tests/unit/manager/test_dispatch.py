@@ -146,7 +146,7 @@ FLAVOR: Manifest = {
 def test_a_spec_says_where_the_pods_may_run_and_what_they_may_use() -> None:
     workload = a_workload(count=3, admitted=5)
     view = a_view(a_job(3), workload, flavors={"spot": FLAVOR})
-    [_, publish] = dispatch.hold(view, view.slices[0])
+    [_, _, publish] = dispatch.hold(view, view.slices[0])
     assert isinstance(publish, Publish)
     spec = publish.message
     assert isinstance(spec, WorkloadSpec)
@@ -159,7 +159,7 @@ def test_a_spec_says_where_the_pods_may_run_and_what_they_may_use() -> None:
 
 def test_a_flavor_that_is_gone_places_nothing() -> None:
     view = a_view(a_job(), a_workload(admitted=1))
-    [_, publish] = dispatch.hold(view, view.slices[0])
+    [_, _, publish] = dispatch.hold(view, view.slices[0])
     assert publish.message.flavors == {"main": PodSetFlavor()}
 
 
@@ -208,7 +208,7 @@ class TestLeaving:
 
     def test_the_next_dispatch_still_knows_it(self) -> None:
         view = self.view(left_copies={"west": 2})
-        [write, _] = dispatch.hold(view, view.holder)
+        [write, *_] = dispatch.hold(view, view.holder)
         assert isinstance(write, Patch)
         record = Dispatch.from_manifest(merge_patch(write.target, write.body))
         assert record is not None

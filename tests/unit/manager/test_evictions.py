@@ -176,7 +176,7 @@ def test_what_a_user_has_suspended_is_left_alone() -> None:
 
 
 def test_the_order_names_the_slice_and_the_reason() -> None:
-    [_, publish] = decide(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
+    [_, _, publish] = decide(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(publish, Publish)
     assert publish.message == Suspend(
         job=REF,

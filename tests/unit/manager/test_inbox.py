@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import (
@@ -125,6 +126,22 @@ async def test_a_late_status_does_not_take_back_a_newer_one(manager: Manager) ->
     await manager.receive(status(ref, 1), epoch=4)
     assert await manager.job_status() == {"active": 1}
     assert manager.dead == []
+
+
+@pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])
+async def test_a_status_is_noted_once_and_forgotten_when_its_job_is_gone(manager: Manager, beside_kueue: bool) -> None:
+    if beside_kueue:
+        manager.store.settings["admission"] = Admission.KUEUE
+    ref, noted = await manager.given_job(), list[str]()
+    manager.store.newest.observe(lambda key, value: noted.append(str(value)))
+    first = await manager.receive(status(ref, 1))
+    await manager.receive(status(ref, 2))
+    await manager.again(first)
+    assert noted == ["(3, 1)", "(3, 2)"]
+    assert dict(manager.store.reported) == ({ref: status(ref, 2)} if beside_kueue else {})
+    manager.store.jobs[ref.kind].replace([], "999")
+    await manager.receive(status(ref, 3))
+    assert (dict(manager.store.newest), dict(manager.store.reported)) == ({}, {})
 
 
 async def test_a_late_report_that_the_job_is_gone_removes_nothing(manager: Manager) -> None:

@@ -280,7 +280,7 @@ def test_every_state_reaches_what_is_wanted_whenever_its_process_crashes(state: 
 def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
     lost = Dispatch(3, LOST, cluster=EAST)
     job = a_job(over="Complete", annotations={kueue.DISPATCHED_ANNOTATION: lost.to_annotation()})
-    [patch, delete] = withdraw(a_view(job))
+    [patch, _, delete] = withdraw(a_view(job))
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.target) == (JOB_RESOURCES["Job"], job)
     assert short(delete) == ("delete to east", 4)

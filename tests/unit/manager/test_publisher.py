@@ -1,20 +1,25 @@
-"""What the publisher notes of each message, whatever the broker answers and when."""
+"""What is noted of each order, whatever the broker answers and when, and where it goes."""
 
 from typing import Any
 
 import pytest
 
 from slicebus.ambient.clock import now, random_bytes
-from slicebus.decisions.commands import Publish
+from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.act.publisher import Publisher
+from slicebus.manager.decide import dispatch
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Delete, Message, Relabel
+from slicebus.proto.messages import Delete
 from slicebus.proto.topology import Topology
-from unit.manager.objects import EAST, REF
+from slicebus.runtime.executor import Executor
+from slicebus.sandbox.apiserver.patches import merge_patch
+from unit.manager.objects import EAST, REF, a_job, a_view, a_workload, shorts
 from unit.manager.test_worker_cluster_status import a_cluster
+
+ORDERS = [("workload-spec to east", 2), ("relabel to east", 2)]
 
 
 class Bus:
@@ -22,7 +27,10 @@ class Bus:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.refuses = False
+        self.refuses_from: int | None = None
+        """The number of the first message without a confirm."""
+        self.asks_again = False
+        """Whether the worker's agent has the message published again before the confirm."""
         self.noted: list[int | None] = []
         self.declared: list[str] = []
         self.keys: list[str] = []
@@ -33,7 +41,9 @@ class Bus:
     async def publish(self, _: str, message: WireMessage) -> None:
         self.keys.append(message.routing_key)
         self.noted.append(self.store.published.get(REF))
-        if self.refuses:
+        if self.asks_again:
+            self.store.published.pop(REF, None)
+        if self.refuses_from is not None and len(self.keys) > self.refuses_from:
             raise UnavailableError("no confirm")
 
 
@@ -42,40 +52,73 @@ def bus() -> Bus:
     return Bus(Store())
 
 
-async def publish(bus: Bus, message: Message) -> None:
+async def run(bus: Bus, *commands: Command) -> None:
     connection: Any = bus
+    no_cluster: Any = None
     issuer = Issuer(epoch=1, user="manager", now=now, random=random_bytes)
-    await Publisher(connection, issuer, bus.store).publish(Publish(cluster=EAST, message=message), None)
+    executor = Executor(
+        client=no_cluster,
+        caches=bus.store.cache_of,
+        tables=bus.store.tables(),
+        publish=Publisher(connection, issuer, bus.store).publish,
+        requeue=lambda *_: None,
+        component="slicebus-test",
+    )
+    await executor.run(commands)
+
+
+def orders(bus: Bus) -> list[Command]:
+    """What follows for a dispatch that is written already, and replaces another."""
+    old, new = a_workload(admitted=1, dispatched=1, applied=1), a_workload("w2", 5, admitted=5, replaces="w1")
+    written = a_view(a_job(5), old, new)
+    assert written.holder is not None
+    write = dispatch.hold(written, written.holder)[0]
+    assert isinstance(write, Patch)
+    view = a_view(a_job(5), old, merge_patch(new, write.body), published=bus.store.published.get(REF, 0))
+    assert view.holder is not None
+    return dispatch.hold(view, view.holder)
 
 
 async def test_an_order_is_noted_before_its_answer_can_be_here(bus: Bus) -> None:
-    await publish(bus, Delete(job=REF, spec_version=3, reason=""))
-    assert bus.noted == [3]
-    assert bus.store.published.get(REF) == 3
+    assert shorts(orders(bus)) == ORDERS
+    await run(bus, *orders(bus))
+    assert bus.noted == [2, 2]
+    assert bus.store.published.get(REF) == 2
+    assert orders(bus) == []
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        Delete(job=REF, spec_version=3, reason=""),
-        Relabel(job=REF, spec_version=3, from_workload="a", to_workload="b", granted={}),
-    ],
-    ids=["delete", "relabel"],
-)
-async def test_an_order_that_was_not_confirmed_is_due_again(bus: Bus, message: Message) -> None:
-    bus.store.published[REF] = 3
-    bus.refuses = True
+@pytest.mark.parametrize("number", [0, 1], ids=["the spec", "its relabel"])
+async def test_an_order_that_was_not_confirmed_is_due_again(bus: Bus, number: int) -> None:
+    bus.refuses_from = number
     with pytest.raises(UnavailableError):
-        await publish(bus, message)
-    assert bus.store.published.get(REF) is None
+        await run(bus, *orders(bus))
+    assert len(bus.keys) == number + 1
+    assert shorts(orders(bus)) == ORDERS
+
+
+async def test_an_order_that_was_asked_for_again_before_the_confirm_is_due_again(bus: Bus) -> None:
+    bus.asks_again = True
+    await run(bus, *orders(bus))
+    assert shorts(orders(bus)) == ORDERS
+
+
+async def test_a_copy_left_behind_is_recalled_again_when_its_delete_was_not_confirmed(bus: Bus) -> None:
+    view = a_view(a_job(), a_workload(admitted=1), left_copies={"west": 2})
+    bus.refuses_from = 0
+    with pytest.raises(UnavailableError):
+        await run(bus, *dispatch.recall(view))
+    assert dict(bus.store.recalled) == {}
+    bus.refuses_from = None
+    await run(bus, *dispatch.recall(view))
+    assert dict(bus.store.recalled) == {("west", REF): 2}
 
 
 async def test_an_order_goes_to_the_queues_of_the_cluster_that_has_the_name(bus: Bus) -> None:
-    order = Delete(job=REF, spec_version=3, reason="")
+    order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
     statuses = ({}, {"clusterUID": "uid-1", "ownQueues": True}, {"clusterUID": "uid-1", "ownQueues": False})
     for version, status in enumerate(statuses):
         cluster = a_cluster(status=status)
         bus.store.clusters.put(cluster | {"metadata": cluster["metadata"] | {"resourceVersion": str(version)}})
-        await publish(bus, order)
+        await run(bus, order)
     assert bus.keys == ["east.delete", "east.delete.uid-1", "east.delete"]
     assert "slicebus.agent.east.uid-1.control" in bus.declared

@@ -11,10 +11,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebus.decisions.commands import Command, Create, Patch, Publish
+from slicebus.decisions.commands import Command, Create, Patch, Publish, Remember
 from slicebus.kube.cache import Change
 from slicebus.manager.decide import builtin, intake, verdicts
 from slicebus.manager.decide.change_filter import needs_reconcile
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
@@ -115,9 +116,10 @@ class World:
                 if present is None or version_of(present) != version_of(target):
                     raise ConflictError(target["metadata"]["name"])
                 self.store(merge_patch(present, body), is_own=True)
+            case Remember(table=TableName.PUBLISHED, value=version):
+                self.published = version
             case Publish(message=message):
                 if isinstance(message, WorkloadSpec | Delete):
-                    self.published = message.spec_version
                     held = (
                         getattr(message, "workload", {}).get("metadata", {}).get("name", ""),
                         getattr(message, "granted", {}),

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command, Patch, Remember
 from slicebus.manager.decide import beside_kueue, builtin, intake, unknown_ends
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -106,8 +107,8 @@ class World:
                 self.workloads[name] = merge_patch(self.workloads[name], command.body)
             elif isinstance(command, Patch):
                 self.job = merge_patch(self.job, command.body)
-            elif short_of_delete(command):
-                self.published = command.message.spec_version  # type: ignore[union-attr]
+            elif isinstance(command, Remember) and command.table == TableName.PUBLISHED:
+                self.published = command.value
 
     def settle(self) -> None:
         for _ in range(20):
@@ -118,10 +119,6 @@ class World:
     def status_of(self, type: str, manifest: Manifest | None = None) -> str | None:
         conditions = (manifest or self.workloads["w1"])["status"].get("conditions", ())
         return next((entry["status"] for entry in conditions if entry["type"] == type), None)
-
-
-def short_of_delete(command: Any) -> bool:
-    return shorts([command])[0][0] == "delete to east"
 
 
 def test_it_is_shown_and_kept_from_running_before_anything_else() -> None:

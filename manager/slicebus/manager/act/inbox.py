@@ -19,7 +19,6 @@ from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog, intake
-from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
@@ -105,8 +104,6 @@ class Inbox:
             raise
         self._note_message(envelope)
         self._resizes.note(envelope, message)
-        if isinstance(message, Status):
-            self._note_status(envelope, message)
         answer = self._resyncer.answer(envelope, message)
         await self._executor.run([*commands, *answer], caused_by=envelope)
         if isinstance(message, Hello):
@@ -135,16 +132,6 @@ class Inbox:
             _log.warning("message.fenced", **fields)
         else:
             raise error
-
-    def _note_status(self, envelope: Envelope, message: Status) -> None:
-        key, at = (envelope.speaker, message.job), (envelope.epoch, envelope.sequence)
-        if self._store.view(message.job).job is None:
-            self._store.newest.pop(key, None)
-        else:
-            newest = self._store.newest.get(key, at)
-            self._store.newest[key] = max(at, newest)
-            if mode_of(self._store).keeps_reports and at >= newest:
-                self._store.reported[message.job] = message
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:

@@ -2,13 +2,12 @@
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.notices import notice_key
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import queue_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid, Delete, Pending, Relabel, WorkloadSpec
+from slicebus.proto.messages import ClusterName, ClusterUid
 from slicebus.proto.topology import agent_topology, exchange_of
 
 
@@ -31,20 +30,4 @@ class Publisher:
         envelope = self._issuer.envelope(
             message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
         )
-        if isinstance(message, Pending):
-            self._store.notices[message.job] = notice_key(message.workload, message.message)
-        # Noted before publishing: the answer may come before the confirm, and may ask for the message again.
-        is_recall = isinstance(message, Delete) and cluster in self._store.view(message.job).left_copies
-        if isinstance(message, Delete) and is_recall:
-            self._store.recalled[cluster, message.job] = message.spec_version
-        elif isinstance(message, WorkloadSpec | Delete):
-            self._store.published[message.job] = message.spec_version
-        try:
-            await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
-        except BaseException:
-            # The worker needs the spec and its relabel, so both are published again.
-            if isinstance(message, Delete) and is_recall:
-                self._store.recalled.pop((cluster, message.job), None)
-            elif isinstance(message, WorkloadSpec | Delete | Relabel):
-                self._store.published.pop(message.job, None)
-            raise
+        await self._bus.publish(exchange_of(message.direction), encode(envelope, message))

@@ -47,7 +47,7 @@ _ASKED_AT_ONCE = 500
 
 
 class Resyncer:
-    """Asks for inventories, takes them in and compares them. `requeue` has a job reconciled."""
+    """Asks for inventories, takes them in and compares them."""
 
     def __init__(
         self,
@@ -57,7 +57,6 @@ class Resyncer:
         decide: Decider[Store],
         executor: Executor,
         guard: DeleteGuard,
-        requeue: Callable[[JobRef], None],
         registry: CollectorRegistry,
     ) -> None:
         self._client = client
@@ -66,7 +65,6 @@ class Resyncer:
         self._store = decide.state
         self._executor = executor
         self._guard = guard
-        self._requeue = requeue
         self._assemblies: dict[str, Assembly] = {}
         """By speaker."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
@@ -141,8 +139,7 @@ class Resyncer:
             differences[verdict] += 1
             match verdict:
                 case Difference.AGAIN:
-                    self._store.published.pop(ref, None)
-                    self._requeue(ref)
+                    await self._write(catalog.publish_again, job=ref)
                 case Difference.HELD:
                     await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
                 case Difference.RENEW:
@@ -185,7 +182,7 @@ class Resyncer:
         return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, published_at=published_at)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
-        return self._store.newest.get((listed.speaker, ref), listed.since) > listed.since
+        return self._store.newest.get((listed.speaker, ref.uid), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         reported_since = self._has_reported_since(listed, ref)

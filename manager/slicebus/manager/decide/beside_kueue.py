@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, Patch, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
@@ -23,6 +23,7 @@ from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pendi
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import kueue
@@ -238,27 +239,27 @@ def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str |
 
 
 def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
-    if view.last_notice == notice_key(holder.name, message):
-        return []
     since = view.workload(holder)["metadata"]["creationTimestamp"]
-    return pending_notice(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
+    return _notify_once(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
 
 
 def _notify_pending(view: JobView, holder: Slice) -> list[Command]:
-    """Publish once to the worker that asked why the replacement waits."""
+    """Tell the worker that asked why the replacement waits."""
     pending = next(
         (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
     )
     waiting = pending.conditions.get(Condition.QUOTA_RESERVED, {}) if pending else {}
-    if (
-        pending is None
-        or waiting.get("status") != "False"
-        or view.last_notice == notice_key(pending.name, waiting["message"])
-    ):
+    if pending is None or waiting.get("status") != "False":
         return []
-    return pending_notice(
-        view, pending, reason=waiting["reason"], message=waiting["message"], since=waiting["lastTransitionTime"]
-    )
+    reason, message, since = waiting["reason"], waiting["message"], waiting["lastTransitionTime"]
+    return _notify_once(view, pending, reason=reason, message=message, since=since)
+
+
+def _notify_once(view: JobView, slice: Slice, *, reason: str, message: str, since: str) -> list[Command]:
+    """Publish a notice, and remember it when the broker has it; nothing when it is the last one that was published."""
+    key = notice_key(slice.name, message)
+    notice = pending_notice(view, slice, reason=reason, message=message, since=since) if view.last_notice != key else []
+    return [*notice, Remember(table=TableName.NOTICES, key=view.ref, value=key)] if notice else []
 
 
 def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:

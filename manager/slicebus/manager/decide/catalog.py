@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.manager.decide import (
@@ -32,6 +32,7 @@ from slicebus.manager.decide.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.decide.strays import Whereabouts
 from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -142,6 +143,11 @@ def delete_stray(
 ) -> list[Command]:
     """The delete of a job where it should not be; `stored_uid` is what the API server has under its name."""
     return strays.delete(store.view(job), cluster, version=version, stored_uid=stored_uid)
+
+
+def publish_again(store: Store, *, job: JobRef) -> list[Command]:
+    """Publish again what the worker has not reported, although it was published."""
+    return dispatch.publish_again(store.view(job))
 
 
 def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
@@ -273,6 +279,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     is_stray,
     whereabouts,
     delete_stray,
+    publish_again,
     take_as_applied,
     renew,
     lose,
@@ -312,11 +319,19 @@ def _receive_of_cluster(
 
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
-    at = envelope.epoch, envelope.sequence
-    if at < store.newest.get((envelope.speaker, message.job), at):
+    key, at = (envelope.speaker, message.job.uid), (envelope.epoch, envelope.sequence)
+    newest = store.newest.get(key)
+    if newest is not None and at < newest:
         return []
     view = store.view(_known(message.job))
-    return intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)
+    notes: list[Command] = []
+    if view.job is None:
+        notes = [Forget(table=TableName.NEWEST, key=key)] if newest is not None else []
+    elif at != newest:
+        notes.append(Remember(table=TableName.NEWEST, key=key, value=at))
+        if mode_of(store).keeps_reports:
+            notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
+    return [*notes, *intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)]
 
 
 def _known(ref: JobRef) -> JobRef:

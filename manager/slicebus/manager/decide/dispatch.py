@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Publish
+from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -64,7 +65,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
         return []
     evicted = slice.conditions[Condition.EVICTED]
 
-    def messages(record: Dispatch) -> list[Command]:
+    def messages(record: Dispatch) -> list[Publish]:
         message = Suspend(
             job=view.ref,
             spec_version=record.version,
@@ -90,7 +91,7 @@ def withdraw(view: JobView, *, reason: str) -> list[Command]:
     if outbox is None or cluster is None:
         return []
 
-    def messages(record: Dispatch) -> list[Command]:
+    def messages(record: Dispatch) -> list[Publish]:
         return [Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=record.version, reason=reason))]
 
     return _order(
@@ -143,10 +144,21 @@ def abandon(view: JobView) -> list[Command]:
 def recall(view: JobView) -> list[Command]:
     """The deletes of copies left on given-up clusters, once for each hello of their agents."""
     return [
-        Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))
+        command
         for cluster, version in view.left_copies.items()
         if view.recalled.get(cluster, 0) < version
+        for command in _noted(
+            TableName.RECALLED,
+            (cluster, view.ref),
+            version,
+            [Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))],
+        )
     ]
+
+
+def publish_again(view: JobView) -> list[Command]:
+    """Commands after which everything that the worker has not reported counts as not published."""
+    return [Forget(table=TableName.PUBLISHED, key=view.ref), Requeue(job=view.ref, delay_s=0.0)]
 
 
 def has_copy(view: JobView) -> bool:
@@ -216,7 +228,7 @@ def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
 
 
 def _order(
-    view: JobView, wanted: Wanted, messages: Callable[[Dispatch], list[Command]], *, withdraws_because: str
+    view: JobView, wanted: Wanted, messages: Callable[[Dispatch], list[Publish]], *, withdraws_because: str
 ) -> list[Command]:
     """The commands of the step that follows. `messages` are those that a worker gets for a dispatch."""
     match step(view, wanted):
@@ -224,12 +236,24 @@ def _order(
             return []
         case Step.PUBLISH:
             assert view.outbox is not None
-            return messages(view.outbox.record)
+            return _published(view, view.outbox.record, messages)
         case Step.WRITE:
             record = following(view.outbox, wanted.record)
-            return [write(record, wanted.on), *messages(record)]
+            return [write(record, wanted.on), *_published(view, record, messages)]
         case Step.WITHDRAW:
             return abandon(view) if view.given_up else withdraw(view, reason=withdraws_because)
+
+
+def _published(view: JobView, record: Dispatch, messages: Callable[[Dispatch], list[Publish]]) -> list[Command]:
+    return _noted(TableName.PUBLISHED, view.ref, record.version, messages(record))
+
+
+def _noted(table: TableName, key: object, version: int, messages: list[Publish]) -> list[Command]:
+    """Messages with the note that they are published: it comes first, as the answer may ask for them again before the
+    confirm. The worker needs all of them, so all are due again when one is not confirmed."""
+    forget = Forget(table=table, key=key)
+    publishes = [msgspec.structs.replace(message, unless_confirmed=forget) for message in messages]
+    return [Remember(table=table, key=key, value=version), *publishes]
 
 
 def _flavors_hash(slice: Slice) -> str:
@@ -242,7 +266,7 @@ def _holds_back(requested: SizeRequest, granted: Counts) -> bool:
     return any(requested.granted.get(name, 0) < count for name, count in granted.items())
 
 
-def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Command]:
+def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Publish]:
     """The spec, and the relabel where the worker's copy may still name the replaced slice."""
     assert view.job is not None
     workload, desired = view.workload(slice), view.desired
@@ -255,7 +279,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
         answers=record.answers,
     )
-    messages: list[Command] = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
+    messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if slice.replaces and applied_version(workload) == 0:
         relabel = Relabel(
             job=view.ref,

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, Patch, Requeue
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.decide.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
 from slicebus.manager.state.outbox import Held, Outbox, applied_version
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
@@ -139,12 +140,15 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
-    requeue = Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S)
+    again: list[Command] = [
+        Forget(table=TableName.PUBLISHED, key=view.ref),
+        Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
+    ]
     if has_finding(workload, finding):
-        return [requeue]
+        return again
     body = findings_patch(workload, finding, now=now)
     events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
-    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, requeue]
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *again]
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:

@@ -27,6 +27,7 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.manager.state.worker_clusters import Sender, WorkerCluster
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
@@ -68,8 +69,8 @@ class Store:
         """The settings that decisions depend on."""
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
-        self.newest: Table[tuple[str, JobRef], tuple[int, int]] = Table(tuple[str, JobRef], tuple[int, int])
-        """Epoch and sequence of the last status of each job, by the envelope's speaker."""
+        self.newest: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
+        """Epoch and sequence of the last status of each job, by the envelope's speaker and the job's UID."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions whose write got no answer."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
@@ -144,17 +145,17 @@ class Store:
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """The tables beside the caches, by name."""
         return {
-            "published": self.published,
-            "newest": self.newest,
-            "uncertain": self.uncertain,
-            "settings": self.settings,
-            "reported": self.reported,
-            "notices": self.notices,
-            "given_up": self.given_up,
-            "recalled": self.recalled,
-            "deleted": self.deleted,
-            "unserved": self.unserved,
-            "definitions": self.definitions,
+            TableName.PUBLISHED: self.published,
+            TableName.NEWEST: self.newest,
+            TableName.UNCERTAIN: self.uncertain,
+            TableName.SETTINGS: self.settings,
+            TableName.REPORTED: self.reported,
+            TableName.NOTICES: self.notices,
+            TableName.GIVEN_UP: self.given_up,
+            TableName.RECALLED: self.recalled,
+            TableName.DELETED: self.deleted,
+            TableName.UNSERVED: self.unserved,
+            TableName.DEFINITIONS: self.definitions,
         }
 
     def cache_of(self, resource: Resource) -> Cache | None:

@@ -1,0 +1,19 @@
+"""The names of the manager's tables, by which commands refer to them. `Store` says what is in each."""
+
+from enum import StrEnum
+
+
+class TableName(StrEnum):
+    """Every table of the manager."""
+
+    PUBLISHED = "published"
+    NEWEST = "newest"
+    UNCERTAIN = "uncertain"
+    SETTINGS = "settings"
+    REPORTED = "reported"
+    NOTICES = "notices"
+    GIVEN_UP = "given_up"
+    RECALLED = "recalled"
+    DELETED = "deleted"
+    UNSERVED = "unserved"
+    DEFINITIONS = "definitions"
