@@ -206,15 +206,7 @@ def status(view: WorkerView) -> Status | None:
         return None
     if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
         return None
-    return Status(
-        job=job.ref,
-        workload=job.slice,
-        spec_version=job.version,
-        phase=job.outcome.phase,
-        message=job.outcome.message,
-        job_status=job.manifest.get("status", {}),
-        pods={name: _status_of(members) for name, members in sorted(view.pod_sets.items())},
-    )
+    return job.report({name: _status_of(members) for name, members in sorted(view.pod_sets.items())})
 
 
 def report(

@@ -29,12 +29,4 @@ class Departure(msgspec.Struct, frozen=True):
         uid = last.manifest["metadata"]["uid"]
         if last.outcome.phase is JobPhase.RUNNING:
             return cls(uid, seen=final is not None)
-        end = Status(
-            job=last.ref,
-            workload=last.slice,
-            spec_version=last.version,
-            phase=last.outcome.phase,
-            message=last.outcome.message,
-            job_status=last.manifest.get("status", {}),
-        )
-        return cls(uid, seen=final is not None, end=end)
+        return cls(uid, seen=final is not None, end=last.report())

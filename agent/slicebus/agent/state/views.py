@@ -8,7 +8,7 @@ from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import GONE
-from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
@@ -83,6 +83,18 @@ class JobReading(msgspec.Struct, frozen=True):
         """Whether it is neither being deleted, nor suspended, nor ended."""
         is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
+
+    def report(self, pods: Mapping[str, PodSetStatus] = {}) -> Status:
+        """The report on its state, with its pods by pod set."""
+        return Status(
+            job=self.ref,
+            workload=self.slice,
+            spec_version=self.version,
+            phase=self.outcome.phase,
+            message=self.outcome.message,
+            job_status=self.manifest.get("status", {}),
+            pods=dict(pods),
+        )
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
