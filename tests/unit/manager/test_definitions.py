@@ -10,6 +10,7 @@ from slicebus.manager.decide import catalog
 from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Delete, JobRef
+from unit.manager.objects import a_workload
 from unit.manager.receiving import Manager
 from unit.manager.test_resyncer import an_item, inventory
 
@@ -94,6 +95,18 @@ async def test_what_is_there_when_a_kind_is_served_again_is_not_held(manager: Ma
     manager.guard.hold_missing("Job")
     assert not await manager.guard.holds(ref)
     assert not manager.guard._breaker("east").held  # type: ignore[arg-type]
+
+
+async def test_every_job_is_reconciled_when_its_kind_is_served_again(manager: Manager) -> None:
+    """A Workload that has no cluster yet would wait for ever for a job that went with the definition."""
+    await manager.given(WORKLOADS, a_workload())
+    [ref] = dict.fromkeys(manager.store.refs())
+    manager.requeued.clear()
+    manager.guard.hold_missing("Job")
+    assert manager.requeued == [ref]
+    manager.requeued.clear()
+    manager.guard.hold_missing("RayJob")
+    assert manager.requeued == []
 
 
 async def test_a_stray_stays_while_its_kind_is_not_served(manager: Manager) -> None:

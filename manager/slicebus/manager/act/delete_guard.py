@@ -88,12 +88,11 @@ class DeleteGuard:
 
     def hold_missing(self, kind: str) -> None:
         """A kind is served again. Its missing jobs went with its definition, or while nobody watched: their deletes are
-        held, however few they are."""
-        for ref in dict.fromkeys(self._store.refs()):
-            cluster = self._store.view(ref).cluster if ref.kind == kind else None
-            if cluster is None or not self._ending(ref).is_inferred:
-                continue
-            self._breaker(cluster).hold_unserved(ref)
+        held, however few they are. All its jobs are reconciled, because they were left alone meanwhile."""
+        for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.kind == kind]:
+            cluster = self._store.view(ref).cluster
+            if cluster is not None and self._ending(ref).is_inferred:
+                self._breaker(cluster).hold_unserved(ref)
             self._requeue(ref)
         self._changed.set()
 
