@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.kube.resources import CONFIGMAPS, SECRETS, Resource
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.resources import CONFIGMAPS, CRDS, SECRETS, WORKLOADS, Resource
 from slicebus.sandbox.apiserver import watches
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.status import Refusal
@@ -65,6 +66,19 @@ async def test_a_server_that_starts_again_ends_its_watches(store: Store) -> None
     watching = watch(store, SECRETS, timeout_s=5.0)
     first = asyncio.ensure_future(anext(watching))
     await asyncio.sleep(0)
+    store.forget()
+    with pytest.raises(Refusal, match="too old resource version"):
+        await first
+
+
+async def test_a_server_that_starts_again_ends_the_watches_of_a_removed_definition(store: Store) -> None:
+    [definition] = [one for one in custom_resource_definitions() if one["spec"]["names"]["plural"] == WORKLOADS.plural]
+    key = key_of(served(store, CRDS), "", definition["metadata"]["name"])
+    store.put(key, definition | {"metadata": definition["metadata"] | {"uid": "a"}})
+    watching = watch(store, WORKLOADS, timeout_s=5.0)
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    store.remove(key)
     store.forget()
     with pytest.raises(Refusal, match="too old resource version"):
         await first

@@ -117,7 +117,7 @@ class Store:
         """Empty every history, as a restarted server does: every watch ends with 410."""
         self.version += 1
         self._history.clear()
-        self._forgotten = {kind_of(served): self.version for served in self.all_served()}
+        self._forgotten = dict.fromkeys(self._forgotten, self.version)
         for waited_for in self._grew.values():
             waited_for.set()
         self._grew.clear()

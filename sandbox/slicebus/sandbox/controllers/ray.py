@@ -10,6 +10,7 @@ from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS
 from slicebus.kube.times import now_text
+from slicebus.proto.errors import NotFoundError
 from slicebus.sandbox.controllers.controller import (
     Controller,
     is_going,
@@ -24,6 +25,7 @@ from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
 Manifest = dict[str, Any]
 
 _OWN_CONTROLLER = (None, "", "ray.io/kuberay-operator")
+_AGAIN_S = 1.0
 _REPLICA = "ray.io/worker-group-replica-name"
 
 
@@ -120,7 +122,12 @@ class RayJobController:
             await self._suspend(job, clusters, submitters)
             return
         if not clusters:
-            clusters = [await self._make_cluster(job)]
+            try:
+                clusters = [await self._make_cluster(job)]
+            except NotFoundError:
+                # The definition of RayClusters is missing: KubeRay tries again until it is there.
+                self._controller.queue.add_after((job["metadata"]["namespace"], job["metadata"]["name"]), _AGAIN_S)
+                return
         ready = clusters[0].get("status", {}).get("state") == "ready"
         if ready and not submitters and spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
             submitters = [await self._make_submitter(job)]
