@@ -60,6 +60,15 @@ class EndRules:
             del self._ended[uid]
         self._untold |= {uid for where, uid in self._unwanted if where == cluster}
 
+    def definition_goes(self, cluster: str, kind: tuple[str, str]) -> None:
+        """With the definition of a kind go its objects. An end that was not reported by then may go with them, and the
+        job starts anew when the definition is back."""
+        store = self._apis[cluster].store
+        for key, found in store.objects.items():
+            if key[:2] == kind:
+                self._ended.pop(annotations.annotation(found, kueue.MANAGER_UID_ANNOTATION) or "", None)
+                self._untold.add(found["metadata"]["uid"])
+
     def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
         uid, phase = annotations.annotation(change.object, kueue.MANAGER_UID_ANNOTATION), _phase(change.object)

@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from simulation import loop
+from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
 from simulation.queues import FLAVORS, node_labels
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
@@ -325,6 +326,7 @@ class Fleet:
                     await client.create(NODES, node)
                     await client.replace(NODES, node, subresource="status")
                 await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name))
+            await remove_at_first(self)
             running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
             playing = asyncio.ensure_future(scenario(self))
             broken = asyncio.ensure_future(self.rules.was_broken.wait())

@@ -5,6 +5,7 @@ from random import Random
 from typing import Literal
 
 from simulation.contention import contention_of, cores_of
+from simulation.definitions import definitions_of
 from simulation.losses import losses_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.relocations import moves_of
@@ -76,6 +77,7 @@ def schedule_of(seed: int) -> Schedule:
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
+    moments += definitions_of(seed, run_s, compares=inventory_s < _NEVER_S)
     return Schedule(
         seed=seed,
         standbys=standbys,

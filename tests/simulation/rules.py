@@ -8,13 +8,23 @@ from typing import Any
 
 import orjson
 
+from simulation.definition_rules import DefinitionRules
 from simulation.end_rules import EndRules, has_outlived
 from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
-from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, NAMESPACES, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.resources import (
+    CLUSTERQUEUES,
+    COHORTS,
+    CRDS,
+    JOB_RESOURCES,
+    NAMESPACES,
+    PODS,
+    WORKERCLUSTERS,
+    WORKLOADS,
+)
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status
@@ -52,6 +62,7 @@ class Rules:
         self._quota = QuotaRules(self._slices)
         self._room = RoomRules(self._slices)
         self._ends = EndRules(self._apis)
+        self._definitions = DefinitionRules(self._ends)
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -103,7 +114,12 @@ class Rules:
     def published(self, message: WireMessage) -> None:
         """The broker is about to have a message."""
         if message.type == Delete.type:
-            self._ordered.add((message.routing_key.partition(".")[0], orjson.loads(message.body)["job"]["uid"]))
+            order = orjson.loads(message.body)
+            uid = order["job"]["uid"]
+            self._ordered.add((message.routing_key.partition(".")[0], uid))
+            if uid not in self._deleted_by_users:
+                with self._noting():
+                    self._definitions.check_order(order)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""
@@ -131,10 +147,12 @@ class Rules:
         kind = change.key[:2]
         if kind == (NAMESPACES.group, NAMESPACES.plural):
             self._see_namespace(cluster, change)
-        elif kind in _JOB_KINDS and _goes(change) and (cluster, change.key[2]) in self._going:
-            self.user_deletes(change.object)
+        elif kind in _JOB_KINDS and _goes(change):
+            self._see_going(cluster, change)
         if cluster not in self._apis:
             check_other(cluster, change)
+        elif kind == (CRDS.group, CRDS.plural):
+            self._definitions.see_definition(cluster, change, goes=_goes(change))
         elif cluster == "manager":
             if kind == (WORKLOADS.group, WORKLOADS.plural):
                 self._check_slice(change)
@@ -162,6 +180,12 @@ class Rules:
             self._ends.namespace_goes(cluster)
         elif change.type == "ADDED":
             self._going.discard(where)
+
+    def _see_going(self, cluster: str, change: Change) -> None:
+        if (cluster, change.key[2]) in self._going:
+            self.user_deletes(change.object)
+        elif change.object["metadata"]["uid"] not in self._deleted_by_users:
+            self._definitions.see_going(cluster, change)
 
     def _check_slice(self, change: Change) -> None:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
@@ -277,7 +301,7 @@ class Rules:
 
     def _check_delete(self, cluster: str, change: Change) -> None:
         """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason."""
-        if not _goes(change):
+        if not _goes(change) or self._definitions.explains(change.object):
             return
         metadata, origin = change.object["metadata"], annotations.annotation(change.object, _ORIGIN)
         if metadata["uid"] not in self._deleted_by_users and (cluster, origin) not in self._ordered:
@@ -292,7 +316,8 @@ class Rules:
         if _goes(change) and has_outlived(job):
             self.user_deletes(job)
         self._ends.see_job(change)
-        if _goes(change) and metadata["uid"] not in self._deleted_by_users:
+        is_asked_for = metadata["uid"] in self._deleted_by_users or self._definitions.explains(job)
+        if _goes(change) and not is_asked_for:
             raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")
 
     def _check_stranger(self, cluster: str, change: Change) -> None:

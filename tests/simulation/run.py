@@ -4,6 +4,7 @@ import asyncio
 
 from simulation import recorded
 from simulation.agreement import Agreement, UnderWay
+from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import Fleet
 from simulation.losses import lose
 from simulation.relocations import resize_nodes, shrink_nodes
@@ -17,6 +18,8 @@ from simulation.schedule import (
     Cordon,
     Cut,
     Deactivate,
+    DefinitionComes,
+    DefinitionGoes,
     Delete,
     DeleteMany,
     Drain,
@@ -103,6 +106,10 @@ class Run:
                 await clean_up(self._fleet, item)
             case NamespaceGoes():
                 await remove_namespace(self._fleet, item)
+            case DefinitionComes():
+                await bring_definition(self._fleet.client(item.api), item.kind)
+            case DefinitionGoes():
+                await remove_definition(self._fleet, item)
             case DeleteMany():
                 await delete_many(self._fleet, item)
             case Squat():

@@ -149,6 +149,21 @@ class NamespaceGoes(Moment):
     """How much later it is made again; None for never."""
 
 
+class DefinitionComes(Moment):
+    """The definition of a kind comes, on the manager's cluster or on a worker; the roles started without it."""
+
+    api: str
+    kind: str
+
+
+class DefinitionGoes(Moment):
+    """Somebody removes the definition of a kind, with every object of it, and brings it back later."""
+
+    api: str
+    kind: str
+    back_s: float
+
+
 class CleanUp(Moment):
     """Somebody deletes what has ended on a cluster, for a while, without asking the manager."""
 

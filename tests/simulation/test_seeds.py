@@ -40,6 +40,7 @@ SHOWN_BY = {
     "lifetimes": 5,
     "ends": 19,
     "orphans": 68,
+    "definitions": 150,
     "release": 64,
     "ungate cap": 0,
 }

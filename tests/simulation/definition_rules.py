@@ -1,0 +1,49 @@
+"""Rule 6 for what goes with the definition of its kind: nobody has deleted it, and nothing else goes because of it."""
+
+from typing import Any
+
+from simulation.end_rules import EndRules
+from simulation.violations import Violation
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.sandbox.apiserver.store import Change
+
+Manifest = dict[str, Any]
+_JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
+_Where = tuple[str, tuple[str, str]]
+"""A cluster, and the group and plural of a kind."""
+
+
+class DefinitionRules:
+    """Follows the definitions of the job kinds, and what goes with them."""
+
+    def __init__(self, ends: EndRules) -> None:
+        self._ends = ends
+        self._missing: set[_Where] = set()
+        self._went: dict[str, _Where] = {}
+        """Where the objects were that went with their definition, by UID."""
+
+    def see_definition(self, cluster: str, change: Change, *, goes: bool) -> None:
+        """A definition has changed; `goes`: somebody has just removed it."""
+        plural, _, group = change.key[3].partition(".")
+        where = cluster, (group, plural)
+        if where[1] in _JOB_KINDS and goes:
+            self._missing.add(where)
+            self._ends.definition_goes(*where)
+        elif change.type == "ADDED":
+            self._missing.discard(where)
+
+    def see_going(self, cluster: str, change: Change) -> None:
+        """A job begins to go that no user has deleted."""
+        if (cluster, change.key[:2]) in self._missing:
+            self._went[change.object["metadata"]["uid"]] = cluster, change.key[:2]
+
+    def explains(self, job: Manifest) -> bool:
+        """Whether a job went with its definition."""
+        return job["metadata"]["uid"] in self._went
+
+    def check_order(self, order: Manifest) -> None:
+        """A job may be deleted on a worker that no user has deleted: not because it went with its definition, as long
+        as that is missing. On a cluster that was given up it is deleted wherever it is by now."""
+        job = order["job"]
+        if order["reason"] != "ClusterLost" and self._went.get(job["uid"]) in self._missing:
+            raise Violation(f"rule 6: {job['name']} went with its definition, and is deleted where it runs")

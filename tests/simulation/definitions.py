@@ -1,0 +1,60 @@
+"""Ray's definitions are missing at first, or are removed and come back, on the manager's cluster or on a worker.
+
+With a definition goes every object of its kind. Nobody has asked for that, and nothing else may go because of it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulation.schedule import WORKERS, DefinitionComes, DefinitionGoes, Moment
+from slicebus.kube.client import KubeClient
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.resources import CRDS, JOB_RESOURCES
+from slicebus.sandbox.controllers import crds as ray_crds
+
+if TYPE_CHECKING:
+    from simulation.fleet import Fleet
+
+_KINDS = ("RayCluster", "RayJob")
+
+
+def definitions_of(seed: int, run_s: float, *, compares: bool) -> Iterator[Moment]:
+    """On one run of eight. What went with a definition only a comparison shows: without `compares` one is missing at
+    first at most."""
+    random = Random(f"{seed}/definitions")
+    if random.random() < 0.875:
+        return
+    api, kind = random.choice(("manager", *WORKERS)), random.choice(_KINDS)
+    at_s, goes, back_s = random.uniform(2, run_s), random.random() < 0.7, random.choice((2.0, 10.0, 40.0))
+    if goes and compares:
+        yield DefinitionGoes(at_s=at_s, api=api, kind=kind, back_s=back_s)
+    else:
+        yield DefinitionComes(at_s=at_s, api=api, kind=kind)
+
+
+async def remove_at_first(fleet: "Fleet") -> None:
+    """Take away what comes later, before any role has started."""
+    for item in fleet.schedule.items:
+        if isinstance(item, DefinitionComes):
+            await _remove(fleet.client(item.api), item.kind)
+
+
+async def remove_definition(fleet: "Fleet", item: DefinitionGoes) -> None:
+    """Play it."""
+    client = fleet.client(item.api)
+    await _remove(client, item.kind)
+    await asyncio.sleep(item.back_s)
+    await bring_definition(client, item.kind)
+
+
+async def bring_definition(client: KubeClient, kind: str) -> None:
+    """Bring the definition of a kind."""
+    name = JOB_RESOURCES[kind].definition
+    found = custom_resource_definitions(ray_crds.__name__)
+    await client.create(CRDS, next(one for one in found if one["metadata"]["name"] == name))
+
+
+async def _remove(client: KubeClient, kind: str) -> None:
+    await client.delete(CRDS, JOB_RESOURCES[kind].definition)
