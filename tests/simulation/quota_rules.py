@@ -15,6 +15,7 @@ from typing import Any
 
 from simulation.limits import excess, grown
 from simulation.queues import flavor_of
+from simulation.turns import Turns
 from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
@@ -50,8 +51,7 @@ class QuotaRules:
         """What runs of each job on all workers."""
         self.lost_by_share: dict[str, float] = {}
         """By job UID: when it was last preempted by fair sharing."""
-        self._preempted: Counter[str] = Counter()
-        """How often each chain was."""
+        self._turns = Turns()
 
     def see_quota(self, resource: Resource, change: Change) -> None:
         """A ClusterQueue or a Cohort has changed."""
@@ -107,11 +107,11 @@ class QuotaRules:
     def _check_preemption(self, victim: Slice) -> None:
         """Whoever is preempted holds quota, for a job of another chain, by a policy that its queue had lately; and two
         do not take turns."""
-        self._preempted[victim.chain_id] += 1
-        if self._preempted[victim.chain_id] > _TURNS:
-            raise Violation(f"preemption: {victim.name} is preempted again and again")
         condition, now_s = victim.conditions[Condition.PREEMPTED], asyncio.get_running_loop().time()
-        if condition["reason"] == PreemptionReason.IN_COHORT_FAIR_SHARING:
+        by_share = condition["reason"] == PreemptionReason.IN_COHORT_FAIR_SHARING
+        if self._turns.lose(victim.chain_id, by_share=by_share) > _TURNS:
+            raise Violation(f"preemption: {victim.name} is preempted again and again")
+        if by_share:
             # Where it comes back in between, its condition says so no more.
             self.lost_by_share[victim.job_uid] = now_s
         if victim.admission is None or f"JobUID: {victim.job_uid})" in condition["message"]:
