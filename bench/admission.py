@@ -6,6 +6,7 @@ Targets: a decision over 50,000 pending workloads costs at most 1.3 times what i
 decisions a second of one core; a change of one quota looks at its cohort only; 100,000 workloads in under 1 GB.
 """
 
+import argparse
 import gc
 import resource
 import sys
@@ -27,8 +28,6 @@ A_QUEUE = ((35, 1, 50), (11, 5, 100), (4, 20, 200))
 """How many workloads, of how many cores, with what priority."""
 CORES = 20
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
-SIZES = (5_000, 15_000, 50_000)
-CACHED = 100_000
 MOST_GROWTH, LEAST_RATE, MOST_BYTES = 1.3, 1_000, 1_000_000_000
 
 
@@ -113,9 +112,14 @@ def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pending", type=int, nargs="+", default=[5_000, 15_000, 50_000])
+    parser.add_argument("--cached", type=int, default=100_000)
+    given = parser.parse_args()
+    least, most = min(given.pending), max(given.pending)
     problems, costs = [], {}
     print(f"{'pending':>8} {'s':>7} {'decisions/s':>12} {'us each':>8} {'admitted':>9} {'one cohort, s':>14}")
-    for pending in SIZES:
+    for pending in given.pending:
         store = a_store(pending)
         took, count, admitted = min(timed(store, None) for _ in range(3))
         part, of_part, _ = min(timed(store, ["cohort/cohort-3"]) for _ in range(3))
@@ -127,23 +131,23 @@ def main() -> int:
         if of_part * COHORTS != count:
             problems.append(f"one cohort's cycle looked at {of_part} of {count}")
         del store
-    growth = costs[SIZES[-1]] / costs[SIZES[0]]
-    print(f"a decision over {SIZES[-1]:,} costs {growth:.2f} of one over {SIZES[0]:,} (at most {MOST_GROWTH})")
+    growth = costs[most] / costs[least]
+    print(f"a decision over {most:,} costs {growth:.2f} of one over {least:,} (at most {MOST_GROWTH})")
     if growth > MOST_GROWTH:
         problems.append("the cost of a decision grows with their number")
     print(f"{'preempting':>10} {'s':>5} {'decisions/s':>12} {'us each':>8} {'evicted':>9}")
     preempting = {}
-    for pending in (SIZES[0], SIZES[-1]):
+    for pending in (least, most):
         took, count, evicted = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
         preempting[pending] = took / count
         print(f"{pending:>8,} {took:>7.2f} {count / took:>12,.0f} {took / count * 1e6:>8.1f} {evicted:>9,}")
         if count / took < LEAST_RATE:
             problems.append(f"fewer than {LEAST_RATE:,} decisions a second with preemption")
-    growth = preempting[SIZES[-1]] / preempting[SIZES[0]]
-    print(f"with preemption a decision over {SIZES[-1]:,} costs {growth:.2f} of one over {SIZES[0]:,}")
+    growth = preempting[most] / preempting[least]
+    print(f"with preemption a decision over {most:,} costs {growth:.2f} of one over {least:,}")
     if growth > MOST_GROWTH:
         problems.append("the cost of a decision grows with their number, with preemption")
-    store = a_store(CACHED)
+    store = a_store(given.cached)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(f"{len(store.workloads):,} workloads cached: {peak / 1e6:,.0f} MB at most (below {MOST_BYTES / 1e6:,.0f})")
     if peak >= MOST_BYTES:

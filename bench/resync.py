@@ -26,6 +26,7 @@ from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOBS, NAMESPACES
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
@@ -144,29 +145,32 @@ class Sides:
         self.wire: list[WireMessage] = []
         self.published: list[Message] = []
         self._issuer = Issuer(epoch=1, user=EAST, now=now, random=random_bytes)
+        self.client, registry = KubeClient.from_url("http://127.0.0.1:1"), CollectorRegistry()
         executor = Executor(
-            client=KubeClient.from_url("http://127.0.0.1:1"),
+            client=self.client,
             caches=self.manager.cache_of,
             tables=self.manager.tables(),
             publish=self._publish,
-            requeue=lambda ref, delay_s: None,
+            requeue=lambda ref, delay_s: self._differs(ref),
             component="bench",
         )
-        self.client, registry = executor._client, CollectorRegistry()
-        limits = Limits(share=0.2, count=20, window_s=60.0)
+        decide, limits = Decider(self.manager), Limits(share=0.2, count=20, window_s=60.0)
         guard = DeleteGuard(
-            limits, store=self.manager, executor=executor, reconcile_job=self._reconcile, registry=registry
+            limits, client=self.client, decide=decide, executor=executor, requeue=self._differs, registry=registry
+        )
+        informers = Informers(
+            self.client, optional=(), unserved=self.manager.unserved, definitions=self.manager.definitions
         )
         self.resyncer = Resyncer(
             client=self.client,
-            decide=Decider(self.manager),
+            informers=informers,
+            decide=decide,
             executor=executor,
             guard=guard,
-            reconcile_job=self._reconcile,
             registry=registry,
         )
         settings = AgentSettings(amqp_url="memory://east@bench", cluster=EAST)
-        self.inventories = InventoryPublisher(settings, store=self.agent, say=self._say, listed=lambda key: None)
+        self.inventories = InventoryPublisher(settings, store=self.agent, publish=self._take, listed=lambda key: None)
         for _, cache in self.agent.caches():
             cache.synced.set()
 
@@ -182,7 +186,7 @@ class Sides:
             if resource.kind == "Pod":
                 cache.replace([pod_of(job, int(job["metadata"]["resourceVersion"])) for job in jobs], "1")
 
-    async def _say(self, message: Message) -> None:
+    async def _take(self, message: Message) -> None:
         """Over the wire and into the manager, as its inbox takes it."""
         await asyncio.sleep(0)
         sent = encode(self._issuer.envelope(message, EAST), message)
@@ -194,7 +198,7 @@ class Sides:
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
         self.published.append(command.message)
 
-    def _reconcile(self, ref: JobRef) -> None:
+    def _differs(self, ref: JobRef) -> None:
         raise AssertionError(f"{ref.key} differs")
 
 
