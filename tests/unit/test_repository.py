@@ -132,6 +132,12 @@ def test_an_import_that_points_outward_is_found(tmp_path: Path, module: str, lin
     assert f"{contract} BROKEN" in done.stdout
 
 
+def test_every_folder_of_tests_is_run() -> None:
+    listed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    found = {"/".join(path.relative_to(TOP).parts[:2]) for path in (TOP / "tests").rglob("test_*.py")}
+    assert sorted(listed) == sorted(found)
+
+
 def test_nothing_names_a_machine_or_a_registry() -> None:
     found = {}
     for path in tracked():
