@@ -51,6 +51,8 @@ class QuotaRules:
         """What runs of each job on all workers."""
         self.lost_by_share: dict[str, float] = {}
         """By job UID: when it was last preempted by fair sharing."""
+        self.freed = 0
+        """How often a slice has given quota back."""
         self._turns = Turns()
 
     def see_quota(self, resource: Resource, change: Change) -> None:
@@ -67,6 +69,8 @@ class QuotaRules:
             self._check_admission(slice, old)
         if slice.admission is not None and old is not None and old.admission is not None:
             _check_charge(slice, old)
+        if old is not None and old.usage() not in ({}, slice.usage()):
+            self.freed += 1
         if slice.condition(Condition.PREEMPTED) and not (old and old.condition(Condition.PREEMPTED)):
             self._check_preemption(slice)
         self.check_running(slice.job_uid)

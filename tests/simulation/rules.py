@@ -59,7 +59,7 @@ class Rules:
         self._slices: dict[SliceKey, Slice] = {}
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
-        self._quota = QuotaRules(self._slices)
+        self.quota = QuotaRules(self._slices)
         self._room = RoomRules(self._slices)
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
@@ -95,7 +95,7 @@ class Rules:
 
     def lost_by_share(self, *, since_s: float) -> list[str]:
         """The UIDs of the jobs that were preempted by fair sharing since then, the last one first."""
-        lost = self._quota.lost_by_share
+        lost = self.quota.lost_by_share
         return sorted((uid for uid in lost if lost[uid] >= since_s), key=lambda uid: (-lost[uid], uid))
 
     def user_deletes(self, manifest: Manifest) -> None:
@@ -157,7 +157,7 @@ class Rules:
             if kind == (WORKLOADS.group, WORKLOADS.plural):
                 self._check_slice(change)
             elif kind in _QUOTAS:
-                self._quota.see_quota(_QUOTAS[kind], change)
+                self.quota.see_quota(_QUOTAS[kind], change)
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
                 self._room.see_cluster(change)
                 _check_epoch(change)
@@ -166,7 +166,7 @@ class Rules:
                 self._check_manager_job(change)
         elif kind == (PODS.group, PODS.plural):
             job = self._job_of(cluster, change.object)
-            self._quota.see_pod(cluster, change, annotations.annotation(job, _ORIGIN) if job else None)
+            self.quota.see_pod(cluster, change, annotations.annotation(job, _ORIGIN) if job else None)
             self._check_pod(cluster, change, job)
         elif kind == (WORKLOADS.group, WORKLOADS.plural):
             _check_version(cluster, change)
@@ -192,7 +192,7 @@ class Rules:
         old = self._slices.pop(key, None)
         if change.type == "DELETED":
             if old is not None:
-                self._quota.check_running(old.job_uid)
+                self.quota.check_running(old.job_uid)
             return
         slice = self._slices[key] = Slice.from_manifest(change.object)
         if old is None and self._was_held:
@@ -203,9 +203,9 @@ class Rules:
                 most[name] = max(most.get(name, 0), count)
         self._check_chain(slice, old)
         left = self._left_by(slice.job_uid)
-        self._quota.leave(slice.job_uid, left)
+        self.quota.leave(slice.job_uid, left)
         self._ends.see_slice(slice, left=left)
-        self._quota.see_slice(slice, old)
+        self.quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
             self._check_return(slice)

@@ -154,14 +154,15 @@ async def _agree(fleet: Fleet, users: Users) -> None:
     Raises Violation when it does not, or when it does not go on agreeing although no quota is being freed.
     """
     agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
-    ends_at, agreed = clock() + _CALM_S, False
+    ends_at, agreed, freed = clock() + _CALM_S, False, 0
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
             fleet.rules.check_ends()
             await agreement.check()
         except Violation as violation:
-            agreed = agreed and not isinstance(violation, UnderWay)
+            # Who gets what was freed since then may just have begun.
+            agreed = agreed and freed == fleet.rules.quota.freed and not isinstance(violation, UnderWay)
             if not agreed and clock() < ends_at:
                 continue
             if await users.end_turns(within_s=_CALM_S):
@@ -173,4 +174,4 @@ async def _agree(fleet: Fleet, users: Users) -> None:
         else:
             if agreed:
                 return
-            agreed = True
+            agreed, freed = True, fleet.rules.quota.freed
