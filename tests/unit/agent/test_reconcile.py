@@ -42,6 +42,10 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     ),
     "overruled by the size that it has": (a_view(a_job(5, requested=structs.replace(asked(5), overruled=True))), None),
     "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
+    "granted more than was asked, since another size came and went at the manager": (
+        a_view(a_job(3, granted=5, requested=asked(3))),
+        3,
+    ),
     "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
     "written for a worker object that is gone, and not published": (
         a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), confirmed=False))),
@@ -88,6 +92,14 @@ def noted(view: WorkerView, command: Command) -> WorkerView:
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_size_is_requested_once(view: WorkerView, wanted: int | None) -> None:
     assert [request.wanted for request in published_for(view)] == ([] if wanted is None else [{"main": wanted}])
+
+
+def test_a_request_that_is_made_again_is_another_request() -> None:
+    """Its worker object has not changed: the manager would take the same key for the same request."""
+    [again] = published_for(a_view(a_job(3, granted=5, generation=1, requested=asked(3, generation=1))))
+    assert again.worker_generation == 2
+    [next_one] = published_for(a_view(a_job(4, granted=3, generation=2, requested=asked(3, generation=2))))
+    assert next_one.worker_generation == 3
 
 
 def test_a_request_has_the_scaler_the_wanted_and_the_granted_counts() -> None:

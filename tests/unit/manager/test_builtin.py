@@ -210,6 +210,11 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [holding(count=5, job_count=5, applied=1)],
         [("w1", "counts", {"main": 3})],
     ),
+    "the worker wanted less, and was answered, before the spec was for more for a while": (
+        asking(5, 3),
+        [holding(count=5, job_count=5, version=2, applied=2, answers=ASKED)],
+        [],
+    ),
     "an edit here is less: the worker shrinks first, and asks for it": (
         a_job(3, generation=2),
         [holding(count=5, job_count=5, applied=1)],

@@ -89,7 +89,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     refused it, because the epoch had ended before it arrived.
 
     A request that the manager has overruled by a size of its own no longer stands. The same size needs a new request:
-    otherwise the manager would never learn of it.
+    otherwise the manager would never learn of it. So does a size below what an order has granted since: the manager
+    holds the quota until it is asked for less.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -99,7 +100,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     key = RequestKey(uid, scale_target["metadata"]["generation"])
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
     is_overruled = last is not None and last.overruled is True and last.key != key
-    if wanted != (last.wanted if last else granted) or is_lost or is_overruled:
+    holds_more = last is not None and not last.unanswered and annotations.lowered(granted, wanted) != granted
+    if wanted != (last.wanted if last else granted) or is_lost or is_overruled or holds_more:
         if _runs_more_than(view, wanted):
             return []
         pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)

@@ -51,7 +51,11 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     @classmethod
     def after(cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts) -> Self:
-        """A new request, after the last one of this job."""
+        """A new request, after the last one of this job. Its generation is past the last one's: a request is made again
+        where the object has not changed."""
+        if last is not None and last.worker_uid == key.worker_uid:
+            generation = max(key.worker_generation, last.worker_generation + 1)
+            key = RequestKey(key.worker_uid, generation)
         before = last.unanswered if last else ()
         if len(before) == _MOST_UNANSWERED:
             merged = msgspec.structs.replace(before[1], wanted=lowered(before[0].wanted, before[1].wanted))

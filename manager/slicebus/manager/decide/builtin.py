@@ -128,16 +128,17 @@ def _edited_pods(view: JobView) -> list[ChainCommand]:
 
 
 def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
-    """The desired size, with the granted counts kept until the worker has carried out a shrink of the manager's spec.
+    """The desired size, with the granted counts kept until the worker has carried out a shrink.
 
     The granted counts are capped by a request that no order has answered: the worker runs no more than that, and does
-    not ask for the same size again.
+    not ask for the same size again. A request that was answered proves nothing: the manager's spec may have been for
+    more since, and is as it was when the request was made.
     """
     held = view.holder.granted if view.holder else {}
     if dispatch.is_unanswered(view):
         assert desired.requested is not None
         held = {name: min(count, desired.requested.counts.get(name, count)) for name, count in held.items()}
-    if desired.correlation is not None or held.keys() != desired.counts.keys():
+    if held.keys() != desired.counts.keys():
         return desired
     return msgspec.structs.replace(desired, counts={name: max(n, held[name]) for name, n in desired.counts.items()})
 
