@@ -41,7 +41,7 @@ from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.apiserver import EmbeddedApiServer
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 
@@ -57,7 +57,7 @@ def worker_job(number: int) -> Manifest:
     ref = JobRef("batch/v1", "Job", objects.NAMESPACE, f"sweep-{number:05}", f"5f5ed85f-b2ea-4765-aa57-{number:012}")
     job = KINDS["Job"].worker_copy(objects.job(ref.name), {})
     at = annotations.job_metadata(ref, workload=slice_of(ref), version=1, grant={"main": 1})
-    at["annotations"][kueue.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
+    at["annotations"][own_api.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
     metadata = job["metadata"] | {name: job["metadata"].get(name, {}) | at[name] for name in at}
     status = {"active": 1, "ready": 1, "startTime": "2026-01-31T12:00:00Z", "uncountedTerminatedPods": {}}
     return job | {"metadata": metadata, "status": status}
@@ -73,8 +73,8 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
     own["metadata"] |= {"uid": ref.uid, "resourceVersion": str(version), "generation": 1}
     hash = spec_hash(EAST, slice_of(ref), {"main": 1}, {"main": 1})
     annotations = {
-        kueue.DISPATCHED_ANNOTATION: Dispatch(version=1, hash=hash).to_annotation(),
-        kueue.APPLIED_ANNOTATION: "1",
+        own_api.DISPATCHED_ANNOTATION: Dispatch(version=1, hash=hash).to_annotation(),
+        own_api.APPLIED_ANNOTATION: "1",
     }
     workload = workload_manifest(
         own,

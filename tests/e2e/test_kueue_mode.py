@@ -26,7 +26,7 @@ from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
@@ -82,7 +82,7 @@ async def clusters(plane: ControlPlane) -> AsyncIterator[World]:
     manager = kubeconfigs.pop(ClusterName("manager"))
     async with real_world(manager, kubeconfigs, ray_stand_in=True) as made:
         check = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
-        await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": kueue.CHECK_CONTROLLER}})
+        await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": own_api.CHECK_CONTROLLER}})
         for resource, manifest in objects.quota(10):
             spec = STRATEGY if resource == CLUSTERQUEUES else {}
             await made.ensure(made.manager, resource, manifest | {"spec": manifest["spec"] | spec})
@@ -424,7 +424,7 @@ async def submitted(world: World, kind: str, name: str) -> Scenario:
         spec = manifest["spec"].get("rayClusterSpec", manifest["spec"])
         del spec["enableInTreeAutoscaling"]
         manifest["spec"] |= {"submissionMode": "K8sJobMode"} if kind == "RayJob" else {}
-        manifest["metadata"]["annotations"][kueue.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
+        manifest["metadata"]["annotations"][own_api.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
     scenario = Scenario(world, kind, name)
     await world.manager.create(scenario.resource, manifest)
     return scenario

@@ -17,7 +17,7 @@ from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
 from slicebus.sandbox.bus import MemoryBroker
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -158,7 +158,7 @@ class Agreement:
             pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "")
             for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items
             if not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
-            if pod["metadata"].get("labels", {}).get(kueue.MANAGER_UID_LABEL) == job["metadata"]["uid"]
+            if pod["metadata"].get("labels", {}).get(own_api.MANAGER_UID_LABEL) == job["metadata"]["uid"]
         )
 
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:

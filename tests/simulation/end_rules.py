@@ -13,7 +13,7 @@ from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload import Slice
 
@@ -45,7 +45,7 @@ class EndRules:
 
     def user_deletes_copy(self, copy: Manifest) -> None:
         """A user is about to delete a worker's copy of a job."""
-        uid = annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
+        uid = annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or ""
         if _phase(copy) is JobPhase.RUNNING:
             own = copy["metadata"]["uid"]
             self._unwanted |= {(name, uid) for name, api in self._apis.items() if api.store.key_of_uid(own)}
@@ -66,12 +66,12 @@ class EndRules:
         store = self._apis[cluster].store
         for key, found in store.objects.items():
             if key[:2] == kind:
-                self._ended.pop(annotations.annotation(found, kueue.MANAGER_UID_ANNOTATION) or "", None)
+                self._ended.pop(annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION) or "", None)
                 self._untold.add(found["metadata"]["uid"])
 
     def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
-        uid, phase = annotations.annotation(change.object, kueue.MANAGER_UID_ANNOTATION), _phase(change.object)
+        uid, phase = annotations.annotation(change.object, own_api.MANAGER_UID_ANNOTATION), _phase(change.object)
         if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
             self._ended[uid] = change.object["metadata"]["name"], cluster, phase
 
@@ -131,7 +131,7 @@ def _jobs_of(kind: tuple[str, str], found: Manifest) -> Iterator[str]:
     if kind in _JOB_KINDS:
         yield found["metadata"]["uid"]
     if kind in _JOB_KINDS or kind == (WORKLOADS.group, WORKLOADS.plural):
-        yield annotations.annotation(found, kueue.MANAGER_UID_ANNOTATION) or ""
+        yield annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION) or ""
         yield labels.get(kueue.JOB_UID_LABEL, "")
     if kind == (PODS.group, PODS.plural):
-        yield labels.get(kueue.MANAGER_UID_LABEL, "")
+        yield labels.get(own_api.MANAGER_UID_LABEL, "")

@@ -7,7 +7,7 @@ from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
@@ -44,7 +44,7 @@ def job_of(item: Submit) -> Manifest:
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
     if item.partial:
-        job["metadata"]["annotations"][kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+        job["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job
 
 

@@ -17,7 +17,7 @@ from slicebus.manager.decide.manifests import workload_manifest
 from slicebus.manager.state.store import owner_ref
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import JobRef
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.chain import CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import CheckState, Condition
@@ -57,7 +57,7 @@ class Kueue:
     async def install(self) -> None:
         """Its definition, and the check that slicebus answers."""
         await self._client.create(CRDS, definition())
-        spec = {"controllerName": kueue.CHECK_CONTROLLER}
+        spec = {"controllerName": own_api.CHECK_CONTROLLER}
         named = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
         await self._client.create(ADMISSIONCHECKS, named | {"spec": spec})
 

@@ -28,7 +28,7 @@ from slicebus.kube.client import KubeClient, MergePatch, Propagation
 from slicebus.kube.resources import JOB_RESOURCES, LOCALQUEUES, NAMESPACES, WORKERCLUSTERS, Resource
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
 from slicebus.proto.messages import JobPhase
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 
 if TYPE_CHECKING:
@@ -195,6 +195,6 @@ async def release_held(manager: KubeClient) -> None:
         await asyncio.sleep(_LOOK_S)
         for cluster in (await manager.list(WORKERCLUSTERS)).items:
             held = cluster.get("status", {}).get("heldDeletes")
-            if held and (cluster["metadata"].get("annotations") or {}).get(kueue.RELEASE_ANNOTATION) != held["id"]:
-                body = {"metadata": {"annotations": {kueue.RELEASE_ANNOTATION: held["id"]}}}
+            if held and (cluster["metadata"].get("annotations") or {}).get(own_api.RELEASE_ANNOTATION) != held["id"]:
+                body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: held["id"]}}}
                 await manager.patch(WORKERCLUSTERS, cluster["metadata"]["name"], None, MergePatch(body))

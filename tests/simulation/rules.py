@@ -31,7 +31,7 @@ from slicebus.proto.messages import Delete, Lane, Status
 from slicebus.proto.topology import manager_queue
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.ungate import is_gated, pod_set_of
@@ -40,7 +40,7 @@ from slicebus.slices.workload import Slice, SliceKey
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
 _MANAGER_QUEUES = {manager_queue(lane) for lane in Lane}
-_ORIGIN = kueue.MANAGER_UID_ANNOTATION
+_ORIGIN = own_api.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
 _QUOTAS = {(resource.group, resource.plural): resource for resource in (CLUSTERQUEUES, COHORTS)}
@@ -382,7 +382,7 @@ def _goes(change: Change) -> bool:
 
 
 def _version(manifest: Manifest) -> int:
-    return int(annotations.annotation(manifest, kueue.SPEC_VERSION_ANNOTATION) or 0)
+    return int(annotations.annotation(manifest, own_api.SPEC_VERSION_ANNOTATION) or 0)
 
 
 def _check_version(cluster: str, change: Change) -> None:

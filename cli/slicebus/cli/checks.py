@@ -21,7 +21,7 @@ from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
 from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.jobs import LEFT_OUT
 
 _CONNECT_S = 5.0
@@ -218,7 +218,7 @@ async def _kueue(client: KubeClient) -> list[Check]:
     ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if is_our_check(check)]
     if not ours:
         advice = "create one, and name it in the admissionChecksStrategy of your ClusterQueues: docs/kueue-mode.md"
-        return [Check("admission", f"no AdmissionCheck has controllerName {kueue.CHECK_CONTROLLER}", advice)]
+        return [Check("admission", f"no AdmissionCheck has controllerName {own_api.CHECK_CONTROLLER}", advice)]
     return [_admission_check(check) for check in ours]
 
 

@@ -44,7 +44,7 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     async def release_now(client: "KubeClient") -> int:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.slices.kueue import RELEASE_ANNOTATION
+        from slicebus.slices.own_api import RELEASE_ANNOTATION
 
         held = (await client.get(WORKERCLUSTERS, cluster)).get("status", {}).get("heldDeletes")
         if not held:

@@ -17,7 +17,7 @@ from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot,
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import Counts, Manifest, counts_text
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.kueue import Condition
 
 _WORKLOADS = "workloads.kueue.x-k8s.io"
@@ -218,7 +218,7 @@ class _Reader:
             return
         known = (key, type) in self._conditions
         self._conditions[key, type] = stated
-        word = "is suspended" if condition.get("reason") == kueue.SUSPENDING else _CONDITION_WORDS.get((type, status))
+        word = "is suspended" if condition.get("reason") == own_api.SUSPENDING else _CONDITION_WORDS.get((type, status))
         if word is None or not (known or condition.get("lastTransitionTime") == now):
             return
         name = key.rpartition("/")[2]
@@ -234,10 +234,10 @@ class _Reader:
     def _job_patched(self, body: Manifest, job: str) -> Iterator[Step]:
         metadata = body.get("metadata", {})
         annotations = metadata.get("annotations") or {}
-        if (text := annotations.get(kueue.REQUESTED_ANNOTATION)) is not None:
+        if (text := annotations.get(own_api.REQUESTED_ANNOTATION)) is not None:
             yield from self._request(text, job)
         if kueue.PREBUILT_NAME in annotations:
-            granted = _read(annotations.get(kueue.GRANTED_ANNOTATION, "{}"))
+            granted = _read(annotations.get(own_api.GRANTED_ANNOTATION, "{}"))
             suspended = body.get("spec", {}).get("suspend")
             text = "suspends the job" if suspended else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
@@ -279,7 +279,7 @@ def _owner(metadata: Manifest) -> str:
     namespace = metadata.get("namespace", "")
     for owner in metadata.get("ownerReferences", ()):
         return f"{owner['kind']}/{namespace}/{owner['name']}"
-    kind, slash, name = metadata.get("annotations", {}).get(kueue.JOB_ANNOTATION, "").partition("/")
+    kind, slash, name = metadata.get("annotations", {}).get(own_api.JOB_ANNOTATION, "").partition("/")
     return f"{kind}/{namespace}/{name}" if slash else ""
 
 

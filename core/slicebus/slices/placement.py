@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
 from slicebus.slices.fleet import NO_PLACE, Fleet, Strategy, describe
 from slicebus.slices.kueue import INADMISSIBLE
@@ -143,7 +143,7 @@ def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
     try:
         parse_selector(slice.cluster_selector)
     except ValueError as error:
-        return f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        return f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
     return None
 
 

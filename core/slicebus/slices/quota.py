@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.policies import Fungibility, Preemption
 from slicebus.slices.quantities import amount, larger, parse_quantity
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
@@ -108,7 +108,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             namespace_selector=spec.get("namespaceSelector"),
             cohort=spec.get("cohortName", ""),
             weight=_weight(spec),
-            placement=manifest["metadata"].get("annotations", {}).get(kueue.PLACEMENT_ANNOTATION, ""),
+            placement=manifest["metadata"].get("annotations", {}).get(own_api.PLACEMENT_ANNOTATION, ""),
             preemption=Preemption.from_manifest(spec.get("preemption") or {}),
             fungibility=Fungibility.from_manifest(spec.get("flavorFungibility") or {}),
         )

@@ -10,7 +10,7 @@ from typing import Any, NewType, Self
 import msgspec
 from propcache.api import cached_property
 
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
 from slicebus.slices.pod_requests import pod_requests
@@ -211,9 +211,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             evicted=Condition.EVICTED in true,
             finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
-            cluster=annotations.get(kueue.CLUSTER_ANNOTATION, status.get("clusterName")),
-            partial=annotations.get(kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true",
-            cluster_selector=annotations.get(kueue.CLUSTER_SELECTOR_ANNOTATION, ""),
+            cluster=annotations.get(own_api.CLUSTER_ANNOTATION, status.get("clusterName")),
+            partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
+            cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),
             conditions=conditions,
         )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
 from slicebus.agent.state import annotations
 from slicebus.proto.messages import InventoryItem, JobPhase, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash, status_hash
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
 
@@ -109,12 +109,12 @@ def test_a_job_without_a_readable_manager_uid_is_not_listed(uid: str) -> None:
     assert item(a_view(job), EAST) is None
 
 
-@pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, kueue.ABSENT)])
+@pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, own_api.ABSENT)])
 def test_a_copy_alone_says_whether_its_job_is_gone_or_never_was(linked: bool, hash: str) -> None:
     copy = a_copy(version=4)
-    copy["metadata"]["annotations"].pop(kueue.JOB_UID_ANNOTATION, None)
+    copy["metadata"]["annotations"].pop(own_api.JOB_UID_ANNOTATION, None)
     if linked:
-        copy["metadata"]["annotations"][kueue.JOB_UID_ANNOTATION] = "worker-uid"
+        copy["metadata"]["annotations"][own_api.JOB_UID_ANNOTATION] = "worker-uid"
     found = item(a_view(None, copy), EAST)
     assert found is not None
     assert (found.uid, found.spec_version, found.spec_hash, found.status_hash) == (REF.uid, 4, hash, "")

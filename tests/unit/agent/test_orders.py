@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_pod, a_spec, a_view, encoded, short, shorts
 
 Manifest = dict[str, Any]
@@ -194,7 +194,7 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
     assert last[0] == Patch(
         resource=WORKLOADS,
         target=view.copies[0],
-        body={"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: "worker-uid"}}},
+        body={"metadata": {"annotations": {own_api.JOB_UID_ANNOTATION: "worker-uid"}}},
     )
     assert shorts(last[1:]) == [("applied", "w1", 2)]
 
@@ -203,7 +203,7 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
 def test_a_copy_that_is_made_beside_its_job_knows_it_at_once(view: str, link: str | None) -> None:
     [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[0].decide(VIEWS[view])
     assert isinstance(create, Create)
-    assert annotations.annotation(create.manifest, kueue.JOB_UID_ANNOTATION) == link
+    assert annotations.annotation(create.manifest, own_api.JOB_UID_ANNOTATION) == link
 
 
 def test_the_copy_of_the_next_slice_knows_the_job_before_the_others_go() -> None:
@@ -252,18 +252,18 @@ def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> N
 
 
 def test_a_kueue_here_leaves_a_copy_alone() -> None:
-    own = {kueue.DISPATCHED_ANNOTATION: "{}", kueue.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
+    own = {own_api.DISPATCHED_ANNOTATION: "{}", own_api.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
     spec = a_spec(3)
     spec.workload["metadata"]["annotations"] = own
     [create] = orders.workload_spec(spec, EAST)[0].decide(a_view(None))
     assert isinstance(create, Create)
     metadata = create.manifest["metadata"]
-    assert metadata["labels"] == {kueue.ORIGIN_LABEL: kueue.ORIGIN}
+    assert metadata["labels"] == {own_api.ORIGIN_LABEL: own_api.ORIGIN}
     assert metadata["annotations"] == {
         "example.com/kept": "x",
-        kueue.MANAGER_UID_ANNOTATION: "manager-uid",
-        kueue.SPEC_VERSION_ANNOTATION: "3",
-        kueue.JOB_ANNOTATION: "Job/train",
+        own_api.MANAGER_UID_ANNOTATION: "manager-uid",
+        own_api.SPEC_VERSION_ANNOTATION: "3",
+        own_api.JOB_ANNOTATION: "Job/train",
     }
     assert "ownerReferences" not in metadata
     assert create.manifest["spec"] == {"podSets": POD_SETS}
@@ -315,7 +315,7 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
         [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
-        after = {"metadata": {"annotations": {kueue.REQUESTED_ANNOTATION: encoded(REQUEST)}}}
+        after = {"metadata": {"annotations": {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}}}
         after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
         assert annotations.granted(after) == {"main": granted}
         assert annotations.PendingRequests.from_job(after) == left
@@ -338,7 +338,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     """The worker may want the same size again after it: a request that the manager does not know."""
     view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
-    written = {kueue.REQUESTED_ANNOTATION: encoded(REQUEST)}
+    written = {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}
     for patch in orders.workload_spec(spec, EAST)[3].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
@@ -357,7 +357,7 @@ def test_a_suspended_job_has_no_request() -> None:
     [patch, event] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
-    assert patch.body["metadata"]["annotations"][kueue.REQUESTED_ANNOTATION] is None
+    assert patch.body["metadata"]["annotations"][own_api.REQUESTED_ANNOTATION] is None
     assert isinstance(event, Emit)
     assert event.reason == "Suspended"
 
@@ -433,7 +433,7 @@ def test_pods_have_the_managers_uid_as_a_label() -> None:
     """They may outlive the job."""
     [create] = next(found for step in orders.workload_spec(a_spec(1), EAST) if (found := _creates_job(step)))
     labels = create.manifest["spec"]["template"]["metadata"]["labels"]
-    assert labels == {kueue.POD_SET_LABEL: "main", kueue.MANAGER_UID_LABEL: REF.uid}
+    assert labels == {kueue.POD_SET_LABEL: "main", own_api.MANAGER_UID_LABEL: REF.uid}
 
 
 def _creates_job(step: Step) -> list[Create]:

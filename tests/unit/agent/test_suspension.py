@@ -9,7 +9,7 @@ from slicebus.agent.state.views import JobKey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYJOBS, WORKLOADS
 from slicebus.proto.messages import Applied, JobPhase, JobRef, Message, Status, Suspend
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from unit.agent.objects import REF, a_copy, a_job, a_pod, a_spec
 from unit.agent.test_inbox import Manager, manager, standing
 from unit.agent.test_reconciler import plain
@@ -152,7 +152,7 @@ async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     pod["metadata"]["labels"] = {
         kueue.POD_SET_LABEL: "head",
         "ray.io/cluster": "train-x7k2p",
-        kueue.RAYJOB_LABEL: "train",
+        own_api.RAYJOB_LABEL: "train",
     }
     worker.store.cache_of(RAYJOBS).put(job | {"metadata": job["metadata"] | {"uid": "u", "resourceVersion": "1"}})
     worker.store.cache_of(PODS).put(pod)

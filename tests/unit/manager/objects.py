@@ -8,7 +8,7 @@ from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.workload import Slice, oldest_first
 
 Manifest = dict[str, Any]
@@ -79,7 +79,7 @@ def requested(
 def asking(parallelism: int, wanted: int, **record: Any) -> Manifest:
     """A job whose worker requests another size."""
     asked = requested({"main": wanted}, baseline=parallelism, **record)
-    return a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: asked.to_annotation()})
+    return a_job(parallelism, annotations={own_api.REQUESTED_ANNOTATION: asked.to_annotation()})
 
 
 def a_workload(
@@ -99,8 +99,8 @@ def a_workload(
 ) -> Manifest:
     """A slice of the job; `admitted` is the count that it was given quota for."""
     annotations = {
-        **({kueue.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}),
-        **({kueue.APPLIED_ANNOTATION: str(applied)} if applied else {}),
+        **({own_api.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}),
+        **({own_api.APPLIED_ANNOTATION: str(applied)} if applied else {}),
         **({kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}),
         kueue.SLICE_NAME_ANNOTATION: "w1",
     }
@@ -147,13 +147,13 @@ def vanished(*workloads: Manifest, job: Manifest | None = None, **how: Any) -> J
     """A job whose copy somebody has deleted on its worker."""
     workload = a_workload(admitted=1, dispatched=1, applied=1, **how)
     record = Dispatch(1, CONTENT, vanished=True)
-    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return a_view(job or a_job(), workload, *workloads)
 
 
 def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
     """A slice whose worker shall hold nothing."""
-    return a_workload(name, admitted=1, dispatched=dispatched, hash=kueue.ABSENT, applied=applied, **how)
+    return a_workload(name, admitted=1, dispatched=dispatched, hash=own_api.ABSENT, applied=applied, **how)
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
@@ -217,11 +217,11 @@ def short(command: Command) -> tuple[Any, ...]:
 def _patch(patch: Patch) -> tuple[Any, ...]:
     assert isinstance(patch.body, dict)
     annotations = patch.body.get("metadata", {}).get("annotations", {})
-    if kueue.DISPATCHED_ANNOTATION in annotations:
+    if own_api.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
         what = "gone" if record.has_vanished else "absent" if record.held is Held.ABSENT else "held"
-        more = (kueue.APPLIED_ANNOTATION,) if kueue.APPLIED_ANNOTATION in annotations else ()
+        more = (own_api.APPLIED_ANNOTATION,) if own_api.APPLIED_ANNOTATION in annotations else ()
         return f"version {record.version} is {what}", *more
     if annotations:
         return tuple(annotations.items())

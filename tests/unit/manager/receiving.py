@@ -30,7 +30,7 @@ from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Messa
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from unit.manager.objects import a_job, a_workload
 
 Manifest = dict[str, Any]
@@ -129,7 +129,7 @@ class Manager:
         assert manifest is not None
         await self.guard._show(manifest)
         hold = (await self.client.get(WORKERCLUSTERS, cluster))["status"]["heldDeletes"]["id"]
-        body = {"metadata": {"annotations": {kueue.RELEASE_ANNOTATION: hold}}}
+        body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: hold}}}
         self.store.clusters.put(await self.client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body)))
 
     async def given(self, resource: Resource, manifest: Manifest) -> Manifest:

@@ -14,14 +14,14 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.kueue import EvictionReason
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short, without_notes
 
 SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
-FINALIZERS = ["kueue.x-k8s.io/resource-in-use", kueue.DISPATCHED_FINALIZER]
+FINALIZERS = ["kueue.x-k8s.io/resource-in-use", own_api.DISPATCHED_FINALIZER]
 
 
 def places(*names: str) -> Places:
@@ -60,7 +60,7 @@ def kueues_workload(
     entry = {"state": state, "message": message, "lastTransitionTime": NOW}
     status["admissionChecks"] = [entry | {"name": check} for check in checks]
     if cluster is not None:
-        metadata["annotations"][kueue.CLUSTER_ANNOTATION] = cluster
+        metadata["annotations"][own_api.CLUSTER_ANNOTATION] = cluster
         metadata["finalizers"] = FINALIZERS
     return workload
 
@@ -98,7 +98,7 @@ def granted(commands: list[Command]) -> list[dict[str, int]]:
 def test_a_slice_with_quota_is_placed_first_and_kept() -> None:
     [patch] = reconcile(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
     assert isinstance(patch, Patch)
-    metadata = {"annotations": {kueue.CLUSTER_ANNOTATION: "east"}, "finalizers": FINALIZERS}
+    metadata = {"annotations": {own_api.CLUSTER_ANNOTATION: "east"}, "finalizers": FINALIZERS}
     assert patch.body == {"metadata": metadata}
 
 
@@ -109,7 +109,7 @@ def test_a_replacement_goes_where_its_chain_is() -> None:
     [patch] = reconcile(kueues_job(3), old, new)
     assert isinstance(patch, Patch)
     assert patch.target["metadata"]["name"] == "w2"
-    assert patch.body["metadata"]["annotations"] == {kueue.CLUSTER_ANNOTATION: "west"}  # type: ignore[call-overload]
+    assert patch.body["metadata"]["annotations"] == {own_api.CLUSTER_ANNOTATION: "west"}  # type: ignore[call-overload]
 
 
 def test_without_a_cluster_the_check_shows_what_is_missing() -> None:
@@ -173,7 +173,7 @@ def test_a_slice_runs_when_kueue_has_admitted_it_and_the_job_shows_running() -> 
 
 
 def asking(counts: dict[str, int], **how: Any) -> dict[str, str]:
-    return {kueue.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
+    return {own_api.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
 
 
 def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
@@ -188,7 +188,7 @@ def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
 
 def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:
     annotations = asking({"main": 5}, written={"main": 5}, own={"main": 1}) | {
-        kueue.IN_TREE_AUTOSCALING_ANNOTATION: "true"
+        own_api.IN_TREE_AUTOSCALING_ANNOTATION: "true"
     }
     commands = reconcile(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
     [spec] = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
@@ -229,7 +229,7 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     assert record is not None
     assert (record.version, record.suspended, short(publish)) == (2, True, ("suspend to east", 2))
 
-    rest = {kueue.DISPATCHED_ANNOTATION: record.to_annotation(), kueue.APPLIED_ANNOTATION: "2"}
+    rest = {own_api.DISPATCHED_ANNOTATION: record.to_annotation(), own_api.APPLIED_ANNOTATION: "2"}
     workload["metadata"]["annotations"] |= rest
     [patch] = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
@@ -240,8 +240,8 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
 
     reset = kueues_job(1, suspended=True)
     reset["status"]["active"] = 5
-    assert in_words(reconcile(reset, workload, published=2)) == [("w1", (kueue.CLUSTER_ANNOTATION, ""))]
-    workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = ""
+    assert in_words(reconcile(reset, workload, published=2)) == [("w1", (own_api.CLUSTER_ANNOTATION, ""))]
+    workload["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = ""
     assert in_words(reconcile(reset, workload, published=2)) == [("status", {"active": None})]
     reset["status"].pop("active")
     assert reconcile(reset, workload, published=2) == []
@@ -257,9 +257,9 @@ RESUMED: dict[str, tuple[Places, str]] = {
 def test_a_job_that_has_quota_again_goes_on(at: Places, cluster: str) -> None:
     record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
     workload = kueues_workload(cluster="", replaces="w0")
-    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     [patch] = reconcile(kueues_job(suspended=True), workload, at=at)
-    assert in_words([patch])[0][:2] == ("w1", (kueue.CLUSTER_ANNOTATION, cluster))
+    assert in_words([patch])[0][:2] == ("w1", (own_api.CLUSTER_ANNOTATION, cluster))
 
 
 def test_a_replacement_is_neither_retried_nor_rejected() -> None:
@@ -319,10 +319,10 @@ class TestLost:
         workload = merge_patch(workload, abandoned.body)
         record = Dispatch.from_manifest(workload)
         assert record is not None
-        assert (record.hash, record.left_copies) == (kueue.ABSENT, {"east": 2})
+        assert (record.hash, record.left_copies) == (own_api.ABSENT, {"east": 2})
         [nowhere] = reconcile(job, workload, given_up=True, left_copies=record.left_copies, recalled=record.left_copies)
         assert isinstance(nowhere, Patch)
-        assert nowhere.body == {"metadata": {"annotations": {kueue.CLUSTER_ANNOTATION: ""}}}
+        assert nowhere.body == {"metadata": {"annotations": {own_api.CLUSTER_ANNOTATION: ""}}}
 
     def test_its_copy_is_recalled(self) -> None:
         done = in_words(reconcile(kueues_job(), started(cluster="west"), left_copies={"east": 2}))
@@ -331,10 +331,10 @@ class TestLost:
     @pytest.mark.parametrize("left_copies", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
     def test_a_deleted_job_keeps_its_dispatch_until_the_cluster_has_no_copy(self, left_copies: dict[str, int]) -> None:
         record = Dispatch(
-            2, kueue.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
+            2, own_api.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
         ).to_annotation()
         workload = evicted(kueues_workload(applied=2, cluster=""))
-        workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+        workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record
         done = in_words(reconcile(None, workload, left_copies=left_copies, recalled=left_copies))
         assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in done) is not bool(left_copies)
 
@@ -342,21 +342,21 @@ class TestLost:
 def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
     record = Dispatch(1, "what it held", cluster="lost").to_annotation()
     workload = kueues_workload(cluster="", state="Pending")
-    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record
     assert in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
         "w1",
-        (kueue.CLUSTER_ANNOTATION, "east"),
+        (own_api.CLUSTER_ANNOTATION, "east"),
     )
-    workload["metadata"]["annotations"][kueue.CLUSTER_ANNOTATION] = "east"
+    workload["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = "east"
     done = in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))
     assert done == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
 
 
 def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
-    workload = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, cluster="west")
+    workload = kueues_workload(dispatched=2, applied=2, hash=own_api.ABSENT, cluster="west")
     commands = reconcile(kueues_job(suspended=True), workload)
     assert not [words for words in in_words(commands) if words[0] == "check"]
-    going = kueues_workload(dispatched=2, applied=1, hash=kueue.ABSENT)
+    going = kueues_workload(dispatched=2, applied=1, hash=own_api.ABSENT)
     assert in_words(reconcile(kueues_job(suspended=True), going, published=2)) == [
         ("check", "Pending", "Waits for worker cluster east to apply it")
     ]
@@ -365,7 +365,10 @@ def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
 REJECTED: dict[str, tuple[Manifest, str]] = {
     "it is not for workers": (a_job(managed=False), "spec.managedBy"),
     "it cannot run": (kueues_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"}), "partial admission"),
-    "its selector is none": (kueues_job(annotations={kueue.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}), "no label selector"),
+    "its selector is none": (
+        kueues_job(annotations={own_api.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}),
+        "no label selector",
+    ),
 }
 
 
@@ -388,7 +391,7 @@ ENDED: dict[str, Manifest | None] = {"the job is deleted": None, "the job has en
 def test_at_the_end_the_worker_lets_go_before_the_workload_does(job: Manifest | None) -> None:
     workload = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
     assert in_words(reconcile(job, workload)) == [("w1", "version 2 is absent"), ("delete to east", 2)]
-    gone = kueues_workload(dispatched=2, applied=2, hash=kueue.ABSENT, state="Ready", admitted=True)
+    gone = kueues_workload(dispatched=2, applied=2, hash=own_api.ABSENT, state="Ready", admitted=True)
     assert in_words(reconcile(job, gone))[-1] == ("w1", "release", "kueue.x-k8s.io/resource-in-use")
 
 
@@ -420,7 +423,7 @@ def test_what_the_managers_job_shows(job: Manifest, reported: Status | None, cha
     record = Dispatch.from_manifest(workload)
     assert record is not None
     since = msgspec.structs.replace(record, since=1).to_annotation()
-    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = since
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = since
     commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, may_have_pods=False)
     assert [command.body for command in commands if isinstance(command, Patch)] == [{"status": changed}] * bool(changed)
 

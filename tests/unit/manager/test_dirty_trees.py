@@ -8,7 +8,7 @@ import pytest
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.fleet import NO_PLACE
 from unit.manager.objects import a_workload, condition
 
@@ -151,7 +151,7 @@ def test_a_dispatch_makes_no_tree_dirty() -> None:
     dirty = DirtyTrees(store)
     dirty.take()
     dispatched = waiting("for-a", 2)
-    dispatched["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
+    dispatched["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
     store.workloads.put(dispatched)
     assert not dirty.pending.is_set()
 

@@ -11,7 +11,7 @@ from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.admission import Admit, Wait
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
@@ -47,7 +47,7 @@ def evicted(
     workload = a_workload(count=count, admitted=5, conditions=conditions, **how)
     if version:
         record = Dispatch(version, SUSPENDED, cluster="east", place=place, suspended=True)
-        workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+        workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
@@ -62,7 +62,7 @@ def without_quota(*conditions: Manifest, **how: Any) -> Manifest:
 
 
 def forgetting(parallelism: int = 1, *, suspended: bool = True) -> Manifest:
-    job = a_job(parallelism, annotations={kueue.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
+    job = a_job(parallelism, annotations={own_api.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
     job["spec"]["suspend"] = suspended
     return job
 
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
         [("w1", "version 5 is held"), ("suspend to east", 5)],
     ),
     "its worker is to delete it": (
-        [evicted(dispatched=4, hash=kueue.ABSENT, applied=3)],
+        [evicted(dispatched=4, hash=own_api.ABSENT, applied=3)],
         0,
         True,
         [("delete to east", 4)],
@@ -236,7 +236,7 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
     floor = SizeRequest.none_before(an_envelope(epoch=2, sequence=7))
-    job = a_job(annotations={kueue.REQUESTED_ANNOTATION: floor.to_annotation()})
+    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     commands = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
     assert bool(commands) is counts
@@ -319,7 +319,7 @@ def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     leaving = carried_out(workload, decide(a_view(forgetting(suspended=False), workload), NOW))
     assert a_view(forgetting(suspended=False), leaving).cluster == EAST
     assert decide(a_view(forgetting(suspended=False), leaving, published=5), NOW) == []
-    leaving["metadata"]["annotations"][kueue.APPLIED_ANNOTATION] = "5"
+    leaving["metadata"]["annotations"][own_api.APPLIED_ANNOTATION] = "5"
     assert a_view(forgetting(suspended=False), leaving).cluster == WEST
     moved = decide(a_view(forgetting(suspended=False), leaving, published=5), NOW)
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]

@@ -17,7 +17,7 @@ from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from unit.manager.objects import (
     EAST,
     NOW,
@@ -127,7 +127,7 @@ def after(generation: int, *, uid: str = "w-1", **changes: Any) -> Any:
     """A job with an earlier request of its worker."""
     record = requested({"main": 2}, generation=generation, uid=uid, **changes)
     return a_view(
-        a_job(annotations={kueue.REQUESTED_ANNOTATION: record.to_annotation()}), a_workload(admitted=1, dispatched=1)
+        a_job(annotations={own_api.REQUESTED_ANNOTATION: record.to_annotation()}), a_workload(admitted=1, dispatched=1)
     )
 
 
@@ -145,7 +145,7 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
     "of another cluster, where it runs now": (after(9, uid="w-0", speaker="west", epoch=50), REQUEST, True),
     "of another cluster that has the name now": (after(9, uid="w-0", speaker="uid-of-east", epoch=50), REQUEST, True),
     "an unreadable record": (
-        a_view(a_job(annotations={kueue.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
+        a_view(a_job(annotations={own_api.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
         REQUEST,
         True,
     ),
@@ -209,17 +209,17 @@ def applied(version: int, workload: str = "", *, deleted: bool = False) -> Appli
 
 
 REPORTS: dict[str, tuple[tuple[Manifest, ...], Applied, list[tuple[Any, ...]]]] = {
-    "the newest version": (TWO, applied(2, "w2"), [("w2", (kueue.APPLIED_ANNOTATION, "2"))]),
+    "the newest version": (TWO, applied(2, "w2"), [("w2", (own_api.APPLIED_ANNOTATION, "2"))]),
     "the same again": (TWO, applied(1, "w1"), []),
     "an older version": ((a_workload(admitted=1, dispatched=3, applied=3),), applied(2, "w1"), []),
-    "still the slice before": (TWO, applied(2, "w1"), [("w1", (kueue.APPLIED_ANNOTATION, "2"))]),
+    "still the slice before": (TWO, applied(2, "w1"), [("w1", (own_api.APPLIED_ANNOTATION, "2"))]),
     "nothing yet": (TWO, applied(0), []),
     "a slice that is not there": (TWO, applied(2, "w9"), []),
     "a slice that was never dispatched": ((a_workload(admitted=1),), applied(2, "w1"), []),
     "deleted": (
         TWO,
         applied(3, deleted=True),
-        [("w1", (kueue.APPLIED_ANNOTATION, "3")), ("w2", (kueue.APPLIED_ANNOTATION, "3"))],
+        [("w1", (own_api.APPLIED_ANNOTATION, "3")), ("w2", (own_api.APPLIED_ANNOTATION, "3"))],
     ),
     "deleted, again": ((withdrawn(),), applied(2, deleted=True), []),
 }
@@ -234,7 +234,7 @@ def test_a_report_is_written_once(
 
 def test_a_report_counts_after_the_job_is_gone() -> None:
     assert taken_in(a_view(None, withdrawn(applied=1)), applied(2, deleted=True)) == [
-        ("w1", (kueue.APPLIED_ANNOTATION, "2"))
+        ("w1", (own_api.APPLIED_ANNOTATION, "2"))
     ]
 
 
@@ -275,7 +275,7 @@ def evicted_once() -> Manifest:
     """A slice that has been admitted and dispatched again."""
     workload = a_workload(admitted=1)
     record = Dispatch(4, "hash", cluster="east", since=3)
-    workload["metadata"]["annotations"][kueue.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
@@ -380,7 +380,7 @@ def elsewhere(left_copies: dict[str, int], *, cluster: str = "west") -> Manifest
     """A slice that runs on a cluster, while other clusters may have a copy left."""
     record = Dispatch(7, "hash", cluster=cluster, previous_cluster="east", left_copies=left_copies)
     workload = a_workload(admitted=1, cluster=cluster)
-    workload["metadata"]["annotations"] |= {kueue.DISPATCHED_ANNOTATION: record.to_annotation()}
+    workload["metadata"]["annotations"] |= {own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
     return workload
 
 

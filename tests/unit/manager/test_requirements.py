@@ -18,7 +18,7 @@ from slicebus.manager.state.requirements import (
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from unit.manager.objects import NOW, a_job, a_view, condition, shorts
 from unit.manager.test_beside_kueue import kueues_workload
 
@@ -99,9 +99,9 @@ def test_a_rayjob_shows_it_by_an_annotation_that_is_cleared() -> None:
     job = somebodys() | {"kind": "RayJob"}
     [patch, _] = reported(a_view(job))
     annotations = patch.body["metadata"]["annotations"]  # type: ignore[union-attr, index]
-    assert annotations == {kueue.NOT_MANAGED_ANNOTATION: f"slicebus leaves it alone: {next(missing(job))}"}
+    assert annotations == {own_api.NOT_MANAGED_ANNOTATION: f"slicebus leaves it alone: {next(missing(job))}"}
     annotated = a_job(annotations=annotations) | {"kind": "RayJob"}
-    assert shorts(reported(a_view(annotated))) == [("train", (kueue.NOT_MANAGED_ANNOTATION, None))]
+    assert shorts(reported(a_view(annotated))) == [("train", (own_api.NOT_MANAGED_ANNOTATION, None))]
 
 
 def test_a_nearly_managed_job_is_reconciled() -> None:

@@ -12,7 +12,7 @@ from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
 
 PAGE_BYTES = 128 * 1024
@@ -38,7 +38,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     if not copies:
         return None
     gone = any(annotations.is_linked(copy) and not reconcile.went_with_definition(view, copy) for copy in copies)
-    return _item(view, copies[-1], "" if gone else kueue.ABSENT, "")
+    return _item(view, copies[-1], "" if gone else own_api.ABSENT, "")
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:
@@ -78,7 +78,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
         kind=view.key.kind,
         namespace=view.key.namespace,
         name=view.key.name,
-        uid=annotations.annotation(manifest, kueue.MANAGER_UID_ANNOTATION) or "",
+        uid=annotations.annotation(manifest, own_api.MANAGER_UID_ANNOTATION) or "",
         spec_version=annotations.spec_version(manifest),
         spec_hash=spec,
         status_hash=status,
@@ -87,7 +87,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
 
 def _is_known(manifest: Manifest) -> bool:
     """Whether the object is ours and has a readable manager UID: without one no order can be about it."""
-    uid = annotations.annotation(manifest, kueue.MANAGER_UID_ANNOTATION)
+    uid = annotations.annotation(manifest, own_api.MANAGER_UID_ANNOTATION)
     return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
 
 

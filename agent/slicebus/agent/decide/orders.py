@@ -31,7 +31,7 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS, Placement
 from slicebus.slices.pod_requests import container_resources
 
@@ -222,11 +222,11 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
     """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
     annotations = dict(metadata.get("annotations", {})) | {
-        kueue.MANAGER_UID_ANNOTATION: order.job.uid,
-        kueue.SPEC_VERSION_ANNOTATION: str(order.spec_version),
-        kueue.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+        own_api.MANAGER_UID_ANNOTATION: order.job.uid,
+        own_api.SPEC_VERSION_ANNOTATION: str(order.spec_version),
+        own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
     }
-    for own in (kueue.DISPATCHED_ANNOTATION, kueue.APPLIED_ANNOTATION):
+    for own in (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION):
         annotations.pop(own, None)
     if job is not None:
         annotations |= link_to(view, job)
@@ -236,7 +236,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN},
+            "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN},
             "annotations": annotations,
         },
         "spec": {name: value for name, value in spec.items() if name != "queueName"},
@@ -276,7 +276,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         return []
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
-    baseline = {kueue.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
+    baseline = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
     is_resized = job is not None and annotations.baseline(job.manifest) != counts
     at = _stamp(order, job, workload=name, own=counts if is_resized else None)
     at["annotations"] |= baseline
@@ -319,7 +319,7 @@ def _request_note(
     before: annotations.PendingRequests | None, after: annotations.PendingRequests | None
 ) -> dict[str, str]:
     """The annotation of a request that an order has changed; empty where it has not."""
-    return {kueue.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
+    return {own_api.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
 def _resumed(job: JobReading, body: Manifest) -> Manifest:
@@ -339,7 +339,7 @@ def _places(order: WorkloadSpec) -> dict[str, Placement]:
         name: Placement(
             node_selector=flavor.node_labels,
             tolerations=tuple(flavor.tolerations),
-            labels={kueue.MANAGER_UID_LABEL: order.job.uid},
+            labels={own_api.MANAGER_UID_LABEL: order.job.uid},
             resources=container_resources(spec),
         )
         for name, spec in specs.items()
@@ -374,7 +374,7 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=slice, version=order.spec_version, grant=nothing)
-    at["annotations"] |= {kueue.REQUESTED_ANNOTATION: None, kueue.BASELINE_ANNOTATION: None}
+    at["annotations"] |= {own_api.REQUESTED_ANNOTATION: None, own_api.BASELINE_ANNOTATION: None}
     body = {"metadata": at, "spec": {"suspend": True}}
     resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)

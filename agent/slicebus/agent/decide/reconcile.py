@@ -26,7 +26,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.ungate import Members, could_start, to_ungate
@@ -42,7 +42,7 @@ def link_copies(view: WorkerView) -> list[Command]:
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
-        if annotations.annotation(copy, kueue.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
+        if annotations.annotation(copy, own_api.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
     ]
 
 
@@ -57,14 +57,14 @@ def take_off_ttl(view: WorkerView) -> list[Command]:
 
 def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
     """The annotations that link a Workload copy to its job."""
-    known = {kueue.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
-    return known | ({kueue.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
+    known = {own_api.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
+    return known | ({own_api.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
 
 
 def unlink_copies(view: WorkerView) -> list[Command]:
     """Unlinks the copies from a job that went with its definition: nobody has deleted the job. The next inventory shows
     the manager that it is missing, and the manager sends it again."""
-    body = {"metadata": {"annotations": {kueue.JOB_UID_ANNOTATION: None, kueue.DEFINITION_ANNOTATION: None}}}
+    body = {"metadata": {"annotations": {own_api.JOB_UID_ANNOTATION: None, own_api.DEFINITION_ANNOTATION: None}}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
@@ -74,7 +74,7 @@ def unlink_copies(view: WorkerView) -> list[Command]:
 
 def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
     """Whether a copy's missing job went because somebody removed the definition of its kind."""
-    by = annotations.annotation(copy, kueue.DEFINITION_ANNOTATION)
+    by = annotations.annotation(copy, own_api.DEFINITION_ANNOTATION)
     return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
@@ -106,8 +106,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
             return []
         pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
         note = {
-            kueue.REQUESTED_ANNOTATION: pending.to_annotation(),
-            kueue.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
+            own_api.REQUESTED_ANNOTATION: pending.to_annotation(),
+            own_api.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
         }
         return [_note(job, note)]
     if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
@@ -125,7 +125,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     published = Remember(table=TableName.PUBLISHED, key=view.key, value=last.key)
     publish: list[Command] = [Publish(cluster=cluster, message=message), published]
     # After a conflict only the note on the job is missing.
-    confirm = [] if last.confirmed else [_note(job, {kueue.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
+    confirm = [] if last.confirmed else [_note(job, {own_api.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
     return [*(publish if view.published != last.key else []), *confirm]
 
 
@@ -171,11 +171,11 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
     """One write to each pod that an earlier agent may be about to ungate: its patch then conflicts."""
     if view.reading is None:
         return []
-    body = {"metadata": {"annotations": {kueue.EPOCH_ANNOTATION: str(epoch)}}}
+    body = {"metadata": {"annotations": {own_api.EPOCH_ANNOTATION: str(epoch)}}}
     return [
         Patch(resource=PODS, target=pod, body=body)
         for pod in could_start(view.pod_sets, view.reading.granted)
-        if annotations.annotation(pod, kueue.EPOCH_ANNOTATION) != str(epoch)
+        if annotations.annotation(pod, own_api.EPOCH_ANNOTATION) != str(epoch)
     ]
 
 
@@ -240,7 +240,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
     if view.is_hidden:
         return None
     for copy in view.copies:
-        uid = annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or ""
+        uid = annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:
             return departure.end
@@ -260,7 +260,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
 
 def linked_uids(view: WorkerView) -> set[str]:
     """The UIDs of the jobs that the copies are linked to."""
-    return {uid for copy in view.copies if (uid := annotations.annotation(copy, kueue.JOB_UID_ANNOTATION))}
+    return {uid for copy in view.copies if (uid := annotations.annotation(copy, own_api.JOB_UID_ANNOTATION))}
 
 
 def _without_gate(pod: Manifest) -> list[Manifest]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UnsetType
 
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.annotation_values import read_json, read_number
 
 _MOST_UNANSWERED = 16
@@ -90,7 +90,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     @staticmethod
     def from_job(job: Manifest) -> "PendingRequests | None":
         """The requests on a worker's job; None where there is no annotation or it is unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
+        return read_json(annotation(job, own_api.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
@@ -105,22 +105,22 @@ def annotation(manifest: Manifest, name: str) -> str | None:
 
 def is_ours(manifest: Manifest) -> bool:
     """Whether an agent created the object. Agents touch no other."""
-    return (manifest["metadata"].get("labels") or {}).get(kueue.ORIGIN_LABEL) == kueue.ORIGIN
+    return (manifest["metadata"].get("labels") or {}).get(own_api.ORIGIN_LABEL) == own_api.ORIGIN
 
 
 def is_of(manifest: Manifest, job: JobRef) -> bool:
     """Whether the object was made for this job of the manager."""
-    return is_ours(manifest) and annotation(manifest, kueue.MANAGER_UID_ANNOTATION) == job.uid
+    return is_ours(manifest) and annotation(manifest, own_api.MANAGER_UID_ANNOTATION) == job.uid
 
 
 def spec_version(manifest: Manifest) -> int:
     """The applied version; 0 where none is readable."""
-    return read_number(annotation(manifest, kueue.SPEC_VERSION_ANNOTATION))
+    return read_number(annotation(manifest, own_api.SPEC_VERSION_ANNOTATION))
 
 
 def is_linked(copy: Manifest) -> bool:
     """Whether a Workload copy has the UID of its job: a job that is missing then is gone."""
-    return bool(annotation(copy, kueue.JOB_UID_ANNOTATION))
+    return bool(annotation(copy, own_api.JOB_UID_ANNOTATION))
 
 
 def slice_of(job: Manifest) -> str:
@@ -130,17 +130,17 @@ def slice_of(job: Manifest) -> str:
 
 def granted(job: Manifest) -> Counts:
     """The number of pods that may run, by pod set; empty where the annotation is unreadable."""
-    return _counts(job, kueue.GRANTED_ANNOTATION) or {}
+    return _counts(job, own_api.GRANTED_ANNOTATION) or {}
 
 
 def is_suspended(job: Manifest) -> bool:
     """Whether the manager has suspended the job: its grant names no pod set."""
-    return _counts(job, kueue.GRANTED_ANNOTATION) == {}
+    return _counts(job, own_api.GRANTED_ANNOTATION) == {}
 
 
 def baseline(job: Manifest) -> Counts | None:
     """The counts of the manager's spec when the worker last took them over; None for none."""
-    return _counts(job, kueue.BASELINE_ANNOTATION)
+    return _counts(job, own_api.BASELINE_ANNOTATION)
 
 
 def lowered(granted: Counts, wanted: Counts) -> Counts:
@@ -156,12 +156,12 @@ def encode_counts(counts: Counts) -> str:
 def job_metadata(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
     """The metadata of a job at a version of a slice. Label and annotation are always written together."""
     return {
-        "labels": {kueue.ORIGIN_LABEL: kueue.ORIGIN, kueue.PREBUILT_NAME: workload},
+        "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN, kueue.PREBUILT_NAME: workload},
         "annotations": {
             kueue.PREBUILT_NAME: workload,
-            kueue.MANAGER_UID_ANNOTATION: job.uid,
-            kueue.SPEC_VERSION_ANNOTATION: str(version),
-            kueue.GRANTED_ANNOTATION: encode_counts(grant),
+            own_api.MANAGER_UID_ANNOTATION: job.uid,
+            own_api.SPEC_VERSION_ANNOTATION: str(version),
+            own_api.GRANTED_ANNOTATION: encode_counts(grant),
         },
     }
 
@@ -173,7 +173,7 @@ def reference(job: Manifest) -> JobRef:
         kind=job["kind"],
         namespace=job["metadata"]["namespace"],
         name=job["metadata"]["name"],
-        uid=annotation(job, kueue.MANAGER_UID_ANNOTATION) or "",
+        uid=annotation(job, own_api.MANAGER_UID_ANNOTATION) or "",
     )
 
 

@@ -14,13 +14,13 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import Pod
 
 _BY_OWNER = "owner"
 _BY_JOB = "job"
-_OURS = f"{kueue.ORIGIN_LABEL}={kueue.ORIGIN}"
+_OURS = f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}"
 
 SELECTORS: dict[Resource, str | None] = {
     # What a job's own controller makes has not our label.
@@ -149,7 +149,9 @@ class Store:
     def holds(self, job: JobRef) -> bool:
         """Whether a Workload or a pod of the manager's job is here, whatever its kind. Walks over all of them."""
         has_copy = any(annotations.is_of(copy, job) for copy in self._caches[WORKLOADS].all())
-        return has_copy or any(pod.labels.get(kueue.MANAGER_UID_LABEL) == job.uid for pod in self._pods.values.values())
+        return has_copy or any(
+            pod.labels.get(own_api.MANAGER_UID_LABEL) == job.uid for pod in self._pods.values.values()
+        )
 
     def our_jobs(self) -> Iterator[JobKey]:
         """Every job that the agent has made."""
@@ -221,7 +223,7 @@ class Store:
     def _forget_departure(self, change: Change) -> None:
         copy = change.old
         if copy is not None and change.new is None:
-            self.departed.pop(annotations.annotation(copy, kueue.MANAGER_UID_ANNOTATION) or "", None)
+            self.departed.pop(annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or "", None)
 
     def _forget_unanswered(self, change: Change) -> None:
         pod = change.old
@@ -231,7 +233,7 @@ class Store:
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order
         job = self._job(key)
-        mine = job is not None and annotations.annotation(job, kueue.MANAGER_UID_ANNOTATION) == uid
+        mine = job is not None and annotations.annotation(job, own_api.MANAGER_UID_ANNOTATION) == uid
         return job is not None and mine and annotations.spec_version(job) >= version
 
     def _scale_target(self, job: Manifest) -> Manifest | None:
@@ -279,6 +281,6 @@ def _key(job: Manifest) -> JobKey:
 
 
 def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
-    kind, _, name = (annotations.annotation(copy, kueue.JOB_ANNOTATION) or "").partition("/")
+    kind, _, name = (annotations.annotation(copy, own_api.JOB_ANNOTATION) or "").partition("/")
     if kind in JOB_RESOURCES and name:
         yield JobKey(kind, copy["metadata"]["namespace"], name)

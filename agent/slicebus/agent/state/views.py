@@ -9,7 +9,7 @@ from propcache.api import cached_property
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.ungate import Pod, PodSets, by_pod_set
@@ -134,4 +134,4 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def running(self) -> set[str]:
         """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
-        return {uid for pod in pods if (uid := pod.labels.get(kueue.MANAGER_UID_LABEL))}
+        return {uid for pod in pods if (uid := pod.labels.get(own_api.MANAGER_UID_LABEL))}

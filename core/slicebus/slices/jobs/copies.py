@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.pod_requests import container_resources, pod_requests, with_container_resources
 
@@ -13,11 +13,11 @@ _DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL)
 """Without a queue name a Kueue on the worker leaves the job alone."""
 _DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
-    kueue.REQUESTED_ANNOTATION,
-    kueue.DISPATCHED_ANNOTATION,
-    kueue.APPLIED_ANNOTATION,
-    kueue.UNSHOWN_ANNOTATION,
-    kueue.IN_TREE_AUTOSCALING_ANNOTATION,
+    own_api.REQUESTED_ANNOTATION,
+    own_api.DISPATCHED_ANNOTATION,
+    own_api.APPLIED_ANNOTATION,
+    own_api.UNSHOWN_ANNOTATION,
+    own_api.IN_TREE_AUTOSCALING_ANNOTATION,
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
@@ -32,7 +32,7 @@ class RayJob:
 
     resource = Resource("ray.io", "v1", "rayjobs", "RayJob")
     # The submitter is a Job that has the RayJob's name.
-    owner_labels: tuple[str, ...] = (kueue.RAYJOB_LABEL, JOB_NAME_LABEL)
+    owner_labels: tuple[str, ...] = (own_api.RAYJOB_LABEL, JOB_NAME_LABEL)
     child_kind = RayCluster.resource.kind
     refusal = Refusal(conditions=False)
 
@@ -62,7 +62,7 @@ class RayJob:
         With `shutdownAfterJobFinishes` KubeRay deletes the cluster at once after the end, and keeps the RayJob; without
         it, KubeRay suspends no RayJob. The end is told when the cluster's pods have gone.
         """
-        of = {kueue.RAYJOB_LABEL: job["metadata"]["name"]}
+        of = {own_api.RAYJOB_LABEL: job["metadata"]["name"]}
         names = [pod_set["name"] for pod_set in self.pod_sets(job)]
         given = {name: placements.get(name, Placement()) for name in names}
         placements = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
@@ -133,7 +133,7 @@ class RayJob:
         While it is suspended its status names no child any more, and only our own label tells of the pods left.
         """
         name = job["metadata"]["name"]
-        selectors = [{JOB_NAME_LABEL: name}, {kueue.RAYJOB_LABEL: name}]
+        selectors = [{JOB_NAME_LABEL: name}, {own_api.RAYJOB_LABEL: name}]
         if child := self.child(job):
             selectors.append({CLUSTER_LABEL: child})
         return selectors

@@ -25,7 +25,7 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 
 _log = structlog.get_logger()
 _WRITE_S = 0.5
@@ -216,7 +216,7 @@ class DeleteGuard:
             return
         name = ClusterName(change.new["metadata"]["name"])
         hold = self._shown.get(name)
-        if hold is not None and annotation(change.new, kueue.RELEASE_ANNOTATION) == hold.id:
+        if hold is not None and annotation(change.new, own_api.RELEASE_ANNOTATION) == hold.id:
             self._release(name, self._breaker(name).release(hold))
 
     def _release(self, cluster: ClusterName, released: Collection[JobRef]) -> None:

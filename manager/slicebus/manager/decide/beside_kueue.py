@@ -26,7 +26,7 @@ from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
 from slicebus.slices.chain import structural_message
 from slicebus.slices.fleet import Fleet, Strategy
@@ -167,13 +167,13 @@ def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     try:
         _selector(job)
     except ValueError as error:
-        message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
 
 
 def _selector(job: Manifest) -> Manifest:
-    return parse_selector(annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION) or "")
+    return parse_selector(annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or "")
 
 
 def _place(
@@ -193,15 +193,15 @@ def _place(
 
 
 def _is_kept(view: JobView, slice: Slice) -> bool:
-    return has_finalizer(view.workload(slice), kueue.DISPATCHED_FINALIZER)
+    return has_finalizer(view.workload(slice), own_api.DISPATCHED_FINALIZER)
 
 
 def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
     """Place a slice, and keep it by a finalizer until the worker holds nothing of it."""
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
-    kept = finalizers if _is_kept(view, slice) else [*finalizers, kueue.DISPATCHED_FINALIZER]
-    metadata = {"annotations": {kueue.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
+    kept = finalizers if _is_kept(view, slice) else [*finalizers, own_api.DISPATCHED_FINALIZER]
+    metadata = {"annotations": {own_api.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
@@ -228,7 +228,7 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
         return _refuse(view, holder, structural_message(present, desired.counts))
     written = msgspec.structs.replace(requested, written=desired.counts, own=desired.own)
     return [
-        _spec_patch(job, kind.with_counts(job, desired.counts), {kueue.REQUESTED_ANNOTATION: written.to_annotation()})
+        _spec_patch(job, kind.with_counts(job, desired.counts), {own_api.REQUESTED_ANNOTATION: written.to_annotation()})
     ]
 
 
@@ -276,7 +276,7 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         return reset
     placed = [slice for slice in view.slices if slice.cluster and not slice.finished and not slice.deleting]
     if placed:
-        body = annotation_patch(kueue.CLUSTER_ANNOTATION, NOWHERE)
+        body = annotation_patch(own_api.CLUSTER_ANNOTATION, NOWHERE)
         return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body) for slice in placed]
     released = _release(view, [slice for slice in view.slices if slice.finished or slice.deleting])
     if released and (remembered := dispatch.copy_to_job(view)):
@@ -290,7 +290,7 @@ def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
         return []
     forgotten = msgspec.structs.replace(requested.cleared(), written=msgspec.UNSET, own=msgspec.UNSET)
     own = kind.with_counts(job, view.desired.own)
-    return [_spec_patch(job, own, {kueue.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
+    return [_spec_patch(job, own, {own_api.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
 
 
 def _end(view: JobView, *, reason: str) -> list[Command]:
@@ -309,9 +309,9 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
     outbox, is_over = view.outbox, view.is_withdrawn
     workloads = [view.workload(slice) for slice in slices]
     return [
-        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, kueue.DISPATCHED_FINALIZER))
+        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, own_api.DISPATCHED_FINALIZER))
         for workload in workloads
-        if has_finalizer(workload, kueue.DISPATCHED_FINALIZER)
+        if has_finalizer(workload, own_api.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.recorded_on is not workload)
         and not (view.left_copies and (record := Dispatch.from_manifest(workload)) and record.left_copies)
     ]

@@ -26,7 +26,7 @@ from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.chain import (
     ChainCommand,
     CreateSlice,
@@ -167,10 +167,10 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
-    if selector := annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION):
-        annotations[kueue.CLUSTER_SELECTOR_ANNOTATION] = selector
-    if annotation(job, kueue.PARTIAL_SCALE_UP_ANNOTATION) == "true":
-        annotations[kueue.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    if selector := annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION):
+        annotations[own_api.CLUSTER_SELECTOR_ANNOTATION] = selector
+    if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
+        annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
     manifest = workload_manifest(
         job,
@@ -201,21 +201,21 @@ def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
     if not _priority(job, view):
         problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
     try:
-        parse_selector(annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION) or "")
+        parse_selector(annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or "")
     except ValueError as error:
-        message = f"the annotation {kueue.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
 
 
 def _set_selector(view: JobView, job: Manifest) -> list[Command]:
     """Copy an edited cluster selector onto the slices: it counts for those that wait or are requeued."""
-    wanted = annotation(job, kueue.CLUSTER_SELECTOR_ANNOTATION)
-    body = {"metadata": {"annotations": {kueue.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
+    wanted = annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION)
+    body = {"metadata": {"annotations": {own_api.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in map(view.workload, view.unfinished)
-        if annotation(workload, kueue.CLUSTER_SELECTOR_ANNOTATION) != wanted
+        if annotation(workload, own_api.CLUSTER_SELECTOR_ANNOTATION) != wanted
     ]
 
 

@@ -10,7 +10,7 @@ from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.manifests import has_finalizer
 from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
@@ -28,7 +28,7 @@ def needs_reconcile(change: Change) -> bool:
 def _ignored(manifest: Manifest) -> frozenset[str]:
     """The metadata and annotations whose present value needs no reconcile, whatever it was before."""
     let_go = () if has_finalizer(manifest) else ("finalizers",)
-    answered = (kueue.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
+    answered = (own_api.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
     return frozenset(("resourceVersion", *let_go, *answered))
 
 

@@ -26,7 +26,7 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -224,7 +224,7 @@ def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
     """The job as its worker shall have it: with its user's counts, and with the fields that only a copy may have."""
     kind = KINDS[job["kind"]]
     wanted = kind.with_counts(job, desired.own) if desired.requested else job
-    return kind.autoscaled(wanted) if annotation(job, kueue.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
+    return kind.autoscaled(wanted) if annotation(job, own_api.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
 
 
 def _order(

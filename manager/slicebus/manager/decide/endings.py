@@ -16,7 +16,7 @@ from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
 
@@ -117,11 +117,11 @@ def record_owner(view: JobView) -> list[Command]:
     """
     if view.job is not None and "deletionTimestamp" not in view.job["metadata"]:
         return []
-    body = annotation_patch(kueue.JOB_ANNOTATION, f"{view.ref.kind}/{view.ref.name}")
+    body = annotation_patch(own_api.JOB_ANNOTATION, f"{view.ref.kind}/{view.ref.name}")
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in view.workloads.values()
-        if is_orphan(workload) and annotation(workload, kueue.JOB_ANNOTATION) is None
+        if is_orphan(workload) and annotation(workload, own_api.JOB_ANNOTATION) is None
     ]
 
 

@@ -12,7 +12,7 @@ from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, counts_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.kueue import Condition, EvictionReason
 from slicebus.slices.workload import Slice
@@ -49,7 +49,7 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
 def quota_held(slice: Slice) -> Finding:
     """The condition that shows why an evicted slice still has its quota."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
-    return Finding(DISPATCHED_CONDITION, False, kueue.SUSPENDING, message)
+    return Finding(DISPATCHED_CONDITION, False, own_api.SUSPENDING, message)
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
@@ -64,7 +64,7 @@ def _forget_request(view: JobView) -> list[Command]:
     requested = view.desired.requested if view.job else None
     if view.job is None or requested is None or not requested.asks_for_size:
         return []
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
+    body = annotation_patch(own_api.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 

@@ -30,7 +30,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
@@ -94,7 +94,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         written=last.written if last else msgspec.UNSET,
         own=last.own if last else msgspec.UNSET,
     )
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, desired.to_annotation())
+    body = annotation_patch(own_api.REQUESTED_ANNOTATION, desired.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
@@ -112,12 +112,12 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     is_newest = outbox is not None and report.spec_version >= outbox.record.version
     confirms_suspended = is_newest and view.state.held is Held.SUSPENDED
     forgotten = _forget_request(view.job, envelope) if confirms_suspended and view.job else []
-    body = annotation_patch(kueue.APPLIED_ANNOTATION, str(report.spec_version))
+    body = annotation_patch(own_api.APPLIED_ANNOTATION, str(report.spec_version))
     return forgotten + [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for name, workload in view.workloads.items()
         if (report.deleted or name == report.workload)
-        and annotation(workload, kueue.DISPATCHED_ANNOTATION)
+        and annotation(workload, own_api.DISPATCHED_ANNOTATION)
         and applied_version(workload) < report.spec_version
     ]
 
@@ -129,7 +129,7 @@ def _forget_request(job: Manifest, envelope: Envelope) -> list[Command]:
     forgotten = SizeRequest.none_before(envelope)
     if last is not None:
         forgotten = msgspec.structs.replace(forgotten, written=last.written, own=last.own)
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
+    body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
     return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)]
 
 
@@ -200,9 +200,9 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
     unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
     commands = write_status(job, wanted)
-    if annotation(job, kueue.UNSHOWN_ANNOTATION) == note:
+    if annotation(job, own_api.UNSHOWN_ANNOTATION) == note:
         return commands
-    body = {"metadata": {"annotations": {kueue.UNSHOWN_ANNOTATION: note}}}
+    body = {"metadata": {"annotations": {own_api.UNSHOWN_ANNOTATION: note}}}
     return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
 
 

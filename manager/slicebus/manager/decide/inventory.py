@@ -18,7 +18,7 @@ from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.fingerprints import all_ready, status_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -113,7 +113,7 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     record, reported = outbox.record, outbox.is_reported
     if record.has_vanished:
         # The job stays without a copy until that is decided, unless the worker has one again.
-        return Difference.STATUS if item is not None and item.spec_hash not in ("", kueue.ABSENT) else Difference.NONE
+        return Difference.STATUS if item is not None and item.spec_hash not in ("", own_api.ABSENT) else Difference.NONE
     not_held = Difference.RENEW if reported or lost_request(view, item) is not None else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
@@ -140,7 +140,7 @@ def lost_request(view: JobView, item: InventoryItem | None) -> SizeRequest | Non
 
     Nobody stands by that request: the copy made in its place begins with the size of the job's spec.
     """
-    if view.job is None or (item is not None and item.spec_hash != kueue.ABSENT):
+    if view.job is None or (item is not None and item.spec_hash != own_api.ABSENT):
         return None
     requested = view.desired.requested
     return requested if requested is not None and requested.asks_for_size else None
@@ -160,14 +160,14 @@ def forget_lost_request(
         return []
     epoch, sequence = published_at
     forgotten = msgspec.structs.replace(requested.cleared(), speaker=speaker, epoch=epoch, sequence=sequence)
-    body = annotation_patch(kueue.REQUESTED_ANNOTATION, forgotten.to_annotation())
+    body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
 def _shows(item: InventoryItem, state: State, version: int) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
-    has_copy = item.spec_hash != kueue.ABSENT and item.spec_version == version
+    has_copy = item.spec_hash != own_api.ABSENT and item.spec_version == version
     return has_copy and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 

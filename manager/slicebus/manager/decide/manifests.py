@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, JobRef, Manifest
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.workload import Slice
@@ -21,7 +21,7 @@ def workload_manifest(
     priority: Manifest,
 ) -> Manifest:
     """The Workload of a new slice. It names its job in an annotation too, because it may be orphaned unseen."""
-    job_name = {kueue.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
+    job_name = {own_api.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": kueue.API_VERSION,

@@ -13,7 +13,7 @@ from slicebus.manager.state.requirements import (
 )
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.jobs import KINDS
 
@@ -36,7 +36,7 @@ def report(view: JobView, *, is_ours: bool, now: str) -> list[Command]:
 
 def _write(job: Manifest, message: str, *, now: str) -> Command | None:
     if not KINDS[job["kind"]].refusal.conditions:
-        return _annotate(job, message) if annotation(job, kueue.NOT_MANAGED_ANNOTATION) != message else None
+        return _annotate(job, message) if annotation(job, own_api.NOT_MANAGED_ANNOTATION) != message else None
     finding = Finding(ACCEPTED_CONDITION, False, NOT_MANAGED, message)
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
 
@@ -44,13 +44,13 @@ def _write(job: Manifest, message: str, *, now: str) -> Command | None:
 def _clear(job: Manifest) -> list[Command]:
     if not is_reported_unmanaged(job):
         return []
-    if annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None:
+    if annotation(job, own_api.NOT_MANAGED_ANNOTATION) is not None:
         return [_annotate(job, None)]
     return [_set_conditions(job, [entry for entry in conditions_of(job) if not says_unmanaged(entry)])]
 
 
 def _annotate(job: Manifest, message: str | None) -> Command:
-    body = {"metadata": {"annotations": {kueue.NOT_MANAGED_ANNOTATION: message}}}
+    body = {"metadata": {"annotations": {own_api.NOT_MANAGED_ANNOTATION: message}}}
     return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.annotation_values import read_json
 from slicebus.slices.jobs import JobKind
 
@@ -31,7 +31,7 @@ def annotation(manifest: Manifest, name: str) -> str | None:
 
 def reported_status(job: Manifest) -> Manifest:
     """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
-    unshown = read_json(annotation(job, kueue.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
+    unshown = read_json(annotation(job, own_api.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
     return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
 
 
@@ -104,7 +104,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def from_job(job: Manifest) -> "SizeRequest | None":
         """The request on a job; None where there is none, or where it is unreadable."""
-        return read_json(annotation(job, kueue.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+        return read_json(annotation(job, own_api.REQUESTED_ANNOTATION), _SIZE_REQUEST)
 
 
 class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):

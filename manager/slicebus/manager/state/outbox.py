@@ -13,7 +13,7 @@ import msgspec
 
 from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import ClusterName, Manifest, RequestKey
-from slicebus.slices import kueue
+from slicebus.slices import own_api
 from slicebus.slices.annotation_values import read_json, read_number
 
 LOST = "lost"
@@ -88,7 +88,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     @staticmethod
     def absent(cluster: ClusterName) -> "Dispatch":
         """The dispatch of nothing, without its version."""
-        return Dispatch(version=0, hash=kueue.ABSENT, cluster=cluster)
+        return Dispatch(version=0, hash=own_api.ABSENT, cluster=cluster)
 
     def lost(self, *, seen: int) -> "Dispatch":
         """This dispatch as lost, at the highest version that was seen of the job: the next one is above that."""
@@ -105,7 +105,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     @property
     def held(self) -> Held:
         """What the worker shall hold. A delete that is lost is read as a copy: nobody knows what the worker holds."""
-        if self.hash == kueue.ABSENT:
+        if self.hash == own_api.ABSENT:
             return Held.ABSENT
         return Held.SUSPENDED if self.suspended else Held.HOLD
 
@@ -125,7 +125,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     @staticmethod
     def from_manifest(manifest: Manifest) -> "Dispatch | None":
         """The dispatch on a Workload or a job; None where there is none or it is unreadable."""
-        return read_json(annotation(manifest, kueue.DISPATCHED_ANNOTATION), _DISPATCH)
+        return read_json(annotation(manifest, own_api.DISPATCHED_ANNOTATION), _DISPATCH)
 
 
 class Outbox(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ class Outbox(msgspec.Struct, frozen=True):
 
 def applied_version(manifest: Manifest) -> int:
     """The version that the worker has reported, on the object that has the dispatch; 0 before the first."""
-    return read_number(annotation(manifest, kueue.APPLIED_ANNOTATION))
+    return read_number(annotation(manifest, own_api.APPLIED_ANNOTATION))
 
 
 _DISPATCH = msgspec.json.Decoder(Dispatch)

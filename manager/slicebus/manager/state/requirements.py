@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import conditions_of
 
 ACCEPTED_CONDITION = "slicebus.dev/Accepted"
@@ -47,7 +47,7 @@ def is_of_concern(job: Manifest) -> bool:
 
 def is_reported_unmanaged(job: Manifest) -> bool:
     """Whether the job shows that slicebus leaves it alone."""
-    return annotation(job, kueue.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
+    return annotation(job, own_api.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
 
 
 def says_unmanaged(condition: Manifest) -> bool:
@@ -57,7 +57,7 @@ def says_unmanaged(condition: Manifest) -> bool:
 
 def is_our_check(check: Manifest) -> bool:
     """Whether an AdmissionCheck is for slicebus."""
-    return bool(check.get("spec", {}).get("controllerName") == kueue.CHECK_CONTROLLER)
+    return bool(check.get("spec", {}).get("controllerName") == own_api.CHECK_CONTROLLER)
 
 
 def _is_queued(job: Manifest) -> bool:

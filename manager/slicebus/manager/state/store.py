@@ -31,7 +31,7 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.manager.state.worker_clusters import Sender, WorkerCluster
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
 
@@ -316,7 +316,7 @@ def owner_ref(workload: Manifest) -> JobRef | None:
 
 def _former_owner(workload: Manifest) -> JobRef | None:
     """The job that an orphaned Workload names (`endings.record_owner`). An agent's copies have no such label."""
-    metadata, kind_and_name = workload["metadata"], annotation(workload, kueue.JOB_ANNOTATION) or ""
+    metadata, kind_and_name = workload["metadata"], annotation(workload, own_api.JOB_ANNOTATION) or ""
     uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
     if not uid or kind not in JOB_RESOURCES:
         return None
