@@ -133,7 +133,7 @@ async def test_a_status_is_noted_once_and_forgotten_when_its_job_is_gone(manager
     if beside_kueue:
         manager.store.settings["admission"] = Admission.KUEUE
     ref, noted = await manager.given_job(), list[str]()
-    manager.store.newest.observe(lambda key, value: noted.append(str(value)))
+    manager.store.last_status.observe(lambda key, value: noted.append(str(value)))
     first = await manager.receive(status(ref, 1))
     await manager.receive(status(ref, 2))
     await manager.again(first)
@@ -141,7 +141,7 @@ async def test_a_status_is_noted_once_and_forgotten_when_its_job_is_gone(manager
     assert dict(manager.store.reported) == ({ref: status(ref, 2)} if beside_kueue else {})
     manager.store.jobs[ref.kind].replace([], "999")
     await manager.receive(status(ref, 3))
-    assert (dict(manager.store.newest), dict(manager.store.reported)) == ({}, {})
+    assert (dict(manager.store.last_status), dict(manager.store.reported)) == ({}, {})
 
 
 async def test_a_late_report_that_the_job_is_gone_removes_nothing(manager: Manager) -> None:

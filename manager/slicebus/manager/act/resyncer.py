@@ -182,7 +182,7 @@ class Resyncer:
         return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, published_at=published_at)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
-        return self._store.newest.get((listed.speaker, ref.uid), listed.since) > listed.since
+        return self._store.last_status.get((listed.speaker, ref.uid), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         reported_since = self._has_reported_since(listed, ref)

@@ -320,15 +320,15 @@ def _receive_of_cluster(
 def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
     key, at = (envelope.speaker, message.job.uid), (envelope.epoch, envelope.sequence)
-    newest = store.newest.get(key)
+    newest = store.last_status.get(key)
     if newest is not None and at < newest:
         return []
     view = store.view(_known(message.job))
     notes: list[Command] = []
     if view.job is None:
-        notes = [Forget(table=TableName.NEWEST, key=key)] if newest is not None else []
+        notes = [Forget(table=TableName.LAST_STATUS, key=key)] if newest is not None else []
     elif at != newest:
-        notes.append(Remember(table=TableName.NEWEST, key=key, value=at))
+        notes.append(Remember(table=TableName.LAST_STATUS, key=key, value=at))
         if mode_of(store).keeps_reports:
             notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
     return [*notes, *intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)]

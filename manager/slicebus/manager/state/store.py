@@ -69,7 +69,7 @@ class Store:
         """The settings that decisions depend on."""
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
-        self.newest: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
+        self.last_status: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
         """Epoch and sequence of the last status of each job, by the envelope's speaker and the job's UID."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions whose write got no answer."""
@@ -146,7 +146,7 @@ class Store:
         """The tables beside the caches, by name."""
         return {
             TableName.PUBLISHED: self.published,
-            TableName.NEWEST: self.newest,
+            TableName.LAST_STATUS: self.last_status,
             TableName.UNCERTAIN: self.uncertain,
             TableName.SETTINGS: self.settings,
             TableName.REPORTED: self.reported,

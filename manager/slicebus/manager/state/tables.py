@@ -7,7 +7,7 @@ class TableName(StrEnum):
     """Every table of the manager."""
 
     PUBLISHED = "published"
-    NEWEST = "newest"
+    LAST_STATUS = "last_status"
     UNCERTAIN = "uncertain"
     SETTINGS = "settings"
     REPORTED = "reported"
