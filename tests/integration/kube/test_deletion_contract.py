@@ -133,6 +133,16 @@ async def test_a_finalizer_of_what_is_owned_holds_the_owner_in_the_foreground(
     await api.gone(CONFIGMAPS, "owner")
 
 
+async def test_what_is_made_while_its_owner_goes_in_the_foreground_goes_too(api: Api) -> None:
+    owner = await api.config_map("owner")
+    await api.config_map("child", metadata=owned_by(owner, block=True, finalizers=["test/hold"]))
+    await api.client.delete(CONFIGMAPS, "owner", api.namespace, propagation="Foreground")
+    await api.config_map("late", metadata=owned_by(owner, block=True))
+    await api.client.patch(CONFIGMAPS, "child", api.namespace, MergePatch({"metadata": {"finalizers": None}}))
+    for name in ("child", "late", "owner"):
+        await api.gone(CONFIGMAPS, name)
+
+
 async def test_an_orphan_stays(api: Api) -> None:
     owner = await api.config_map("owner")
     await api.config_map("child", metadata=owned_by(owner))

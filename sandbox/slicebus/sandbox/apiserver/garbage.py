@@ -113,13 +113,18 @@ class Garbage:
         return [(*_CRDS, f"{key[1]}.{key[0]}"), (*_NAMESPACES, key[2]), *(owner for owner in owners if owner)]
 
     def _release(self, key: Key) -> None:
-        """Remove a waiting object once it waits for nothing more."""
+        """Remove a waiting object once it waits for nothing more. What it has come to own since it waits goes now."""
         manifest = self._store.objects.get(key)
         if manifest is None or "deletionTimestamp" not in manifest["metadata"] or self._contents(key):
             return
         metadata = manifest["metadata"]
         finalizers = list(metadata.get("finalizers") or ())
-        if _FOREGROUND in finalizers and not self._blocked(metadata["uid"]):
+        if _FOREGROUND in finalizers:
+            if blocking := self._blocking(metadata["uid"]):
+                # The last of them to go releases this object.
+                for child in blocking:
+                    self._let_go(child, metadata["uid"], "Foreground")
+                return
             finalizers.remove(_FOREGROUND)
             kept = {name: value for name, value in metadata.items() if name != "finalizers"}
             manifest = manifest | {"metadata": kept | ({"finalizers": finalizers} if finalizers else {})}
@@ -128,13 +133,14 @@ class Garbage:
         elif finalizers != metadata["finalizers"]:
             self._store.put(key, manifest)
 
-    def _blocked(self, uid: str) -> bool:
-        """Whether an object that blocks its owner's deletion is left."""
-        return any(
-            owner["uid"] == uid and owner.get("blockOwnerDeletion")
+    def _blocking(self, uid: str) -> list[Key]:
+        """The objects that block their owner's deletion."""
+        return [
+            child
             for child in self._store.owned_by(uid)
             for owner in self._store.objects[child]["metadata"]["ownerReferences"]
-        )
+            if owner["uid"] == uid and owner.get("blockOwnerDeletion")
+        ]
 
 
 def has_grace(manifest: Manifest) -> bool:
