@@ -114,9 +114,12 @@ class Cache:
         self.synced.set()
 
     def clear(self) -> None:
-        """Remove every object: the definition has gone with all of them. Synced: there is nothing to list."""
+        """Remove every object: the definition has gone with all of them. Synced: there is nothing to list.
+
+        The next list decides what is there: some may be of the definition that has replaced it.
+        """
         for manifest in self.all():
-            self.remove(manifest)
+            self._store(key_of(manifest), None, manifest)
         self.synced.set()
 
     def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:

@@ -37,6 +37,11 @@ SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
     ),
     "versions are numbers, not text": ([("put", an_object(9)), ("put", an_object(10))], {"a/u1": 10}),
     "deleted": ([("put", an_object(5)), ("remove", an_object(6))], {}),
+    "left out with its definition": ([("put", an_object(5)), ("clear",)], {}),
+    "left out, and of the definition that has replaced the one before": (
+        [("put", an_object(5)), ("clear",), ("replace", [an_object(5)], "6")],
+        {"a/u1": 5},
+    ),
     "what was under way when it was deleted": (
         [("put", an_object(5)), ("remove", an_object(8)), ("put", an_object(7))],
         {},
