@@ -5,18 +5,22 @@ With a definition goes every object of its kind. Nobody has asked for that, and 
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
 from simulation.schedule import WORKERS, DefinitionComes, DefinitionGoes, Moment
+from simulation.violations import Violation
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, JOB_RESOURCES
+from slicebus.proto.errors import AlreadyExistsError
 from slicebus.sandbox.controllers import crds as ray_crds
 
 if TYPE_CHECKING:
     from simulation.fleet import Fleet
 
+_REMOVED_S = 300.0
 _KINDS = ("RayCluster", "RayJob")
 
 
@@ -50,10 +54,19 @@ async def remove_definition(fleet: "Fleet", item: DefinitionGoes) -> None:
 
 
 async def bring_definition(client: KubeClient, kind: str) -> None:
-    """Bring the definition of a kind."""
+    """Bring the definition of a kind, as soon as the one before has gone: it waits for its objects."""
     name = JOB_RESOURCES[kind].definition
-    found = custom_resource_definitions(ray_crds.__name__)
-    await client.create(CRDS, next(one for one in found if one["metadata"]["name"] == name))
+    definition = next(one for one in custom_resource_definitions(ray_crds.__name__) if one["metadata"]["name"] == name)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_REMOVED_S):
+            while True:
+                try:
+                    await client.create(CRDS, definition)
+                except AlreadyExistsError:
+                    await asyncio.sleep(1.0)
+                else:
+                    return
+    raise Violation(f"the definition {name} is not removed within {_REMOVED_S:.0f} s")
 
 
 async def _remove(client: KubeClient, kind: str) -> None:

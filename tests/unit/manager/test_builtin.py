@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide, go_on_ending
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
@@ -527,3 +527,28 @@ def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:
     """The delete was written down, and the broker did not get it."""
     view = a_view(with_cpu(a_job(), "64"), withdrawn(applied=1))
     assert ("delete to east", 2) in shorts(decide(view, NOW))
+
+
+LEFT_OUT: dict[str, tuple[tuple[Manifest, ...], list[tuple[Any, ...]]]] = {
+    "it waits": ((a_workload(),), []),
+    "it waits, and is being deleted": ((a_workload(deleting=True),), [("w1", "release")]),
+    "it runs": ((a_workload(admitted=1, dispatched=1, applied=1),), []),
+    "it runs, and its slice is being deleted: nobody knows whether the job is": (
+        (a_workload(admitted=1, dispatched=1, applied=1, deleting=True),),
+        [],
+    ),
+    "it is withdrawn, and the worker has not reported that": (
+        (withdrawn(applied=1, deleting=True),),
+        [("delete to east", 2)],
+    ),
+    "the worker holds nothing of it": ((withdrawn(deleting=True),), [("w1", "release")]),
+    "the worker holds nothing of it, and it goes elsewhere": ((withdrawn(),), []),
+}
+
+
+@pytest.mark.parametrize(("workloads", "expected"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_a_job_of_a_kind_that_is_left_out_only_goes_on_ending(
+    workloads: tuple[Manifest, ...], expected: list[tuple[Any, ...]]
+) -> None:
+    """Its definition may be waiting for the job, and the job for its Workloads."""
+    assert shorts(go_on_ending(a_view(None, *workloads))) == expected

@@ -52,6 +52,13 @@ def decide(view: JobView, now: str) -> list[Command]:
     return dispatch.recall(view) + _decide(view, now)
 
 
+def go_on_ending(view: JobView) -> list[Command]:
+    """As `AdmissionMode.go_on_ending`."""
+    if not view.is_withdrawing:
+        return []
+    return _end(view, reason="JobDeleted", ended=[slice for slice in view.slices if slice.deleting])
+
+
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return _end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))

@@ -62,15 +62,16 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     """The commands for everything that a job needs. `deletes_held`: whether the breaker holds its delete.
 
     While a kind is not served nobody knows which of its jobs exist, so they are left as they are; those that are
-    missing show it.
+    missing show it. Only what was ending goes on: the definition may be waiting for it.
     """
     view, found = store.view(job, deletes_held=deletes_held), ending(store, job=job)
+    mode = mode_of(store)
     if job.kind in store.unserved:
-        is_missing = found is Ending.NOT_SERVED
-        return endings.show_held(view, found, unserved=store.unserved[job.kind], now=now) if is_missing else []
+        if found is Ending.NOT_SERVED:
+            return endings.show_held(view, found, unserved=store.unserved[job.kind], now=now)
+        return mode.go_on_ending(view)
     if commands := [*endings.record_owner(view), *endings.show_held(view, found, now=now)]:
         return commands
-    mode = mode_of(store)
     if commands := unmanaged.report(view, is_ours=mode.is_ours(view), now=now):
         return commands
     return mode.reconcile(store, view, now)

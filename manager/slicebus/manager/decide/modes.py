@@ -29,6 +29,10 @@ class AdmissionMode(Protocol):
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """The commands for everything that a managed job needs now."""
 
+    def go_on_ending(self, view: JobView) -> list[Command]:
+        """The commands for a job whose kind is left out: it is withdrawn if that was recorded before, and its Workloads
+        that are being deleted are released."""
+
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """The writes of a decision about a slice."""
 
@@ -52,6 +56,10 @@ class Builtin:
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
         return builtin.decide(view, now)
+
+    def go_on_ending(self, view: JobView) -> list[Command]:
+        """Nothing may have been dispatched yet."""
+        return builtin.go_on_ending(view)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """Write quota and admission, the reason to wait, or the eviction."""
@@ -84,6 +92,10 @@ class BesideKueue:
             strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
         )
         return beside_kueue.decide(view, places, now)
+
+    def go_on_ending(self, view: JobView) -> list[Command]:
+        """Only our own finalizer is removed: Kueue removes its own."""
+        return beside_kueue.go_on_ending(view)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """Ask Kueue to evict; Kueue decides everything else."""
