@@ -25,6 +25,7 @@ from slicebus.slices.preemption import (
 from slicebus.slices.queue_order import Pending, by_distance, by_share, preemptors_first, rank, waits_for_preempted
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
 from slicebus.slices.reservations import Reservations
+from slicebus.slices.rivals import Rivals
 from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
 from slicebus.slices.usage import QuotaUse
@@ -97,6 +98,7 @@ class _Cycle:
         self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
+        self.rivals = Rivals(self.use, self.search, self._assess)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
         leaving = self.use.evicted_holders()
@@ -233,6 +235,7 @@ class _Cycle:
             case Mode.AFTER_EVICTION:
                 return [self._wait_for_evicted(slice, found)]
             case Mode.NO_CANDIDATES:
+                self.rivals.remember(slice, queue)
                 return [_wait(slice, found.misfit)]
             case _:
                 return self._preempt(slice, queue, found)
@@ -250,7 +253,8 @@ class _Cycle:
             if not (victims and self._would_fit(slice, room, replaced, victims)):
                 # Choosing other flavors then, and not fitting, it would evict its victims again and again.
                 victims, spared = [], self._without_victims(slice, room, replaced)
-        if not victims:
+        if not victims or self.rivals.would_preempt(preemptor, victims):
+            self.rivals.remember(slice, queue)
             return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
         evicted = [victim.candidate.slice for victim in victims]
         self.placer.evict(evicted)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from slicebus.slices.cohorts import Forest, Node, grow
-from slicebus.slices.preemption import Candidate, Victim
+from slicebus.slices.preemption import Candidate, Preemptor, Victim, without
 from slicebus.slices.quantities import larger
 from slicebus.slices.quota import ClusterQueue, Cohort, Usage, holders, total_by_queue, usage_by_chain
 from slicebus.slices.workload import Admission, Slice, SliceKey
@@ -71,6 +71,25 @@ class QuotaUse:
         yield
         self._excluded = None
         self._count(queue, own, times=1)
+
+    @contextmanager
+    def as_if(self, preemptor: Preemptor, victims: Sequence[Victim]) -> Iterator[bool]:
+        """The projected tree as if a preemptor had its victims' quota, and might be preempted; whether it borrows."""
+        slice, node, before = preemptor.slice, self.projected.queues[preemptor.queue.name], self._candidates
+        left_out = {slice.chain_id, *(victim.candidate.slice.chain_id for victim in victims)}
+        changed = {each.name: each for each in (node, *(victim.candidate.node for victim in victims))}
+        self._candidates = dict(before)
+        for name, each in changed.items():
+            holders = [other for other in self.holders_of(each) if other.slice.chain_id not in left_out]
+            own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if each is node else []
+            self._candidates[name] = sorted([*holders, *own], key=lambda candidate: candidate.order)
+        more = _difference(preemptor.needs, self.own(preemptor.queue.name, slice))
+        with without(victims):
+            borrows = any(node.borrows(key, need) for key, need in more.items())
+            node.use_all(more)
+            yield borrows
+            node.use_all(more, times=-1)
+        self._candidates = before
 
     def is_evicted(self, slice: Slice) -> bool:
         """Whether a holder is evicted."""

@@ -1,6 +1,7 @@
 """Searches the victims of a preemption, and remembers where there were none."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from slicebus.slices.flavors import Mode
 from slicebus.slices.policies import Whom
@@ -40,6 +41,13 @@ class Search:
     def forget(self) -> None:
         """Forget the failed searches. Call it when there is more room than before."""
         self._failed.clear()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Remember nothing of the searches while the context lasts: the tree is another one."""
+        failed, self._failed = self._failed, {}
+        yield
+        self._failed = failed
 
     def assess_preemption(
         self, slice: Slice, queue: ClusterQueue

@@ -1,0 +1,55 @@
+"""Tells whether a preemption would begin a ring: a waiting slice would preempt the preemptor at once.
+
+A slice preempts another of its queue and borrows for it; one of another queue, which waits and found no victims before,
+may preempt whoever borrows; and the first victim may take its own quota back from that one. Each step alone is what a
+policy says, and the three would go round for ever.
+"""
+
+from collections.abc import Callable, Sequence
+
+from slicebus.slices.flavors import Misfit, Mode, Nomination
+from slicebus.slices.placement import usage_of
+from slicebus.slices.policies import Whom
+from slicebus.slices.preemption import Preemptor, Victim
+from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.usage import QuotaUse
+from slicebus.slices.victims import Search
+from slicebus.slices.workload import Slice
+
+_REMEMBERED = 2
+"""So many slices of a queue are remembered, the first ones. A bound: every preemption that borrows asks about them."""
+
+
+class Rivals:
+    """The slices of a cycle that wait, may preempt in other queues, and found nobody there."""
+
+    def __init__(self, use: QuotaUse, search: Search, assess: Callable[[Slice], Nomination | Misfit]) -> None:
+        self._use = use
+        self._search = search
+        self._assess = assess
+        self._waiting: dict[str, list[tuple[Slice, ClusterQueue]]] = {}
+
+    def remember(self, slice: Slice, queue: ClusterQueue) -> None:
+        """Note a slice that waits."""
+        waiting = self._waiting.setdefault(queue.name, [])
+        if queue.preemption.reclaim is not Whom.NEVER and len(waiting) < _REMEMBERED:
+            waiting.append((slice, queue))
+
+    def would_preempt(self, preemptor: Preemptor, victims: Sequence[Victim]) -> bool:
+        """Whether one of them would preempt this preemptor as soon as it has its victims' quota."""
+        rivals = [each for name, waiting in self._waiting.items() if name != preemptor.queue.name for each in waiting]
+        if not rivals:
+            return False
+        with self._use.as_if(preemptor, victims) as borrows, self._search.apart():
+            return borrows and any(self._preempts(*rival, preemptor.slice) for rival in rivals)
+
+    def _preempts(self, rival: Slice, queue: ClusterQueue, other: Slice) -> bool:
+        found = self._assess(rival)
+        if isinstance(found, Misfit) or found.mode not in (Mode.PREEMPT, Mode.RECLAIM):
+            return False
+        needs, node = usage_of(rival, found.admission), self._use.projected.queues[queue.name]
+        with self._use.without(rival, queue.name):
+            victims = self._search.victims(
+                Preemptor(slice=rival, queue=queue, node=node, needs=needs, short=found.short)
+            )
+        return any(victim.candidate.slice is other for victim in victims)
