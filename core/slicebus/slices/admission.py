@@ -23,10 +23,17 @@ from slicebus.slices.preemption import (
     without,
 )
 from slicebus.slices.queue_order import Pending, by_distance, by_share, preemptors_first, rank, waits_for_preempted
-from slicebus.slices.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor, holders
+from slicebus.slices.quota import (
+    ClusterQueue,
+    Cohort,
+    FlavorResource,
+    LocalQueue,
+    ResourceFlavor,
+    holders,
+    usable_queue,
+)
 from slicebus.slices.reservations import Reservations
 from slicebus.slices.rivals import Rivals
-from slicebus.slices.selectors import selects
 from slicebus.slices.sharing import FairSharing, Head
 from slicebus.slices.usage import QuotaUse
 from slicebus.slices.victims import Search
@@ -150,27 +157,14 @@ class _Cycle:
         return slice.uid in self.victims or waits_for_preempted(slice)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
-        local = self.snapshot.local_queues[slice.namespace, slice.queue]
-        return self.snapshot.cluster_queues[local.cluster_queue]
+        return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.namespace, slice.queue].cluster_queue]
 
     def _queue_of(self, slice: Slice) -> ClusterQueue | str:
         """The queue of a slice, or why it cannot be used."""
-        local = self.snapshot.local_queues.get((slice.namespace, slice.queue))
-        if local is None:
-            return f"LocalQueue {slice.queue} doesn't exist"
-        queue = self.snapshot.cluster_queues.get(local.cluster_queue)
-        if queue is None:
-            return f"ClusterQueue {local.cluster_queue} doesn't exist"
-        if local.held:
-            return f"LocalQueue {slice.queue} is stopped"
-        if queue.held:
-            return f"ClusterQueue {queue.name} is stopped"
-        labels = self.snapshot.namespaces.get(slice.namespace, {})
-        if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
-            return "Workload namespace doesn't match ClusterQueue selector"
-        if circle := self.use.current.circles.get(queue.name):
-            return f"the cohorts {' and '.join(circle)} are each other's parent"
-        return queue
+        given = self.snapshot
+        found = usable_queue(slice, given.cluster_queues, given.local_queues, given.namespaces)
+        circle = self.use.current.circles.get(found.name) if isinstance(found, ClusterQueue) else None
+        return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else found
 
     def _assess(self, slice: Slice) -> Nomination | Misfit:
         """What a slice could be assigned now, or why it need not be assessed."""
@@ -315,7 +309,13 @@ class _Cycle:
     def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
         placed = self._place(slice, queue, admission)
         if isinstance(placed, Misfit):
-            return _wait(slice, placed)
+            with self.placer.projected():
+                later = self._place(slice, queue, admission)
+            if isinstance(later, Misfit):
+                return _wait(slice, placed)
+            # Until then nobody else gets its quota: whoever did would be preempted for it, again and again.
+            found = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
+            return self._wait_for_evicted(slice, found)
         replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)

@@ -8,6 +8,7 @@ import msgspec
 from slicebus.slices import own_api
 from slicebus.slices.policies import Fungibility, Preemption
 from slicebus.slices.quantities import amount, larger, parse_quantity
+from slicebus.slices.selectors import selects
 from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
 Manifest = dict[str, Any]
@@ -200,6 +201,29 @@ class ResourceFlavor(msgspec.Struct, frozen=True, kw_only=True):
             taints=tuple(spec.get("nodeTaints", ())),
             tolerations=tuple(spec.get("tolerations", ())),
         )
+
+
+def usable_queue(
+    slice: Slice,
+    queues: Mapping[str, ClusterQueue],
+    local_queues: Mapping[tuple[str, str], LocalQueue],
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> ClusterQueue | str:
+    """The queue that a slice waits in, or why that cannot be used. `namespaces` has the labels of each."""
+    local = local_queues.get((slice.namespace, slice.queue))
+    if local is None:
+        return f"LocalQueue {slice.queue} doesn't exist"
+    queue = queues.get(local.cluster_queue)
+    if queue is None:
+        return f"ClusterQueue {local.cluster_queue} doesn't exist"
+    if local.held:
+        return f"LocalQueue {slice.queue} is stopped"
+    if queue.held:
+        return f"ClusterQueue {queue.name} is stopped"
+    labels = namespaces.get(slice.namespace, {})
+    if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
+        return "Workload namespace doesn't match ClusterQueue selector"
+    return queue
 
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:

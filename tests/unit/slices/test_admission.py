@@ -570,6 +570,23 @@ class TestRoom:
             would_admit="2 more cpu in flavor default on cluster worker",
         )
 
+    def test_a_chain_keeps_the_quota_to_grow_until_evicted_jobs_have_left_its_cluster(self) -> None:
+        # Else the younger job would get it, and be preempted for the chain at once.
+        there = [self.cluster("worker", default=8), self.cluster("other", default=8)]
+        leaving = admitted(a_slice("leaving", 5, job_uid="leaving"), queue="other")
+        leaving = msgspec.structs.replace(leaving, evicted=True, admitted=False)
+        old, younger = admitted(a_slice("a", 3)), a_slice("c", 5, job_uid="c", created="2026-01-09T00:00:00Z")
+        queues = [a_queue(), a_queue("other")]
+        world = snapshot(leaving, old, replacement(old, "b", 8), younger, queues=queues, clusters=there)
+        decided = {each.key: each for each in cycle(world)}
+        waits = decided[a_slice("b").key]
+        assert isinstance(waits, Wait)
+        assert waits.message == (
+            "cluster worker, where the job runs, has no room for it: 5 more cpu in flavor default needed. "
+            "Fits when those are gone who are evicted already"
+        )
+        assert isinstance(decided[younger.key], Wait)
+
     def test_a_partial_scale_up_takes_what_the_cluster_has(self) -> None:
         old, there = admitted(a_slice("a", 3)), self.cluster("worker", default=8)
         found = admission_of(snapshot(old, replacement(old, "b", 10, partial=True), clusters=[there]))
