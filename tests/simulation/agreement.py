@@ -76,7 +76,7 @@ class Agreement:
             if chain:
                 raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
             return
-        if any(slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False" for slice in chain):
+        if any(map(_has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
@@ -176,3 +176,9 @@ class Agreement:
         left = {name: count for name, count in left.items() if name != DEAD}
         if left:
             raise Violation(f"converged: messages are left in {left}")
+
+
+def _has_unknown_end(slice: Slice) -> bool:
+    """Whether a job stays as it is since its end is unknown. It runs again where a user has activated its slice."""
+    was_activated = slice.active and slice.conditions.get(Condition.REQUEUED, {}).get("reason") == "Reactivated"
+    return slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False" and not was_activated

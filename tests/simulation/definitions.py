@@ -5,22 +5,21 @@ With a definition goes every object of its kind. Nobody has asked for that, and 
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
 from simulation.schedule import WORKERS, DefinitionComes, DefinitionGoes, Moment
 from simulation.violations import Violation
-from slicebus.kube.client import KubeClient
+from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.resources import CRDS, JOB_RESOURCES
+from slicebus.kube.resources import CRDS, JOB_RESOURCES, Resource
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.sandbox.controllers import crds as ray_crds
 
 if TYPE_CHECKING:
     from simulation.fleet import Fleet
 
-_REMOVED_S = 300.0
+_REMOVED_S, _LOOKED_AT_S = 300, 60
 _KINDS = ("RayCluster", "RayJob")
 
 
@@ -54,19 +53,31 @@ async def remove_definition(fleet: "Fleet", item: DefinitionGoes) -> None:
 
 
 async def bring_definition(client: KubeClient, kind: str) -> None:
-    """Bring the definition of a kind, as soon as the one before has gone: it waits for its objects."""
+    """Bring the definition of a kind, as soon as the one before has gone: it waits for its objects.
+
+    What a user deleted in the foreground, and the manager had not let go before it left the kind out, never goes by
+    itself. After a minute somebody looks, and removes its finalizers (docs/operations.md).
+    """
     name = JOB_RESOURCES[kind].definition
     definition = next(one for one in custom_resource_definitions(ray_crds.__name__) if one["metadata"]["name"] == name)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_REMOVED_S):
-            while True:
-                try:
-                    await client.create(CRDS, definition)
-                except AlreadyExistsError:
-                    await asyncio.sleep(1.0)
-                else:
-                    return
-    raise Violation(f"the definition {name} is not removed within {_REMOVED_S:.0f} s")
+    for seconds in range(_REMOVED_S):
+        try:
+            await client.create(CRDS, definition)
+        except AlreadyExistsError:
+            await asyncio.sleep(1.0)
+        else:
+            return
+        if seconds == _LOOKED_AT_S:
+            await _let_go(client, JOB_RESOURCES[kind])
+    raise Violation(f"the definition {name} is not removed within {_REMOVED_S} s")
+
+
+async def _let_go(client: KubeClient, resource: Resource) -> None:
+    for found in (await client.list(resource)).items:
+        metadata = found["metadata"]
+        if metadata.get("finalizers"):
+            free = MergePatch({"metadata": {"finalizers": None}})
+            await client.patch(resource, metadata["name"], metadata["namespace"], free)
 
 
 async def _remove(client: KubeClient, kind: str) -> None:

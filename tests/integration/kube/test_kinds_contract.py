@@ -9,7 +9,7 @@ import pytest
 from integration.kube.contract import WIDGETS, Api, Manifest, pod_template, widget_definition
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CONFIGMAPS, CRDS, JOBS, Resource
-from slicebus.proto.errors import ConflictError, InvalidError, NotFoundError
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from support.waiting import eventually
 
 GADGETS = msgspec.structs.replace(WIDGETS, plural="gadgets", kind="Gadget")
@@ -165,6 +165,24 @@ async def gadgets(api: Api) -> AsyncIterator[str]:
     except NotFoundError:
         return
     await api.gone(CRDS, f"gadgets.{GADGETS.group}")
+
+
+async def test_a_definition_that_is_going_takes_no_new_objects(api: Api, gadgets: str) -> None:
+    held = api.manifest(GADGETS, "a", metadata={"finalizers": ["test/hold"]}, spec={})
+    await api.client.create(GADGETS, held)
+    await api.client.delete(CRDS, gadgets)
+
+    async def refused() -> bool:
+        try:
+            await api.client.create(GADGETS, api.manifest(GADGETS, "b", spec={}))
+        except ForbiddenError as error:
+            return "create not allowed while custom resource definition is terminating" in str(error)
+        await api.client.delete(GADGETS, "b", api.namespace)
+        return False
+
+    await eventually(refused, "no new gadget is taken")
+    await api.client.patch(GADGETS, "a", api.namespace, MergePatch({"metadata": {"finalizers": None}}))
+    await api.gone(CRDS, gadgets)
 
 
 async def test_a_definition_takes_its_objects_along(api: Api, gadgets: str) -> None:

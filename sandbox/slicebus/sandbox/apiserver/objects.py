@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from slicebus.ambient.clock import random_bytes
-from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.resources import CRDS, NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.sandbox.apiserver import metadata as metadata_rules
 from slicebus.sandbox.apiserver import schema
@@ -115,6 +115,12 @@ class Objects:
         return self._garbage.delete(key, propagation, grace_s=options.get("gracePeriodSeconds"))
 
     def _check_place(self, served: Served, namespace: str, metadata: Manifest) -> None:
+        resource = served.resource
+        definition = self._store.objects.get((CRDS.group, CRDS.plural, "", f"{resource.plural}.{resource.group}"))
+        if definition is not None and "deletionTimestamp" in definition["metadata"]:
+            named = f'{resource.plural}.{resource.group} "{metadata.get("name", "")}"'
+            detail = "create not allowed while custom resource definition is terminating"
+            raise Refusal(403, f"{named} is forbidden: {detail}")
         if not served.resource.namespaced:
             return
         if metadata.get("namespace") not in (None, "", namespace):
