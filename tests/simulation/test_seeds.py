@@ -28,6 +28,7 @@ ONCE_FAILED: tuple[int, ...] = (
     902999,  # a job got the quota of one that waited for room, and was preempted for it, again and again
     903878,  # the simulation took a job that a user had started anew for one that runs again by itself
     904006,  # as 901693, with a manager that was away: somebody has to remove a finalizer
+    904741,  # a job chose other flavors when its victim was gone, borrowed for them, and was preempted by that victim
     901693,  # a definition that goes, a job that a user deleted, and its Workload waited for each other
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""

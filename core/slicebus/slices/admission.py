@@ -105,7 +105,7 @@ class _Cycle:
         self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
-        self.rivals = Rivals(self.use, self.search, self._assess)
+        self.rivals = Rivals(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
         self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
         leaving = self.use.evicted_holders()
@@ -236,7 +236,7 @@ class _Cycle:
 
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
         """Evict the victims of a slice, and let the slice wait."""
-        needs, spared = usage_of(slice, found.admission), None
+        needs = usage_of(slice, found.admission)
         replaced = self.use.held.get(slice.chain_id)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
@@ -244,10 +244,10 @@ class _Cycle:
                 slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=found.short
             )
             victims = self.search.victims(preemptor)
-            if not (victims and self._would_fit(slice, room, replaced, victims)):
-                # Choosing other flavors then, and not fitting, it would evict its victims again and again.
-                victims, spared = [], self._without_victims(slice, room, replaced)
-        if not victims or self.rivals.would_preempt(preemptor, victims):
+            then = self._then(slice, room, replaced, victims) if victims else None
+            # Choosing other flavors then, and not fitting, it would evict its victims again and again.
+            spared = self._without_victims(slice, room, replaced) if then is None else None
+        if then is None or self.rivals.would_preempt(preemptor, usage_of(slice, then), victims):
             self.rivals.remember(slice, queue)
             return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
         evicted = [victim.candidate.slice for victim in victims]
@@ -271,22 +271,17 @@ class _Cycle:
         ]
         return [*evictions, self._wait_for_evicted(slice, found, evicted)]
 
-    def _would_fit(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> bool:
-        """Whether a slice fits without these victims, when the waiting slices have chosen flavors again."""
-
-        def fits() -> bool:
-            return isinstance(assign(slice, _projected(room), replaced=replaced), Admission)
-
+    def _then(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> Admission | None:
+        """What a slice is assigned without these victims, when the waiting slices have chosen flavors again."""
         with without(victims):
-            if not fits():
-                return False
+            if _after_evictions(slice, room, replaced) is None:
+                return None
             with self.reservations.chosen_again(victims, self._choose):
-                return fits()
+                return _after_evictions(slice, room, replaced)
 
     def _choose(self, slice: Slice) -> Admission | None:
         """What a waiting slice is assigned after the evictions."""
-        found = assign(slice, _projected(self._room(slice, self._usable_queue_of(slice))))
-        return found if isinstance(found, Admission) else None
+        return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
 
     def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
         """Let a slice wait for evicted workloads, and reserve their quota for it."""
@@ -393,6 +388,11 @@ def _wait(slice: Slice, misfit: Misfit) -> Wait:
 def _projected(room: Room) -> Room:
     """The room after the evictions, without any preemption."""
     return msgspec.structs.replace(room, node=room.projected or room.node, projected=None, victims=None)
+
+
+def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
+    found = assign(slice, _projected(room), replaced=replaced)
+    return found if isinstance(found, Admission) else None
 
 
 def _no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:

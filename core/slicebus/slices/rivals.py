@@ -2,31 +2,44 @@
 
 A slice preempts another of its queue and borrows for it; one of another queue, which waits and found no victims before,
 may preempt whoever borrows; and the first victim may take its own quota back from that one. Each step alone is what a
-policy says, and the three would go round for ever.
+policy says, and the three would go round for ever. So would a preemptor that chooses other flavors when its victim is
+gone, borrows for them, and may be preempted by that victim.
 """
 
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from slicebus.slices.flavors import Misfit, Mode, Nomination
 from slicebus.slices.placement import usage_of
 from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Victim
-from slicebus.slices.quota import ClusterQueue
+from slicebus.slices.quota import ClusterQueue, Usage
 from slicebus.slices.usage import QuotaUse
 from slicebus.slices.victims import Search
 from slicebus.slices.workload import Slice
 
 _REMEMBERED = 2
-"""So many slices of a queue are remembered, the first ones. A bound: every preemption that borrows asks about them."""
+"""So many slices of a queue are remembered, the first ones, and so many victims are asked about.
+
+A bound: every preemption that borrows asks about them.
+"""
 
 
 class Rivals:
     """The slices of a cycle that wait, may preempt in other queues, and found nobody there."""
 
-    def __init__(self, use: QuotaUse, search: Search, assess: Callable[[Slice], Nomination | Misfit]) -> None:
+    def __init__(
+        self,
+        use: QuotaUse,
+        search: Search,
+        assess: Callable[[Slice], Nomination | Misfit],
+        queue_of: Callable[[Slice], ClusterQueue | str],
+    ) -> None:
         self._use = use
         self._search = search
         self._assess = assess
+        self._queue_of = queue_of
         self._waiting: dict[str, list[tuple[Slice, ClusterQueue]]] = {}
 
     def remember(self, slice: Slice, queue: ClusterQueue) -> None:
@@ -35,13 +48,33 @@ class Rivals:
         if queue.preemption.reclaim is not Whom.NEVER and len(waiting) < _REMEMBERED:
             waiting.append((slice, queue))
 
-    def would_preempt(self, preemptor: Preemptor, victims: Sequence[Victim]) -> bool:
-        """Whether one of them would preempt this preemptor as soon as it has its victims' quota."""
+    def would_preempt(self, preemptor: Preemptor, needs: Usage, victims: Sequence[Victim]) -> bool:
+        """Whether one of them, or a victim, would preempt this preemptor as soon as it has its victims' quota.
+
+        `needs` is what the preemptor uses then: it may choose other flavors than those that it preempts for.
+        """
         rivals = [each for name, waiting in self._waiting.items() if name != preemptor.queue.name for each in waiting]
+        rivals += self._back(preemptor.queue, victims)
         if not rivals:
             return False
-        with self._use.as_if(preemptor, victims) as borrows, self._search.apart():
+        then = msgspec.structs.replace(preemptor, needs=needs)
+        with self._use.as_if(then, victims) as borrows, self._search.apart():
             return borrows and any(self._preempts(*rival, preemptor.slice) for rival in rivals)
+
+    def _back(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
+        """Victims of other queues that may preempt, as they wait again."""
+        back: list[tuple[Slice, ClusterQueue]] = []
+        for victim in victims:
+            holder = victim.candidate.slice
+            # A chain of its own: what the victim holds now is left out already.
+            slice = msgspec.structs.replace(holder, uid=f"{holder.uid}/back", job_uid="", admission=None)
+            queue = self._queue_of(slice)
+            if isinstance(queue, str) or queue.name == preempting.name or queue.preemption.reclaim is Whom.NEVER:
+                continue
+            back.append((slice, queue))
+            if len(back) == _REMEMBERED:
+                break
+        return back
 
     def _preempts(self, rival: Slice, queue: ClusterQueue, other: Slice) -> bool:
         found = self._assess(rival)
