@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from simulation.activation_rules import ActivationRules
 from simulation.limits import fitting
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
@@ -11,7 +12,6 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
-from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
 from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
@@ -36,10 +36,11 @@ class UnderWay(Violation):
 class Agreement:
     """Whether manager and workers agree on every job."""
 
-    def __init__(self, world: World, broker: MemoryBroker) -> None:
+    def __init__(self, world: World, broker: MemoryBroker, activations: ActivationRules) -> None:
         self._manager = world.manager
         self._workers = world.workers
         self._broker = broker
+        self._activations = activations
 
     async def check(self) -> None:
         """Raise Violation for the first thing that two sides see differently; UnderWay while that may still change."""
@@ -76,7 +77,7 @@ class Agreement:
             if chain:
                 raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
             return
-        if any(map(_has_unknown_end, chain)):
+        if any(map(self._activations.has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
@@ -176,9 +177,3 @@ class Agreement:
         left = {name: count for name, count in left.items() if name != DEAD}
         if left:
             raise Violation(f"converged: messages are left in {left}")
-
-
-def _has_unknown_end(slice: Slice) -> bool:
-    """Whether a job stays as it is since its end is unknown. It runs again where a user has activated its slice."""
-    was_activated = slice.active and slice.conditions.get(Condition.REQUEUED, {}).get("reason") == "Reactivated"
-    return slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False" and not was_activated

@@ -36,6 +36,7 @@ class DefinitionRules:
         """A job begins to go that no user has deleted."""
         if (cluster, change.key[:2]) in self._missing:
             self._went[change.object["metadata"]["uid"]] = cluster, change.key[:2]
+            self._ends.goes_with_definition(change.object)
 
     def explains(self, job: Manifest) -> bool:
         """Whether a job went with its definition."""

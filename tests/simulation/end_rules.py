@@ -67,7 +67,10 @@ class EndRules:
         for key, found in store.objects.items():
             if key[:2] == kind:
                 self._ended.pop(annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION) or "", None)
-                self._untold.add(found["metadata"]["uid"])
+
+    def goes_with_definition(self, job: Manifest) -> None:
+        """A job goes with the definition of its kind: none of the manager's is left to say how its copy ends."""
+        self._untold.add(job["metadata"]["uid"])
 
     def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
 from simulation.end_rules import EndRules, has_outlived
 from simulation.impostors import check_name, check_other
@@ -60,6 +61,7 @@ class Rules:
         self._admitted: dict[str, dict[str, int]] = {}
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self.quota = QuotaRules(self._slices)
+        self.activations = ActivationRules()
         self._room = RoomRules(self._slices)
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
@@ -205,6 +207,7 @@ class Rules:
         left = self._left_by(slice.job_uid)
         self.quota.leave(slice.job_uid, left)
         self._ends.see_slice(slice, left=left)
+        self.activations.see_slice(slice, old)
         self.quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:

@@ -153,7 +153,8 @@ async def _agree(fleet: Fleet, users: Users) -> None:
 
     Raises Violation when it does not, or when it does not go on agreeing although no quota is being freed.
     """
-    agreement, clock = Agreement(fleet.world(), fleet.memory), asyncio.get_running_loop().time
+    agreement = Agreement(fleet.world(), fleet.memory, fleet.rules.activations)
+    clock = asyncio.get_running_loop().time
     ends_at, agreed, freed = clock() + _CALM_S, False, 0
     while True:
         await asyncio.sleep(_LOOK_S)

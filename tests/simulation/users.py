@@ -1,7 +1,7 @@
 """Everybody who touches the fleet: what users, autoscalers and intruders do when the schedule says so."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -192,7 +192,9 @@ class Users:
         if slices:
             name = slices[item.pick % len(slices)]["metadata"]["name"]
             self._fleet.note(f"deactivate {name}")
-            await self._for_a_while(WORKLOADS, name, objects.NAMESPACE, {"active": False}, {"active": True}, item.for_s)
+            activating = self._fleet.rules.activations.user_activates(name)
+            spec, then = {"active": False}, {"active": True}
+            await self._for_a_while(WORKLOADS, name, objects.NAMESPACE, spec, then, item.for_s, activating)
 
     async def cordon(self, item: Cordon) -> None:
         """A cluster takes nothing new for a while."""
@@ -203,19 +205,27 @@ class Users:
         await self._for_a_while(WORKERCLUSTERS, item.cluster, None, {"drain": True}, {"drain": False}, item.for_s)
 
     async def _for_a_while(
-        self, resource: Resource, name: str, namespace: str | None, spec: Manifest, then: Manifest, for_s: float
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        spec: Manifest,
+        then: Manifest,
+        for_s: float,
+        taking_back: AbstractContextManager[None] | None = None,
     ) -> None:
-        """Another spec, which is taken back whatever happens: nothing may stay stopped."""
+        """Another spec, which is taken back, within `taking_back`, whatever happens: nothing may stay stopped."""
         manager = self._clients[MANAGER]
         await manager.patch(resource, name, namespace, MergePatch({"spec": spec}))
         await asyncio.sleep(for_s)
-        while True:
-            try:
-                await manager.patch(resource, name, namespace, MergePatch({"spec": then}))
-            except TransientError:
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
+        with taking_back or nullcontext():
+            while True:
+                try:
+                    await manager.patch(resource, name, namespace, MergePatch({"spec": then}))
+                except TransientError:
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    return
 
     async def forge(self, item: Forge) -> None:
         """A cluster's user says what another cluster has said before."""

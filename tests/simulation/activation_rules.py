@@ -1,0 +1,43 @@
+"""Rule 8 for a job that a user starts anew after an unknown end: nobody else activates its Workload."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simulation.violations import Violation
+from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.slices.workload import Slice
+
+
+class ActivationRules:
+    """Follows who makes Workloads active that were not."""
+
+    def __init__(self) -> None:
+        self._activating: list[str] = []
+        self._activated: set[str] = set()
+        """UIDs of Workloads that a user has activated since their jobs' last unknown end and last deactivation."""
+
+    @contextmanager
+    def user_activates(self, name: str) -> Iterator[None]:
+        """A user activates a Workload until this ends."""
+        self._activating.append(name)
+        try:
+            yield
+        finally:
+            self._activating.remove(name)
+
+    def see_slice(self, slice: Slice, old: Slice | None) -> None:
+        """One of the manager's Workloads has changed."""
+        if not slice.active or (_is_unknown(slice) and not (old and _is_unknown(old))):
+            self._activated.discard(slice.uid)
+        elif old is not None and not old.active:
+            if slice.name not in self._activating:
+                raise Violation(f"rule 8: {slice.name} was activated, and no user had done it")
+            self._activated.add(slice.uid)
+
+    def has_unknown_end(self, slice: Slice) -> bool:
+        """Whether a job has to stay as it is since its end is unknown. What a user has activated since may run."""
+        return _is_unknown(slice) and slice.uid not in self._activated
+
+
+def _is_unknown(slice: Slice) -> bool:
+    return slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False"
