@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
-from slicebus.slices.kueue import INADMISSIBLE, PENDING, EvictionReason
+from slicebus.slices.kueue import INADMISSIBLE, EvictionReason
 from slicebus.slices.placement import Placed, Placer, usage_of
 from slicebus.slices.preemption import (
     WAITING_FOR_PREEMPTED,
@@ -290,7 +290,7 @@ class _Cycle:
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.
-            reason = WAITING_FOR_PREEMPTED if waits_for_preempted(slice) else PENDING
+            reason = WAITING_FOR_PREEMPTED if waits_for_preempted(slice) else found.misfit.reason
             return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
         keys = sorted({each.key for each in own})
         message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"

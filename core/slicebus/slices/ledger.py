@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.kueue import Condition
+from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey, oldest_first
@@ -188,7 +189,9 @@ def _filed(slice: Slice) -> tuple[object, ...]:
 
 
 def _waits_for_a_place(slice: Slice) -> bool:
-    return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == NO_PLACE
+    # A slice whose victims have left may still wait for room that others leave.
+    reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
+    return reason in (NO_PLACE, WAITING_FOR_PREEMPTED)
 
 
 def _gives_back(before: tuple[str, Usage], now: tuple[str, Usage]) -> bool:

@@ -10,6 +10,7 @@ from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fleet import NO_PLACE
+from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
 from unit.manager.objects import a_workload, condition
 
 Manifest = dict[str, Any]
@@ -156,10 +157,10 @@ def test_a_dispatch_makes_no_tree_dirty() -> None:
     assert not dirty.pending.is_set()
 
 
-def for_a_place(queue: str) -> Manifest:
+def for_a_place(queue: str, reason: str = NO_PLACE) -> Manifest:
     """A workload that waits for room on a cluster."""
     workload = waiting(queue, 2)
-    workload["status"] = {"conditions": [condition("QuotaReserved", False, NO_PLACE)]}
+    workload["status"] = {"conditions": [condition("QuotaReserved", False, reason)]}
     return workload
 
 
@@ -192,11 +193,14 @@ ROOM: dict[str, tuple[Callable[[Store], None], list[str]]] = {
 }
 
 
+@pytest.mark.parametrize("reason", [NO_PLACE, WAITING_FOR_PREEMPTED])
 @pytest.mark.parametrize(("change", "trees"), ROOM.values(), ids=ROOM.keys())
-def test_what_waits_for_room_is_due_when_there_is_more(change: Callable[[Store], None], trees: list[str]) -> None:
+def test_what_waits_for_room_is_due_when_there_is_more(
+    change: Callable[[Store], None], trees: list[str], reason: str
+) -> None:
     store = a_store()
     store.clusters.put(reporting(2, used="4"))
-    store.workloads.put(for_a_place("for-a"))
+    store.workloads.put(for_a_place("for-a", reason))
     store.workloads.put(running(3))
     dirty = DirtyTrees(store)
     dirty.take()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle, is_pending
-from slicebus.slices.fleet import Cluster, Strategy
+from slicebus.slices.fleet import NO_PLACE, Cluster, Strategy
 from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, FlavorName, Slice
 from unit.slices.builders import (
@@ -581,6 +581,8 @@ class TestRoom:
         decided = {each.key: each for each in cycle(world)}
         waits = decided[a_slice("b").key]
         assert isinstance(waits, Wait)
+        # The room may come free by a job that has no quota in common with this one.
+        assert waits.reason == NO_PLACE
         assert waits.message == (
             "cluster worker, where the job runs, has no room for it: 5 more cpu in flavor default needed. "
             "Fits when those are gone who are evicted already"
