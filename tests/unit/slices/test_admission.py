@@ -587,6 +587,7 @@ class TestRoom:
             "cluster worker, where the job runs, has no room for it: 5 more cpu in flavor default needed. "
             "Fits when those are gone who are evicted already"
         )
+        assert waits.reason == NO_PLACE, "by that it is found when room on a cluster is freed"
         assert isinstance(decided[younger.key], Wait)
 
     def test_a_partial_scale_up_takes_what_the_cluster_has(self) -> None:
