@@ -29,6 +29,7 @@ ONCE_FAILED: tuple[int, ...] = (
     903878,  # the simulation took a job that a user had started anew for one that runs again by itself
     904006,  # as 901693, with a manager that was away: somebody has to remove a finalizer
     904741,  # a job chose other flavors when its victim was gone, borrowed for them, and was preempted by that victim
+    904685,  # an order that came again, after its job had asked for less and gone, started pods without quota
     901693,  # a definition that goes, a job that a user deleted, and its Workload waited for each other
     904213,  # the simulation expected the end of a job that had gone with its definition before its copy was made
     904596,  # as 903878, with a job that had been preempted before its end was unknown

@@ -84,9 +84,9 @@ class RabbitDelivery:
 
     @property
     def redelivered(self) -> int:
-        """How often it was delivered before this time, as the quorum queue counts."""
+        """How often it was delivered before this time, as the queue counts; at least 1 where its flag says so."""
         count = self._incoming.headers.get(_DELIVERY_COUNT, 0)
-        return count if isinstance(count, int) else 0
+        return max(count if isinstance(count, int) else 0, int(bool(self._incoming.redelivered)))
 
     @property
     def held(self) -> bool:

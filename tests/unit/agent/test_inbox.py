@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.state import annotations
+from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import EVENTS, JOBS
@@ -84,6 +85,12 @@ async def receiving(worker: Worker) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def ending_agent(worker: Worker) -> AbstractAsyncContextManager[Subscription]:
+    """An agent that takes an order and ends before it has acknowledged it."""
+    queue = agent_queue(EAST, Lane.CONTROL)
+    return MemoryBus(worker.broker, user="east").subscribe(queue, prefetch=1)
 
 
 @pytest.fixture
@@ -309,3 +316,30 @@ async def test_a_relabel_of_a_foreign_job_is_dead_lettered(worker: Worker, manag
     await manager.order(relabel())
     assert [reason for reason, _ in manager.dead] == ["refused"]
     assert await worker.job() == theirs
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "expected", "asked"),
+    [
+        ([], [a_spec(1)], None, 1),
+        ([a_spec(1)], [a_spec(2, granted=3)], ("w1", 2, {"main": 3}, False), 0),
+        ([a_spec(2, granted=3)], [a_spec(1)], ("w1", 2, {"main": 3}, False), 0),
+        ([], [Delete(job=REF, spec_version=2)], None, 0),
+    ],
+    ids=["it would create the job", "a newer size", "an older size", "a delete"],
+)
+async def test_an_order_that_comes_again_creates_no_job(
+    worker: Worker, before: list[Message], again: list[Message], expected: tuple[Any, ...] | None, asked: int
+) -> None:
+    """The job may have asked for less since, and gone with its namespace: the manager has to order it anew."""
+    manager = Manager(worker)
+    async with receiving(worker):
+        await manager.order(*before)
+    async with ending_agent(worker) as agent:
+        ordering = asyncio.create_task(manager.order(*again))
+        await anext(aiter(agent))
+    async with receiving(worker):
+        await ordering
+        assert await standing(worker) == expected
+    assert worker.inventory_requests == asked
+    assert (await worker.copies() == []) is (expected is None)

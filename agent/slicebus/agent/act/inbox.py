@@ -83,16 +83,16 @@ class Inbox:
         message, job = incoming.message, job_of(incoming.message)
         if job is not None:
             async with self._locks.of(JobKey.of(job)):
-                await self._take(incoming, job)
+                await self._take(incoming, delivery, job)
             return
-        await self._executor.run(self._judge(incoming).commands)
+        await self._executor.run(self._judge(incoming, delivery).commands)
         match message:
             case Resync(jobs=[]):
                 self._ask_inventory()
             case Terms():
                 await self._terms(message)
 
-    def _judge(self, incoming: Incoming) -> Judgement:
+    def _judge(self, incoming: Incoming, delivery: Delivery) -> Judgement:
         settings = self._settings
         return self._decide(
             catalog.judge,
@@ -100,14 +100,19 @@ class Inbox:
             cluster=settings.cluster,
             manager_user=settings.manager_user,
             cluster_uid=self._cluster_uid,
+            redelivered=delivery.redelivered > 0,
         )
 
-    async def _take(self, incoming: Incoming, job: JobRef) -> None:
+    async def _take(self, incoming: Incoming, delivery: Delivery, job: JobRef) -> None:
         """Carry out an order, and requeue its job."""
         key, message = JobKey.of(job), incoming.message
-        verdict, commands = self._judge(incoming)
+        verdict, commands = self._judge(incoming, delivery)
         if verdict is Verdict.NOT_SERVED:
             await self._answer_unserved(incoming, job)
+            return
+        if verdict is Verdict.DOUBTFUL:
+            _log.info("order.doubtful", job=job.key, type=message.type)
+            self._ask_inventory()
             return
         self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
         await self._executor.run(commands)

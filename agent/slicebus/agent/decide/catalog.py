@@ -49,6 +49,9 @@ class Verdict(StrEnum):
     """It suspends a job that never was here: end the job, so that no older order creates it."""
     NOT_SERVED = "not_served"
     """No package brings its job kind: answer it without carrying it out."""
+    DOUBTFUL = "doubtful"
+    """An earlier agent may have carried it out, and what it would create is not there: leave it, and show the manager
+    what is."""
 
 
 class Judgement(NamedTuple):
@@ -65,8 +68,12 @@ def judge(
     cluster: ClusterName,
     manager_user: str | None,
     cluster_uid: ClusterUid | None,
+    redelivered: bool = False,
 ) -> Judgement:
-    """What to do with a message. Raises ProtocolError for one that this agent may not carry out."""
+    """What to do with a message. Raises ProtocolError for one that this agent may not carry out.
+
+    `redelivered`: the broker has delivered it before, to this agent or an earlier one.
+    """
     envelope, message = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
@@ -90,6 +97,8 @@ def judge(
             return Judgement(Verdict.UNKNOWN, [])
         case Suspend(job=job):
             return Judgement(Verdict.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
+        case WorkloadSpec() if redelivered and _would_create(store, message):
+            return Judgement(Verdict.DOUBTFUL, [])
     return Judgement(Verdict.TAKEN, [])
 
 
@@ -272,6 +281,13 @@ def _is_unknown(store: Store, suspend: Suspend) -> bool:
     present = view.reading is not None and view.reading.is_of(suspend.job)
     gone = reconcile.gone(view, departed=store.departed)
     return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
+
+
+def _would_create(store: Store, order: WorkloadSpec) -> bool:
+    """Whether the order would create its job. Where it has done so before, the job may have asked for less since, and
+    gone with its namespace, its requests and its version: the manager has given away what the order grants."""
+    view = store.view(JobKey.of(order.job))
+    return view.job is None and not view.is_hidden
 
 
 def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
