@@ -245,9 +245,9 @@ class _Cycle:
             )
             victims = self.search.victims(preemptor)
             then = self._then(slice, room, replaced, victims) if victims else None
-            # Choosing other flavors then, and not fitting, it would evict its victims again and again.
-            spared = self._without_victims(slice, room, replaced) if then is None else None
         if then is None or self.rivals.would_preempt(preemptor, usage_of(slice, then), victims):
+            with self.use.without(slice, queue.name):
+                spared = self._without_victims(slice, room, replaced)
             self.rivals.remember(slice, queue)
             return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
         evicted = [victim.candidate.slice for victim in victims]
