@@ -4,11 +4,22 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices.admission import Decision, Wait, cycle
+from slicebus.slices.admission import Decision, Evict, Wait, cycle
 from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.workload import Slice
 from unit.slices.builders import a_pod_set, a_queue, a_slice, admitted
-from unit.slices.test_preemption import BORROW, OWN, RECLAIM, cohort, evicted, holding, queue, waiting, world
+from unit.slices.test_preemption import (
+    BORROW,
+    OWN,
+    RECLAIM,
+    admitted_names,
+    cohort,
+    evicted,
+    holding,
+    queue,
+    waiting,
+    world,
+)
 
 OWNERS = queue("owners", "2", cohort="all", **OWN, **(BORROW | RECLAIM))
 GUESTS = queue("guests", "2", cohort="all", **BORROW)
@@ -41,6 +52,21 @@ def test_what_a_slice_has_within_its_queues_quota_nobody_takes() -> None:
     modest = waiting("middle", 2, 0, queue="owners")
     held = holding("others", 3, 10, queue="guests")
     assert set(evicted(cycle(world(LOW, held, modest, HIGH, queues=[OWNERS, GUESTS, SPARE])))) == {"low"}
+
+
+def test_then_it_takes_a_later_flavor_with_room() -> None:
+    owners = a_queue(
+        "owners",
+        {"default": {"cpu": "2"}, "spot": {"cpu": "4"}},
+        cohortName="all",
+        preemption=OWN | BORROW | RECLAIM,
+        flavorFungibility={"whenCanPreempt": "MayStopSearch"},
+    )
+    first, *_ = cycle(world(LOW, MIDDLE, queues=[owners, GUESTS, SPARE]))
+    assert isinstance(first, Evict), "without a rival it preempts in the first flavor"
+    decided = cycle(world(LOW, MIDDLE, HIGH, queues=[owners, GUESTS, SPARE]))
+    assert evicted(decided) == {}
+    assert admitted_names(decided) == {"middle"}
 
 
 class TestAVictimThatComesBack:
