@@ -28,7 +28,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.messages import Delete, Lane, Status
+from slicebus.proto.messages import Delete, Lane, Status, Suspend
 from slicebus.proto.topology import manager_queue
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
@@ -73,6 +73,10 @@ class Rules:
         """Clusters, and the manager's jobs whose delete was published to them."""
         self._fences: dict[tuple[str, str], int] = {}
         """The newest delete of a manager's job that a cluster's agent has acknowledged, by its version."""
+        self._suspended: dict[tuple[str, str], int] = {}
+        """The same of its newest suspension."""
+        self._made_late: set[str] = set()
+        """UIDs of copies that an agent made by an older order, since it had been stopped right before."""
         self._going: set[tuple[str, str]] = set()
         """Clusters, and their namespaces that users have deleted: with these goes what is in them."""
         self._was_held = False
@@ -131,10 +135,11 @@ class Rules:
             looked_at = queue in _MANAGER_QUEUES and message.type != Status.type
             if looked_at and message.user_id != cluster:
                 raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {message.user_id}")
-        if message.type == Delete.type:
+        newest = {Delete.type: self._fences, Suspend.type: self._suspended}.get(message.type)
+        if newest is not None:
             body = orjson.loads(message.body)
             key = cluster, body["job"]["uid"]
-            self._fences[key] = max(body["spec_version"], self._fences.get(key, 0))
+            newest[key] = max(body["spec_version"], newest.get(key, 0))
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -303,10 +308,15 @@ class Rules:
             raise Violation(f"rule 3: {name} runs on {cluster} with version {_version(job)}, deleted at {fence}")
 
     def _check_delete(self, cluster: str, change: Change) -> None:
-        """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason."""
-        if not _goes(change) or self._definitions.explains(change.object):
+        """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason.
+
+        The agent removes a copy that comes after a suspension, if it had none when it was to suspend it.
+        """
+        metadata, origin = change.object["metadata"], annotations.annotation(change.object, _ORIGIN) or ""
+        if change.type == "ADDED" and _version(change.object) < self._suspended.get((cluster, origin), 0):
+            self._made_late.add(metadata["uid"])
+        if not _goes(change) or self._definitions.explains(change.object) or metadata["uid"] in self._made_late:
             return
-        metadata, origin = change.object["metadata"], annotations.annotation(change.object, _ORIGIN)
         if metadata["uid"] not in self._deleted_by_users and (cluster, origin) not in self._ordered:
             raise Violation(f"rule 6: {metadata['name']} was deleted on {cluster}, and nobody had ordered it")
 
