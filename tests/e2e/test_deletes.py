@@ -72,13 +72,16 @@ async def told(world: World) -> dict[str, str]:
 
 
 async def held(world: World, reason: str, *, at_least: int) -> int:
-    """Wait until so many deletes are held, each of which its Workload tells of; how many these are."""
+    """Wait until so many deletes are held, each of which its Workload tells of, and no other job is left to be deleted;
+    how many these are."""
+    there = world.manager if reason == "GoneOnCluster" else world.workers[EAST]
 
     async def look() -> int:
         status = (await world.manager.get(WORKERCLUSTERS, "east")).get("status", {})
         count = int((status.get("heldDeletes") or {}).get("jobs", 0))
         said = list((await told(world)).values())
-        return count if count >= at_least and said == [reason] * count else 0
+        is_all = len(await names(there)) == count
+        return count if is_all and count >= at_least and said == [reason] * count else 0
 
     return await eventually(look, f"at least {at_least} deletes are held, {reason}", within_s=WITHIN_S) or 0
 
