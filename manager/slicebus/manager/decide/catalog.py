@@ -33,6 +33,7 @@ from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.decide.strays import Whereabouts
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -64,8 +65,8 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     While a kind is not served nobody knows which of its jobs exist, so they are left as they are; those that are
     missing show it. Only what was ending goes on: the definition may be waiting for it.
     """
-    view, found = store.view(job, deletes_held=deletes_held), ending(store, job=job)
-    mode = mode_of(store)
+    view, mode = store.view(job, deletes_held=deletes_held), mode_of(store)
+    found = _ending_of(store, view)
     if job.kind in store.unserved:
         if found is Ending.NOT_SERVED:
             return endings.show_held(view, found, unserved=store.unserved[job.kind], now=now)
@@ -79,9 +80,7 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
 
 def ending(store: Store, *, job: JobRef) -> Ending:
     """Why a worker is to lose a job, given whether a watch saw its delete, and its namespace."""
-    was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
-    is_served = job.kind not in store.unserved
-    return endings.ending_of(store.view(job), was_seen=was_seen, namespace=namespace, is_served=is_served)
+    return _ending_of(store, store.view(job))
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
@@ -333,6 +332,13 @@ def _receive_status(store: Store, envelope: Envelope, message: Status, now: str)
         if mode_of(store).keeps_reports:
             notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
     return [*notes, *intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)]
+
+
+def _ending_of(store: Store, view: JobView) -> Ending:
+    job = view.ref
+    was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
+    is_served = job.kind not in store.unserved
+    return endings.ending_of(view, was_seen=was_seen, namespace=namespace, is_served=is_served)
 
 
 def _known(ref: JobRef) -> JobRef:
