@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide, go_on_ending
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
+from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
@@ -551,4 +552,4 @@ def test_a_job_of_a_kind_that_is_left_out_only_goes_on_ending(
     workloads: tuple[Manifest, ...], expected: list[tuple[Any, ...]]
 ) -> None:
     """Its definition may be waiting for the job, and the job for its Workloads."""
-    assert shorts(go_on_ending(a_view(None, *workloads))) == expected
+    assert shorts(Builtin().go_on_ending(a_view(None, *workloads))) == expected

@@ -79,11 +79,11 @@ def _may_retry(slice: Slice, entry: Manifest) -> bool:
 def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"]:
-        return _end(view, reason="JobDeleted", ended=view.slices)
+        return end(view, reason="JobDeleted", ended=view.slices)
     if not is_managed(job):
         return _reject(view, NOT_MANAGED, now)
     if KINDS[view.ref.kind].outcome(job).phase.is_terminal:
-        return _end(view, reason="JobFinished", ended=view.slices)
+        return end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
@@ -293,14 +293,7 @@ def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
     return [_spec_patch(job, own, {own_api.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
 
 
-def go_on_ending(view: JobView) -> list[Command]:
-    """As `AdmissionMode.go_on_ending`."""
-    if not view.is_withdrawing:
-        return []
-    return _end(view, reason="JobDeleted", ended=[slice for slice in view.slices if slice.deleting])
-
-
-def _end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
+def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
     """Delete the worker's copy first, then release the Workloads."""
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)

@@ -52,16 +52,9 @@ def decide(view: JobView, now: str) -> list[Command]:
     return dispatch.recall(view) + _decide(view, now)
 
 
-def go_on_ending(view: JobView) -> list[Command]:
-    """As `AdmissionMode.go_on_ending`."""
-    if not view.is_withdrawing:
-        return []
-    return _end(view, reason="JobDeleted", ended=[slice for slice in view.slices if slice.deleting])
-
-
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
-        return _end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
+        return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not is_managed(view.job):
         return []
     kind = KINDS[view.ref.kind]
@@ -69,10 +62,10 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if outcome.phase in _FINISHED:
         reason = _FINISHED[outcome.phase]
         commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
-        return commands + _end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())
+        return commands + end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
-        return _end(view, reason="WorkloadDeleted", ended=deleting)
+        return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.follow_vanished(view)) is not None:
         return deletion
     if not view.slices and (problems := [*kind.problems(view.job), *_reference_problems(view.job, view)]):
@@ -277,7 +270,7 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
     ]
 
 
-def _end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
+def end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
     """Delete the worker's copy first; release the Workloads when the worker has reported that."""
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)

@@ -1,5 +1,6 @@
 """The two modes of admission: the manager gives quota, or a Kueue on its cluster does. Both have one interface."""
 
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 from slicebus.decisions.commands import Command
@@ -59,7 +60,7 @@ class Builtin:
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Nothing may have been dispatched yet."""
-        return builtin.go_on_ending(view)
+        return _go_on_ending(view, builtin.end)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """Write quota and admission, the reason to wait, or the eviction."""
@@ -95,7 +96,7 @@ class BesideKueue:
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""
-        return beside_kueue.go_on_ending(view)
+        return _go_on_ending(view, beside_kueue.end)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
         """Ask Kueue to evict; Kueue decides everything else."""
@@ -107,6 +108,12 @@ class BesideKueue:
 
 
 _BUILTIN, _BESIDE_KUEUE = Builtin(), BesideKueue()
+
+
+def _go_on_ending(view: JobView, end: Callable[..., list[Command]]) -> list[Command]:
+    if not view.is_withdrawing:
+        return []
+    return end(view, reason="JobDeleted", ended=[slice for slice in view.slices if slice.deleting])
 
 
 def mode_of(store: Store) -> AdmissionMode:
