@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, MessageId, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.headers import PREFIX, TYPE_PATTERN, Headers, VersionHeaders
+from slicebus.proto.headers import ATTRIBUTES, PREFIX, TYPE_PATTERN, Headers, VersionHeaders
 from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Message, job_of
 from slicebus.proto.topology import routing_key
 
@@ -24,7 +24,6 @@ MAX_DEPTH = 100
 it in some more."""
 
 _TYPE = re.compile(TYPE_PATTERN)
-_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Headers))
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """CloudEvents 1.0, 3.1: what a string must not hold."""
 
@@ -143,7 +142,7 @@ def _envelope(attributes: dict[str, str], message_type: str, *, user_id: str | N
         traceparent=headers.traceparent or None,
         user_id=user_id,
         schema_version=headers.schemaversion,
-        extensions={name.removeprefix(PREFIX): value for name, value in attributes.items() if name not in _KNOWN},
+        extensions={name.removeprefix(PREFIX): value for name, value in attributes.items() if name not in ATTRIBUTES},
     )
 
 

@@ -70,3 +70,7 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     """The id of the message whose handling published this one; absent when there was none."""
     traceparent: str | UnsetType = UNSET
     """W3C trace context."""
+
+
+ATTRIBUTES = frozenset(field.encode_name for field in msgspec.structs.fields(Headers))
+"""The names of the headers that this version knows."""

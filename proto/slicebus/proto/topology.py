@@ -1,4 +1,6 @@
-"""Exchanges, queues and bindings, as data. Both sides declare what they use, idempotently."""
+"""Exchanges, queues and bindings, as data. The manager declares all of them, idempotently; an agent declares none."""
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -100,8 +102,14 @@ def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None)
     return f"slicebus.agent.{cluster}.{uid}.{lane}" if uid else f"slicebus.agent.{cluster}.{lane}"
 
 
+def queues_of_agent(cluster: ClusterName, names: Iterable[str]) -> list[str]:
+    """Those of the names that are queues of one agent: of its cluster's name, and of whatever UID."""
+    endings = tuple(f".{lane}" for lane in Lane)
+    return [name for name in names if name.startswith(f"slicebus.agent.{cluster}.") and name.endswith(endings)]
+
+
 def common_topology() -> Topology:
-    """What both sides need: the exchanges, the dead-letter queue and the journal.
+    """What both sides use: the exchanges, the dead-letter queue and the journal.
 
     The dead-letter queue comes before any queue that dead-letters into it: at-least-once dead-lettering retries only
     every few minutes when its target is missing.
@@ -141,7 +149,7 @@ def manager_topology() -> Topology:
 def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topology:
     """The common topology and one agent's queues: those of the name, and those of the cluster that has this UID.
 
-    The manager declares it too when it accepts a cluster: a message to an agent that has never connected waits there.
+    The manager declares it before its first message: one to an agent that has never connected waits there.
     Two clusters of one name share the queues of the name, so an agent that says its UID gets no orders there
     (docs/decisions/0014); those of a manager that does not know UIDs come there.
     """

@@ -39,6 +39,7 @@ RECORDINGS = sorted(VERSIONS.glob(f"{MAJOR}.*/*.jsonl.gz"))
 KEPT = [(folder, path.stem) for folder in BEFORE for path in sorted((folder / "schemas").glob("*.json"))]
 
 NOW = "2026-01-01T00:00:00+00:00"
+MANAGER_USER = "manager"
 
 each_recording = pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 
@@ -207,12 +208,14 @@ def authorize(store: Manager, *, incoming: Incoming) -> None:
 
 
 def accept(store: Agent, *, incoming: Incoming, cluster: ClusterName, manager_user: str | None) -> None:
-    agent.judge(store, incoming=incoming, cluster=cluster, manager_user=manager_user, cluster_uid=None)
+    # The agent of then could be told of no manager's user, and was not.
+    by = manager_user or MANAGER_USER
+    agent.judge(store, incoming=incoming, cluster=cluster, manager_user=by, cluster_uid=None)
 
 
 def has_ended(store: Agent, *, incoming: Incoming) -> bool:
     cluster = incoming.envelope.cluster
-    judged = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=None, cluster_uid=None)
+    judged = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=MANAGER_USER, cluster_uid=None)
     return judged.verdict is agent.Verdict.ENDED
 
 

@@ -216,7 +216,7 @@ class Inventory(Message, frozen=True, kw_only=True):
     last: bool
     items: list[InventoryItem]
     unanswered: dict[str, RequestKey] | UnsetType = UNSET
-    """The newest unanswered size request of each job, by its UID, if the broker has it. Not set where there is none."""
+    """The newest unanswered size request of each job, by its UID. Not set where there is none."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -1,0 +1,291 @@
+"""The least rights on the broker, as data: users, permissions, bounds and limits, made from the topology.
+
+RabbitMQ matches three regular expressions of a user (configure, write, read) with the name of a queue or an exchange,
+whichever it is. A binding needs write on its destination and read on its source. Topic permissions are checked where a
+message is published, and where a topic exchange is bound; a user without one on an exchange may use every key there.
+
+So an agent creates and binds nothing (docs/decisions/0026). One that could write a name of its own could make an
+exchange of that name, bind `slicebus.decisions` to it, and publish there under any key.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID, ClusterName, ClusterUid, Lane
+from slicebus.proto.topology import (
+    DEAD,
+    DECISIONS,
+    DOWN,
+    JOURNAL,
+    MANAGER_KEY,
+    UP,
+    Topology,
+    agent_queue,
+    agent_topology,
+    decisions_key,
+    manager_queue,
+    manager_topology,
+    routing_key,
+)
+
+EXCHANGES = (UP, DOWN, DEAD, DECISIONS)
+AGENT_EXCHANGES = (UP, DEAD, DECISIONS)
+"""The exchanges that an agent publishes to."""
+NOTHING = "^$"
+"""The expression that RabbitMQ itself writes for no right. No queue, exchange or message of slicebus has an empty name
+or key."""
+
+DEAD_LETTER_BYTES = 1024**3
+AGENT_QUEUE_BYTES = 1024**3
+AGENT_QUEUE_EXPIRES_MS = 14 * 24 * 3600 * 1000
+"""Without a consumer for this long, the queue of a cluster that has left is deleted. RabbitMQ takes 49 days at most."""
+_PRIORITY = 10
+
+_AGENT_LIMITS = (8, 64)
+"""Two replicas, two more while they are replaced, and commands. A role has one connection, and a channel for each
+subscription, for publishing, and for whatever it does at a time."""
+_MANAGER_LIMITS = (32, 512)
+"""The same, and the commands of several people, who use the manager's user."""
+_QUEUES_BESIDE = 100
+"""What the vhost may have beside the topology: the old queues of a repinned cluster are there until they expire."""
+
+_CLUSTER, _UID = (text.removeprefix("^").removesuffix("$") for text in (CLUSTER_NAME, CLUSTER_UID))
+_LANES = "|".join(Lane)
+_TYPE = "[a-z-]+"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A worker cluster on the broker."""
+
+    name: ClusterName
+    user: str
+    """The broker user of its agent."""
+    uid: ClusterUid | None = None
+    """The UID in the names of its queues, where it is known."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name that is no DNS label: it goes into regular expressions."""
+        if not re.fullmatch(CLUSTER_NAME, self.name) or (self.uid and not re.fullmatch(CLUSTER_UID, self.uid)):
+            raise ValueError(f"not a cluster: {self.name!r} with the UID {self.uid!r}")
+        if not self.user or not self.user.isprintable():
+            raise ValueError(f"cluster {self.name} has no broker user: {self.user!r}")
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """The names of queues and exchanges that a user may create and delete, write, and read, as expressions."""
+
+    user: str
+    configure: str
+    write: str
+    read: str
+
+
+class TopicPermission(msgspec.Struct, frozen=True):
+    """The routing keys that a user may publish to an exchange, and bind it by, as expressions."""
+
+    user: str
+    exchange: str
+    write: str
+    read: str
+
+
+class UserLimits(msgspec.Struct, frozen=True):
+    """How much of the broker a user may use at a time."""
+
+    user: str
+    connections: int
+    channels: int
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """What users may do."""
+
+    permissions: tuple[Permission, ...]
+    topic_permissions: tuple[TopicPermission, ...]
+    limits: tuple[UserLimits, ...]
+
+    def __add__(self, other: "Rights") -> "Rights":
+        return Rights(
+            self.permissions + other.permissions,
+            self.topic_permissions + other.topic_permissions,
+            self.limits + other.limits,
+        )
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Properties of the queues with a matching name."""
+
+    name: str
+    pattern: str
+    definition: dict[str, str | int]
+    priority: int = _PRIORITY
+
+
+class Definitions(msgspec.Struct, frozen=True):
+    """Everything that one vhost of a broker has for slicebus."""
+
+    users: tuple[str, ...]
+    """The manager's first."""
+    rights: Rights
+    policies: tuple[Policy, ...]
+    max_queues: int
+    topology: Topology
+
+
+class Action(StrEnum):
+    """What a permission is for."""
+
+    CONFIGURE = "configure"
+    WRITE = "write"
+    READ = "read"
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One thing that a user does: an action on a queue or exchange, with `key` the publishing under a routing key."""
+
+    action: Action
+    name: str
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return f"publish {self.key} to {self.name}" if self.key is not None else f"{self.action} {self.name}"
+
+
+def definitions(members: Iterable[Member], *, manager: str = "manager") -> Definitions:
+    """The definitions for a manager's user and these clusters. Raises ValueError where two share a name or a user."""
+    members = sorted(members, key=lambda member: member.name)
+    users = (manager, *(member.user for member in members))
+    names = [member.name for member in members]
+    if len(set(users)) < len(users) or len(set(names)) < len(names):
+        raise ValueError(
+            f"every cluster has a name and a broker user of its own: {', '.join(names)}; {', '.join(users)}"
+        )
+    rights, topology = manager_rights(manager), manager_topology()
+    for member in members:
+        rights += agent_rights(member)
+        topology += agent_topology(member.name, member.uid)
+    return Definitions(
+        users=users,
+        rights=rights,
+        policies=policies(),
+        max_queues=len(topology.queues) + _QUEUES_BESIDE + len(members) * len(Lane),
+        topology=topology,
+    )
+
+
+def agent_rights(member: Member) -> Rights:
+    """Publish to the agents' exchanges under keys of its own cluster, and consume its own queues.
+
+    The queues are those of any UID: a cluster that was made anew under its name has another, and the same rights.
+    """
+    user, name = member.user, member.name
+    own = rf"^slicebus\.agent\.{name}\.({_UID}\.)?({_LANES})$"
+    return Rights(
+        permissions=(Permission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
+        topic_permissions=(
+            TopicPermission(user, UP, write=rf"^{name}\.", read=NOTHING),
+            TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
+            TopicPermission(user, DEAD, write=rf"^{name}\.", read=NOTHING),
+            TopicPermission(user, DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
+        ),
+        limits=(UserLimits(user, *_AGENT_LIMITS),),
+    )
+
+
+def manager_rights(user: str) -> Rights:
+    """Make the whole topology, publish orders, and publish again what is requeued or redriven.
+
+    A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
+    """
+    queues = "|".join((rf"manager\.({_LANES})", rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
+    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL))
+    own = rf"^slicebus\.({names}|{queues})$"
+    order = rf"{_CLUSTER}\.{_TYPE}(\.{_UID})?"
+    return Rights(
+        permissions=(Permission(user, configure=own, write=own, read=own),),
+        topic_permissions=(
+            TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE})$"),
+            TopicPermission(user, DOWN, write=rf"^{order}$", read=rf"^(#|{order})$"),
+            TopicPermission(user, DEAD, write=".*", read="^#$"),
+            TopicPermission(user, DECISIONS, write=_exactly(decisions_key(MANAGER_KEY)), read="^#$"),
+        ),
+        limits=(UserLimits(user, *_MANAGER_LIMITS),),
+    )
+
+
+def policies() -> tuple[Policy, ...]:
+    """The bounds of the queues that somebody else fills. A full queue refuses: nothing is dropped."""
+    refuse: dict[str, str | int] = {"overflow": "reject-publish"}
+    dead = refuse | {"max-length-bytes": DEAD_LETTER_BYTES}
+    agents = refuse | {"max-length-bytes": AGENT_QUEUE_BYTES, "expires": AGENT_QUEUE_EXPIRES_MS}
+    return (
+        Policy("slicebus-dead-letters", _exactly(DEAD), dead),
+        Policy("slicebus-agents", r"^slicebus\.agent\.", agents),
+    )
+
+
+def agent_uses(cluster: ClusterName, uid: ClusterUid | None) -> tuple[Use, ...]:
+    """Everything that an agent does on the broker."""
+    return (
+        Use(Action.WRITE, UP, routing_key(cluster, "hello")),
+        Use(Action.WRITE, DEAD, routing_key(cluster, "relabel")),
+        Use(Action.WRITE, DECISIONS, decisions_key(cluster)),
+        *(Use(Action.READ, agent_queue(cluster, lane, of)) for of in dict.fromkeys((uid, None)) for lane in Lane),
+    )
+
+
+def manager_uses() -> tuple[Use, ...]:
+    """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
+    example = ClusterName("a")
+    return (
+        Use(Action.WRITE, DOWN, routing_key(example, "resync")),
+        Use(Action.WRITE, UP, routing_key(example, "hello")),
+        Use(Action.WRITE, DEAD, routing_key(example, "hello")),
+        Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
+        *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *map(manager_queue, Lane))),
+    )
+
+
+def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
+    """What the agent of a cluster may not do; without a cluster, the manager. Each stands for one wrong expression."""
+    stranger, unknown = ClusterName("slicebus-probe"), "slicebus-probe"
+    beyond = tuple(Use(action, name) for action in Action for name in (unknown, "slicebus.probe"))
+    if user_of is None:
+        return (*beyond, Use(Action.WRITE, DECISIONS, decisions_key(stranger)))
+    longer = ClusterName(f"{user_of}-2")
+    names = (*EXCHANGES, JOURNAL, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL))
+    names += (agent_queue(longer, Lane.CONTROL),)
+    own = agent_queue(user_of, Lane.CONTROL)
+    return (
+        *beyond,
+        *(Use(Action.READ, name) for name in names),
+        *(Use(Action.WRITE, name) for name in (*names, own) if name not in AGENT_EXCHANGES),
+        Use(Action.CONFIGURE, own),
+        Use(Action.CONFIGURE, agent_queue(stranger, Lane.CONTROL)),
+        *(
+            Use(Action.WRITE, exchange, key)
+            for exchange in AGENT_EXCHANGES
+            for key in _keys_of_others(stranger, longer)
+        ),
+    )
+
+
+def _keys_of_others(*others: ClusterName) -> tuple[str, ...]:
+    return (*(routing_key(other, "hello") for other in others), decisions_key(MANAGER_KEY))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    rests = "|".join(_escaped(name.removeprefix("slicebus.")) for name in names)
+    return rf"^slicebus\.({rests})$"
+
+
+def _exactly(name: str) -> str:
+    return f"^{_escaped(name)}$"
+
+
+def _escaped(name: str) -> str:
+    """The name in an expression. Names of the topology have no other special character than the dot."""
+    return name.replace(".", r"\.")

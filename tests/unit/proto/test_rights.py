@@ -1,0 +1,180 @@
+"""The least rights on the broker: what each user may name, by RabbitMQ's way of matching."""
+
+import re
+
+import pytest
+
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane
+from slicebus.proto.rights import (
+    Action,
+    Definitions,
+    Member,
+    Permission,
+    TopicPermission,
+    Use,
+    agent_uses,
+    definitions,
+    manager_uses,
+    too_much,
+)
+from slicebus.proto.topology import (
+    DEAD,
+    DECISIONS,
+    DOWN,
+    JOURNAL,
+    UP,
+    agent_queue,
+    agent_topology,
+    decisions_key,
+    exchange_of,
+    manager_queue,
+    manager_topology,
+    routing_key,
+)
+
+UID = ClusterUid("3f1c9a3e-0b7d-4e0c-9a57-2f4f5d6c7b8a")
+EAST, EAST_2 = ClusterName("east"), ClusterName("east-2")
+FLEET = definitions([Member(EAST, "east", UID), Member(EAST_2, "agent of east-2")])
+ALL = FLEET.topology
+
+
+def may(user: str, use: Use, given: Definitions = FLEET) -> bool:
+    """As RabbitMQ decides: an expression matches anywhere in a name."""
+    [permission] = [one for one in given.rights.permissions if one.user == user]
+    if not re.search(getattr(permission, use.action), use.name):
+        return False
+    if use.key is None:
+        return True
+    topics = [one for one in given.rights.topic_permissions if (one.user, one.exchange) == (user, use.name)]
+    return not topics or bool(re.search(getattr(topics[0], use.action), use.key))
+
+
+def test_the_manager_may_make_the_whole_topology() -> None:
+    for name in (*(exchange.name for exchange in ALL.exchanges), *(queue.name for queue in ALL.queues)):
+        assert all(may("manager", Use(action, name)) for action in Action), name
+    for binding in ALL.bindings:
+        assert may("manager", Use(Action.READ, binding.exchange, binding.routing_key)), binding
+
+
+def test_the_manager_may_publish_what_it_publishes() -> None:
+    for message in MESSAGES.values():
+        exchange = exchange_of(message.direction)
+        assert may("manager", Use(Action.WRITE, exchange, routing_key(EAST, message.type))), "or send it again"
+        if message.direction is Direction.DOWN:
+            assert may("manager", Use(Action.WRITE, exchange, routing_key(EAST, message.type, UID)))
+    assert all(may("manager", use) for use in manager_uses())
+    assert may("manager", Use(Action.WRITE, DEAD, "anything that an agent sent"))
+    assert not may("manager", Use(Action.WRITE, DECISIONS, decisions_key(EAST)))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "amq.topic", "other", "slicebus", "slicebus.other", "slicebus.upper", "slicebus.agent.a.b.c.control"]
+)
+def test_the_manager_may_use_nothing_else(name: str) -> None:
+    assert not any(may("manager", Use(action, name)) for action in Action)
+
+
+@pytest.mark.parametrize(("cluster", "user"), [(EAST, "east"), (EAST_2, "agent of east-2")])
+def test_an_agent_may_do_what_it_does(cluster: ClusterName, user: str) -> None:
+    for uid in (UID, ClusterUid("another"), None):
+        assert all(may(user, use) for use in agent_uses(cluster, uid))
+    for message in MESSAGES.values():
+        is_up = message.direction is Direction.UP
+        assert may(user, Use(Action.WRITE, exchange_of(message.direction), routing_key(cluster, message.type))) is is_up
+        assert may(user, Use(Action.WRITE, DEAD, routing_key(cluster, message.type, UID)))
+
+
+FORBIDDEN = {
+    "read the journal": Use(Action.READ, JOURNAL),
+    "delete the journal": Use(Action.CONFIGURE, JOURNAL),
+    "read the dead letters": Use(Action.READ, DEAD),
+    "bind to the orders": Use(Action.READ, DOWN),
+    "bind to the reports": Use(Action.READ, UP),
+    "publish an order": Use(Action.WRITE, DOWN, "east.delete"),
+    "publish an order for another": Use(Action.WRITE, DOWN, "west.delete"),
+    "delete an exchange": Use(Action.CONFIGURE, UP),
+    "consume the manager's queue": Use(Action.READ, manager_queue(Lane.CONTROL)),
+    "bind the manager's queue": Use(Action.WRITE, manager_queue(Lane.CONTROL)),
+    "consume another's queue": Use(Action.READ, agent_queue(EAST_2, Lane.CONTROL)),
+    "consume another's queue by UID": Use(Action.READ, agent_queue(EAST_2, Lane.CONTROL, UID)),
+    "consume a queue beside its own": Use(Action.READ, "slicebus.agent.east.control.more"),
+    "make a queue or exchange of its own name": Use(Action.CONFIGURE, agent_queue(EAST, Lane.CONTROL)),
+    "bind its own queue": Use(Action.WRITE, agent_queue(EAST, Lane.CONTROL)),
+    "make anything": Use(Action.CONFIGURE, "mine"),
+    "publish to a queue": Use(Action.WRITE, "amq.default"),
+    "speak for another": Use(Action.WRITE, UP, "west.hello"),
+    "speak for one with a longer name": Use(Action.WRITE, UP, "east-2.hello"),
+    "speak for one with a name that ends so": Use(Action.WRITE, UP, "north-east.hello"),
+    "speak for the manager": Use(Action.WRITE, DECISIONS, "manager.decisions"),
+    "record something else": Use(Action.WRITE, DECISIONS, "east.hello"),
+    "dead-letter another's": Use(Action.WRITE, DEAD, "east-2.hello"),
+}
+
+
+@pytest.mark.parametrize("use", FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_an_agent_may_not(use: Use) -> None:
+    assert not may("east", use)
+
+
+def test_every_user_has_a_topic_permission_on_every_exchange() -> None:
+    given = {(one.user, one.exchange) for one in FLEET.rights.topic_permissions}
+    assert given == {(user, exchange.name) for user in FLEET.users for exchange in ALL.exchanges}
+
+
+@pytest.mark.parametrize(("user", "cluster"), [("manager", None), ("east", EAST), ("agent of east-2", EAST_2)])
+def test_what_the_doctor_tries_is_refused_by_these_rights_and_allowed_by_broad_ones(
+    user: str, cluster: ClusterName | None
+) -> None:
+    tried = too_much(cluster)
+    assert not any(may(user, use) for use in tried)
+    broad = (Permission(user, ".*", ".*", ".*"),)
+    plain = Definitions(FLEET.users, FLEET.rights.__class__(broad, (), ()), (), 1, ALL)
+    assert all(may(user, use, plain) for use in tried)
+
+
+def test_a_topic_permission_alone_that_is_missing_shows() -> None:
+    without: tuple[TopicPermission, ...] = tuple(one for one in FLEET.rights.topic_permissions if one.exchange != UP)
+    rights = FLEET.rights.__class__(FLEET.rights.permissions, without, ())
+    given = Definitions(FLEET.users, rights, (), 1, ALL)
+    assert [str(use) for use in too_much(EAST) if may("east", use, given)] == [
+        "publish slicebus-probe.hello to slicebus.up",
+        "publish east-2.hello to slicebus.up",
+        "publish manager.decisions to slicebus.up",
+    ]
+
+
+def test_bounds_are_for_the_queues_that_somebody_else_fills() -> None:
+    def bounded(name: str) -> list[str]:
+        return [policy.name for policy in FLEET.policies if re.search(policy.pattern, name)]
+
+    names = [queue.name for queue in ALL.queues]
+    assert {name: bounded(name) for name in names if bounded(name)} == {
+        DEAD: ["slicebus-dead-letters"],
+        **{name: ["slicebus-agents"] for name in names if name.startswith("slicebus.agent.")},
+    }
+    assert all(policy.definition["overflow"] == "reject-publish" for policy in FLEET.policies)
+    assert FLEET.max_queues > len(names)
+
+
+def test_the_topology_is_the_managers_and_every_clusters() -> None:
+    assert manager_topology() + agent_topology(EAST, UID) + agent_topology(EAST_2) == ALL
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("east", "one"), ("east", "other")],
+        [("east", "one"), ("west", "one")],
+        [("east", "manager")],
+    ],
+    ids=["two of one name", "two of one user", "the manager's user"],
+)
+def test_a_user_speaks_for_one_cluster(members: list[tuple[str, str]]) -> None:
+    with pytest.raises(ValueError, match="of its own"):
+        definitions([Member(ClusterName(name), user) for name, user in members])
+
+
+@pytest.mark.parametrize("name", ["", "East", "a.b", ".*", "a|b", "east\n", "-a"])
+def test_a_name_is_no_expression(name: str) -> None:
+    with pytest.raises(ValueError, match="not a cluster"):
+        Member(ClusterName(name), "u")
