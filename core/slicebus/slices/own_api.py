@@ -6,6 +6,8 @@ ORIGIN_LABEL: Final = "slicebus.dev/origin"
 """On every object that an agent makes. Not Kueue's own origin label: MultiKueue's collector deletes Workloads of its
 origin that it does not know."""
 ORIGIN: Final = "slicebus"
+AGENT_EXTRA: Final = "slicebus.dev/agent"
+"""In the user info of a job's creation, where an agent makes it as a service account: the agent's namespace."""
 MANAGER_UID_ANNOTATION: Final = "slicebus.dev/manager-uid"
 """On a worker's objects: the UID of the manager's job."""
 MANAGER_UID_LABEL: Final = MANAGER_UID_ANNOTATION
@@ -57,3 +59,19 @@ ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
 RELEASE_ANNOTATION: Final = "slicebus.dev/release-deletes"
 """On a WorkerCluster: releases the held deletes with that id, from its status."""
+AGENTS_OWN: Final = frozenset(
+    {
+        ORIGIN_LABEL,
+        MANAGER_UID_ANNOTATION,
+        SPEC_VERSION_ANNOTATION,
+        GRANTED_ANNOTATION,
+        EPOCH_ANNOTATION,
+        REQUESTED_ANNOTATION,
+        BASELINE_ANNOTATION,
+        JOB_ANNOTATION,
+        JOB_UID_ANNOTATION,
+        DEFINITION_ANNOTATION,
+        RAYJOB_LABEL,
+    }
+)
+"""The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

@@ -1,7 +1,7 @@
 """Picks the pods that may start: at most the granted count of each pod set."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
@@ -9,12 +9,29 @@ import msgspec
 
 from slicebus.slices import kueue
 from slicebus.slices.conditions import is_ready
+from slicebus.slices.redis_cleanup import cleans_redis
 
 Manifest = dict[str, Any]
 
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _OVER = ("Succeeded", "Failed")
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The controller of a pod, as its owner reference names it."""
+
+    kind: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self | None:
+        """None for a pod without a controller."""
+        for owner in manifest["metadata"].get("ownerReferences") or ():
+            if owner.get("controller"):
+                return cls(owner["kind"], owner["name"], owner["uid"])
+        return None
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -29,6 +46,9 @@ class Pod(msgspec.Struct, frozen=True):
     """Whether it has succeeded or failed."""
     is_terminating: bool
     is_ready: bool
+    owner: Owner | None = None
+    cleans_up: bool = False
+    """Whether it cleans up after a job that goes (`cleans_redis`): it is in no pod set, and needs no grant."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
@@ -42,6 +62,8 @@ class Pod(msgspec.Struct, frozen=True):
             is_over=is_over(manifest),
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
+            owner=Owner.of(manifest),
+            cleans_up=cleans_redis(manifest),
         )
 
     @property
@@ -54,6 +76,15 @@ class Pod(msgspec.Struct, frozen=True):
     def replica(self) -> str:
         """The replica that it starts with; empty for none."""
         return self.labels.get(_REPLICA_LABEL, "")
+
+    def is_left_by_another(self, objects: Iterable[Manifest]) -> bool:
+        """Whether its owner had the kind and name of one of these objects and is gone: the pod goes too."""
+        return any(
+            self.owner is not None
+            and (self.owner.kind, self.owner.name) == (found["kind"], found["metadata"]["name"])
+            and self.owner.uid != found["metadata"]["uid"]
+            for found in objects
+        )
 
     def stands_as(self, before: Self) -> bool:
         """Whether this version changes no decision: a kubelet writes many versions.
@@ -88,10 +119,10 @@ def is_over(pod: Manifest) -> bool:
 
 
 def by_pod_set(pods: Iterable[Pod]) -> PodSets:
-    """The pods that have not ended, by pod set."""
+    """The pods that have not ended, by pod set; without those that clean up."""
     sets: defaultdict[str, Members] = defaultdict(Members)
     for pod in pods:
-        if not pod.is_over:
+        if not (pod.is_over or pod.cleans_up):
             members = sets[pod.pod_set]
             (members.gated if pod.is_gated else members.running).append(pod)
     return dict(sets)
@@ -104,16 +135,21 @@ def pod_set_of(pod: Manifest) -> str:
 
 
 def to_ungate(
-    pod_sets: PodSets, granted: Mapping[str, int], *, replica_size: Callable[[str], int] = lambda _: 1
+    pod_sets: PodSets,
+    granted: Mapping[str, int],
+    *,
+    owners: Sequence[Manifest] = (),
+    replica_size: Callable[[str], int] = lambda _: 1,
 ) -> list[Manifest]:
     """The gated pods that may start now, lowest name first.
 
-    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together.
+    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together. A pod
+    that earlier objects with the names of `owners` have left is not started: it goes with them.
     """
     chosen: list[Manifest] = []
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
-        for replica in _replicas(members, size=replica_size(name)) if members.gated else ():
+        for replica in _replicas(members, owners, size=replica_size(name)) if members.gated else ():
             if len(replica) <= room:
                 room -= len(replica)
                 chosen += (pod.manifest for pod in replica)
@@ -130,13 +166,14 @@ def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]
     ]
 
 
-def _replicas(members: Members, *, size: int) -> list[list[Pod]]:
+def _replicas(members: Members, owners: Sequence[Manifest], *, size: int) -> list[list[Pod]]:
     """The gated pods by replica, without the replicas whose pods are not all there yet."""
-    waiting = sorted((pod for pod in members.gated if not pod.is_terminating), key=attrgetter("name"))
+    staying = (pod for pod in members.gated if not (pod.is_terminating or pod.is_left_by_another(owners)))
+    waiting = sorted(staying, key=attrgetter("name"))
     if size == 1:
         return [[pod] for pod in waiting]
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in waiting:
         replicas[pod.replica].append(pod)
-    present = Counter(pod.replica for pod in (*members.gated, *members.running) if not pod.is_terminating)
+    present = Counter(pod.replica for pod in (*waiting, *members.running) if not pod.is_terminating)
     return [pods for name, pods in replicas.items() if name and present[name] >= size]

@@ -178,6 +178,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it is evicted and still holds its quota: its worker may have pods of it left."""
         return self.evicted and self.admission is not None and not self.finished
 
+    @property
+    def lacks_quota(self) -> bool:
+        """Whether it is unfinished and has no quota."""
+        return self.admission is None and not (self.finished or self.deleting)
+
     def condition(self, type: Condition) -> bool:
         """Whether the condition of that type is True."""
         return self.conditions.get(type, {}).get("status") == "True"

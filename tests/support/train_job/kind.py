@@ -3,7 +3,7 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs import Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 from slicebus.slices.resource import Resource
 
@@ -19,6 +19,7 @@ class TrainJob:
     owner_labels: tuple[str, ...] = (NAME_LABEL,)
     child_kind = ""
     refusal = Refusal()
+    standing_ttl_s: int | None = None
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         return [{"name": POD_SET, "count": job["spec"]["replicas"], "template": job["spec"]["template"]}]
@@ -32,6 +33,9 @@ class TrainJob:
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         template = gated_template(job["spec"]["template"], POD_SET, placements.get(POD_SET, Placement()))
         return copy_of(job, job["spec"] | {"template": template, "suspend": False})
+
+    def exposure(self, job: Manifest) -> Exposure:
+        return Exposure()
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         wanted = counts.get(POD_SET, scale_target["spec"]["replicas"])

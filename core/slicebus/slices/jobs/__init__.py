@@ -4,7 +4,7 @@
 `slicebus.job_kinds`; `LEFT_OUT` says which of those do not load. Both roles use these, so they live in the domain.
 """
 
-from slicebus.slices.jobs.base import JobKind, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import Exposure, JobKind, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.registry import KINDS, LEFT_OUT
 
-__all__ = ["KINDS", "LEFT_OUT", "JobKind", "Outcome", "Placement", "Problem", "Refusal"]
+__all__ = ["KINDS", "LEFT_OUT", "Exposure", "JobKind", "Outcome", "Placement", "Problem", "Refusal"]

@@ -37,6 +37,20 @@ class Placement(msgspec.Struct, frozen=True):
     """What containers request, by their name: what the slice is charged for, not what the job asks for by now."""
 
 
+class Exposure(msgspec.Struct, frozen=True):
+    """How a job's controller lets others reach its pods."""
+
+    service_types: frozenset[str] = frozenset()
+    """The types of the Services that it makes."""
+    external_ips: bool = False
+    """Whether a Service claims addresses of the cluster's network."""
+    ingress: bool = False
+    """Whether it makes an Ingress."""
+    labels: dict[str, str] = {}
+    """What the job gives its Services."""
+    annotations: dict[str, str] = {}
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """How the status of a kind says why a job is refused.
 
@@ -69,6 +83,8 @@ class JobKind(Protocol):
     """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
     refusal: Refusal
     """How its status says why a job is refused."""
+    standing_ttl_s: int | None
+    """The `ttlSecondsAfterFinished` that its API server puts back where it is removed; None where it stays away."""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
@@ -85,6 +101,10 @@ class JobKind(Protocol):
         No queue name, no managedBy, not suspended, no status, nothing that deletes the copy after its end; in every pod
         template the elastic gate, the pod set's name as a label, and the placement of its pod set.
         """
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """How the job's controller lets others reach its pods; `Exposure()` where it makes neither Service nor
+        Ingress."""
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a scale target these counts; empty when it has them or must not be written to."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.resource import Resource
 
@@ -25,6 +25,7 @@ class BatchJob:
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
     child_kind = ""
     refusal = Refusal()
+    standing_ttl_s: int | None = None
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """One pod set."""
@@ -44,6 +45,10 @@ class BatchJob:
         dropped = () if job["spec"].get("manualSelector") else ("selector", "manualSelector")
         spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
         return copy_of(job, spec)
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """None: a Job makes only pods."""
+        return Exposure()
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Another parallelism."""

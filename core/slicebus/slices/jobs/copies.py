@@ -9,11 +9,12 @@ from slicebus.slices.pod_requests import container_resources, pod_requests, with
 
 Manifest = dict[str, Any]
 
-_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL)
-"""Without a queue name a Kueue on the worker leaves the job alone."""
+_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL, *own_api.AGENTS_OWN)
+"""Without a queue name a Kueue on the worker leaves the job and its pods alone."""
 _DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
-    own_api.REQUESTED_ANNOTATION,
+    kueue.QUEUE_NAME_LABEL,
+    *own_api.AGENTS_OWN,
     own_api.DISPATCHED_ANNOTATION,
     own_api.APPLIED_ANNOTATION,
     own_api.UNSHOWN_ANNOTATION,
@@ -21,7 +22,8 @@ _DROPPED_ANNOTATIONS = (
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
-_LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
+_TTL = "ttlSecondsAfterFinished"
+_LIFETIME_FIELDS = (_TTL, "deletionStrategy", "deletionPolicy")
 """What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
@@ -43,12 +45,15 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
     }
 
 
-def without_lifetime(copy: Manifest) -> Manifest:
+def without_lifetime(copy: Manifest, *, standing_ttl_s: int | None = None) -> Manifest:
     """The merge patch that lets no controller delete a worker's copy after its end; empty when none would.
 
     The manager deletes a copy, after it has learned how the job ended. A copy that is gone before can tell nobody.
+    A TTL of `standing_ttl_s` stays: the API server would put it back.
     """
-    found = [name for name in _LIFETIME_FIELDS if name in copy["spec"]]
+    spec = copy["spec"]
+    stays = _TTL if spec.get(_TTL) == standing_ttl_s else None
+    found = [name for name in _LIFETIME_FIELDS if name in spec and name != stays]
     return {"spec": dict.fromkeys(found)} if found else {}
 
 
@@ -61,7 +66,8 @@ def without(mapping: Manifest, names: Iterable[str]) -> Manifest:
 def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Manifest:
     """A pod template whose pods wait for their slice, and then run where the flavor says.
 
-    The flavor's node labels win over the template's: the quota was given for that flavor.
+    The flavor's node labels win over the template's: the quota was given for that flavor. Its metadata has labels and
+    annotations only: controllers give a pod the finalizers of its template too.
     """
     metadata, spec = template.get("metadata") or {}, template["spec"]
     gates = [gate for gate in spec.get("schedulingGates", ()) if gate["name"] != kueue.ELASTIC_GATE]
@@ -73,8 +79,16 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
         changed["tolerations"] = [*own, *(t for t in placement.tolerations if t not in own)]
     if placement.resources != container_resources(spec):
         changed |= with_container_resources(spec, placement.resources)
-    labels = metadata.get("labels", {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
-    return template | {"metadata": metadata | {"labels": labels}, "spec": changed}
+    labels = pod_labels(metadata.get("labels") or {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
+    given = {"labels": labels}
+    if metadata.get("annotations"):
+        given["annotations"] = without(metadata["annotations"], own_api.AGENTS_OWN)
+    return template | {"metadata": given, "spec": changed}
+
+
+def pod_labels(labels: Manifest) -> Manifest:
+    """A job's labels for its pods, without those that have a meaning to an agent or to a Kueue on the worker."""
+    return without(labels, (*_DROPPED_LABELS, kueue.POD_SET_LABEL))
 
 
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:

@@ -4,18 +4,32 @@ import re
 from typing import Any
 
 from slicebus.proto.messages import Counts
-from slicebus.slices.jobs.base import Placement
-from slicebus.slices.jobs.copies import gated_template, without
+from slicebus.slices.jobs.base import Exposure, Placement
+from slicebus.slices.jobs.copies import gated_template, pod_labels, without
 
 Manifest = dict[str, Any]
 
 HEAD = "head"
+_SERVICE_TYPE = "ClusterIP"
+"""Of a head that names none."""
 _AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
 
 
 def autoscales(cluster_spec: Manifest) -> bool:
     """Whether the Ray autoscaler owns the replicas."""
     return bool(cluster_spec.get("enableInTreeAutoscaling"))
+
+
+def autoscaler_version(cluster_spec: Manifest) -> str | None:
+    """The explicit version, the only one that counts for KubeRay; None leaves it to Ray."""
+    version: str | None = (cluster_spec.get("autoscalerOptions") or {}).get("version")
+    return version
+
+
+def head_environment(cluster_spec: Manifest) -> dict[str, str]:
+    """The variables of the head's Ray container by name; one whose value comes from elsewhere is empty."""
+    container = cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
 
 
 def groups(cluster_spec: Manifest) -> list[Manifest]:
@@ -72,11 +86,29 @@ def is_resizable(cluster_spec: Manifest) -> bool:
 def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> Manifest:
     """The spec of a cluster on a worker."""
     head = cluster_spec["headGroupSpec"]
-    gated_head = head | {"template": gated_template(head["template"], HEAD, placements.get(HEAD, Placement()))}
-    changed: Manifest = {"headGroupSpec": gated_head}
+    changed: Manifest = {"headGroupSpec": _gated_group(head, HEAD, placements)}
     if groups(cluster_spec):
-        changed["workerGroupSpecs"] = [_gated_group(group, placements) for group in groups(cluster_spec)]
+        changed["workerGroupSpecs"] = [
+            _gated_group(group, pod_set_name(group), placements) for group in groups(cluster_spec)
+        ]
     return without(cluster_spec, ("managedBy", "suspend")) | changed
+
+
+def head_exposure(cluster_spec: Manifest) -> Exposure:
+    """The Service that KubeRay makes for the head, of the job's own Service where it has one, and the Ingress.
+
+    Source: KubeRay `common.BuildServiceForHeadPod`.
+    """
+    head = cluster_spec["headGroupSpec"]
+    service = head.get("headService") or {}
+    metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
+    return Exposure(
+        service_types=frozenset(each for each in (head.get("serviceType") or _SERVICE_TYPE, spec.get("type")) if each),
+        external_ips=bool(spec.get("externalIPs")),
+        ingress=bool(head.get("enableIngress")),
+        labels=metadata.get("labels") or {},
+        annotations=(cluster_spec.get("headServiceAnnotations") or {}) | (metadata.get("annotations") or {}),
+    )
 
 
 def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") -> list[Manifest]:
@@ -109,13 +141,15 @@ def replica_size(cluster: Manifest, pod_set: str) -> int:
     return next((hosts(group) for group in groups(cluster["spec"]) if pod_set_name(group) == pod_set), 1)
 
 
-def _gated_group(group: Manifest, placements: dict[str, Placement]) -> Manifest:
-    name = pod_set_name(group)
-    return group | {"template": gated_template(group["template"], name, placements.get(name, Placement()))}
+def _gated_group(group: Manifest, name: str, placements: dict[str, Placement]) -> Manifest:
+    """A group, or the head. KubeRay gives its pods the group's `labels` too."""
+    labels = {"labels": pod_labels(group["labels"])} if group.get("labels") else {}
+    return group | labels | {"template": gated_template(group["template"], name, placements.get(name, Placement()))}
 
 
 def _autoscaler(cluster_spec: Manifest) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
     resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
     image = options.get("image") or cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
-    return {"name": "autoscaler", "image": image, "resources": resources}
+    context = {name: options[name] for name in ("securityContext",) if options.get(name)}
+    return {"name": "autoscaler", "image": image, "resources": resources, **context}

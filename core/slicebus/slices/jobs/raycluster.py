@@ -4,7 +4,7 @@ from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.ray_validation import cluster_problems
 from slicebus.slices.resource import Resource
@@ -22,6 +22,7 @@ class RayCluster:
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
     child_kind = ""
     refusal = Refusal()
+    standing_ttl_s: int | None = None
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups."""
@@ -33,11 +34,15 @@ class RayCluster:
 
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
-        return cluster_problems(job["spec"]) or common_problems(job, self.pod_sets(job))
+        return cluster_problems(job) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The cluster with gated templates."""
         return copy_of(job, ray.gated_cluster(job["spec"], placements))
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """By the head's Service, and its Ingress."""
+        return ray.head_exposure(job["spec"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas."""

@@ -7,7 +7,7 @@ import msgspec
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import own_api
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.ray_validation import rayjob_problems
@@ -35,6 +35,8 @@ class RayJob:
     owner_labels: tuple[str, ...] = (own_api.RAYJOB_LABEL, JOB_NAME_LABEL)
     child_kind = RayCluster.resource.kind
     refusal = Refusal(conditions=False)
+    # KubeRay then shuts down the cluster at once, and keeps the RayJob.
+    standing_ttl_s: int | None = 0
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, the groups, the submitter."""
@@ -54,13 +56,14 @@ class RayJob:
 
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
-        return rayjob_problems(job["spec"]) or common_problems(job, self.pod_sets(job))
+        return rayjob_problems(job) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The job with gated templates, the submitter's among them, whose pods name it.
 
-        With `shutdownAfterJobFinishes` KubeRay deletes the cluster at once after the end, and keeps the RayJob; without
-        it, KubeRay suspends no RayJob. The end is told when the cluster's pods have gone.
+        It runs on a cluster of its own. With `shutdownAfterJobFinishes` KubeRay deletes that cluster at once after the
+        end, and keeps the RayJob; without it, KubeRay suspends no RayJob. The end is told when the cluster's pods have
+        gone.
         """
         of = {own_api.RAYJOB_LABEL: job["metadata"]["name"]}
         names = [pod_set["name"] for pod_set in self.pod_sets(job)]
@@ -74,7 +77,11 @@ class RayJob:
             template = _submitter_template(job["spec"])
             placement = placements[_SUBMITTER]
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
-        return copy_of(job, without(job["spec"], ("suspend",)) | changed)
+        return copy_of(job, without(job["spec"], ("suspend", "clusterSelector")) | changed)
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """By its cluster's head."""
+        return ray.head_exposure(job["spec"]["rayClusterSpec"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other replicas: of the child, or of the child that a suspended RayJob will have."""
@@ -89,9 +96,11 @@ class RayJob:
         return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec}}
 
     def autoscaled(self, job: Manifest) -> Manifest:
-        """With in-tree autoscaling of its cluster."""
-        cluster_spec = job["spec"]["rayClusterSpec"] | {"enableInTreeAutoscaling": True}
-        return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec}}
+        """With in-tree autoscaling of its cluster, where it has one of its own."""
+        cluster_spec = job["spec"].get("rayClusterSpec")
+        if not cluster_spec:
+            return job
+        return job | {"spec": job["spec"] | {"rayClusterSpec": cluster_spec | {"enableInTreeAutoscaling": True}}}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         """The worker's."""

@@ -20,6 +20,7 @@ from slicebus.sandbox.controllers.controller import (
     pod_of,
     surplus_order,
 )
+from slicebus.sandbox.controllers.ray_gcs import keep_until_clean
 from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
 
 Manifest = dict[str, Any]
@@ -33,7 +34,7 @@ class RayClusterController:
     """Runs RayClusters without a `managedBy` of another controller."""
 
     def __init__(self, client: KubeClient) -> None:
-        self._controller = Controller(client, RAYCLUSTERS, PODS)
+        self._controller = Controller(client, RAYCLUSTERS, PODS, JOBS)
 
     async def run(self) -> None:
         """Run RayClusters until cancelled."""
@@ -41,7 +42,7 @@ class RayClusterController:
 
     async def _reconcile(self, cluster: Manifest) -> None:
         spec = cluster["spec"]
-        if spec.get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in cluster["metadata"]:
+        if spec.get("managedBy") not in _OWN_CONTROLLER or await keep_until_clean(self._controller, cluster):
             return
         pods = [pod for pod in self._controller.children(PODS, cluster) if not is_over(pod)]
         if spec.get("suspend"):

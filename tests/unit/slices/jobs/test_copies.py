@@ -10,6 +10,7 @@ from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import API_VERSION
 from unit.slices.jobs.manifests import GATE, a_cluster, a_job, a_rayjob
 
 SLICE = "job-demo-12345"
@@ -23,7 +24,12 @@ def created(job: dict[str, Any]) -> dict[str, Any]:
             api_version=kind.resource.api_version, kind=kind.resource.kind, namespace="team", name="demo", uid="u1"
         ),
         spec_version=4,
-        workload={"metadata": {"name": SLICE, "namespace": "team"}, "spec": {"podSets": kind.pod_sets(job)}},
+        workload={
+            "apiVersion": API_VERSION,
+            "kind": "Workload",
+            "metadata": {"name": SLICE, "namespace": "team"},
+            "spec": {"podSets": kind.pod_sets(job)},
+        },
         manifest=job,
         granted=granted,
         flavors={name: PodSetFlavor(node_labels={"pool": "spot"}) for name in granted},

@@ -7,6 +7,7 @@ import pytest
 
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement, Problem
+from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
 
@@ -100,6 +101,14 @@ class TestCopy:
         assert made["shutdownAfterJobFinishes"] is True
         assert not made.keys() & {"deletionStrategy", "deletionPolicy", "ttlSecondsAfterFinished"}
 
+    def test_it_loses_what_an_older_version_let_it_have(self) -> None:
+        job = a_rayjob(ttlSecondsAfterFinished=9, deletionStrategy={}, shutdownAfterJobFinishes=True)
+        patch = without_lifetime(job, standing_ttl_s=RAYJOB.standing_ttl_s)
+        assert patch == {"spec": {"ttlSecondsAfterFinished": None, "deletionStrategy": None}}
+
+    def test_it_keeps_the_ttl_that_the_api_server_puts_back(self) -> None:
+        assert without_lifetime(a_rayjob(ttlSecondsAfterFinished=0), standing_ttl_s=RAYJOB.standing_ttl_s) == {}
+
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_rayjob(*GROUPS)
         before = copy.deepcopy(job)
@@ -179,15 +188,6 @@ def test_who_scales(autoscaled: bool) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[Problem]]] = {
-    "suspended without a shutdown": (
-        a_rayjob(shutdownAfterJobFinishes=False),
-        [
-            Problem(
-                "InvalidRayJob",
-                "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
-            )
-        ],
-    ),
     "another's cluster": (
         a_rayjob(clusterSelector={"ray.io/cluster": "shared"}),
         [
@@ -196,14 +196,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Problem]]] = {
                 "a RayJob with a clusterSelector runs on a cluster that is not its own and cannot be queued",
             )
         ],
-    ),
-    "no cluster": (
-        a_rayjob(rayClusterSpec=None),
-        [Problem("InvalidRayJob", "one of rayClusterSpec or clusterSelector must be set")],
-    ),
-    "a cluster that KubeRay would refuse": (
-        a_rayjob(a_group(minReplicas=5, maxReplicas=3)),
-        [Problem("InvalidRayCluster", "worker group small has minReplicas 5 greater than maxReplicas 3")],
     ),
     "a group with the submitter's name": (
         a_rayjob(a_group("submitter")),
@@ -219,12 +211,3 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Problem]]] = {
 @pytest.mark.parametrize(("job", "problems"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_run_is_refused(job: dict[str, Any], problems: list[Problem]) -> None:
     assert RAYJOB.problems(job) == problems
-
-
-@pytest.mark.parametrize(
-    "job",
-    [a_rayjob(), a_rayjob(suspend=False, shutdownAfterJobFinishes=False), a_rayjob(submissionMode="HTTPMode")],
-    ids=["plain", "kept, not suspended", "without a submitter"],
-)
-def test_what_can_run_is_taken(job: dict[str, Any]) -> None:
-    assert RAYJOB.problems(job) == []
