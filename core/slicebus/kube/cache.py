@@ -10,7 +10,7 @@ they are often a third of an object.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -45,6 +45,8 @@ class Cache:
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
         }
+        self._unlisted: set[str] = set()
+        """The namespaces that are still to be listed, where each has a list of its own."""
         self._gone: dict[str, int] = {}
         """The version at which an object went, by UID. With a newer version it matches the selector again."""
         self._callbacks: list[Callable[[Change], None]] = []
@@ -103,15 +105,24 @@ class Cache:
             callback(manifest)
         self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
-    def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
-        """Store a complete list of a version: objects that it lacks are gone, unless they were put in since."""
+    def expect(self, namespaces: Collection[str]) -> None:
+        """Not synced until it has been listed: once, or once for each of these namespaces."""
+        self._unlisted = set(namespaces)
+        self.synced.clear()
+
+    def replace(self, manifests: Iterable[Manifest], resource_version: str, *, namespace: str | None = None) -> None:
+        """Store a complete list of a version, of one namespace or of all: objects that it lacks are gone, unless they
+        were put in since."""
         listed, version = {manifest["metadata"]["uid"]: manifest for manifest in manifests}, int(resource_version or 0)
         for manifest in self.all():
-            if manifest["metadata"]["uid"] not in listed and _version(manifest) <= version:
+            is_elsewhere = namespace is not None and manifest["metadata"].get("namespace") != namespace
+            if not is_elsewhere and manifest["metadata"]["uid"] not in listed and _version(manifest) <= version:
                 self._remove(manifest, version)
         for manifest in listed.values():
             self.put(manifest)
-        self.synced.set()
+        self._unlisted.discard(namespace or "")
+        if not self._unlisted:
+            self.synced.set()
 
     def clear(self) -> None:
         """Remove every object: the definition has gone with all of them. Synced: there is nothing to list.
@@ -119,8 +130,12 @@ class Cache:
         The next list decides what is there: some may be of the definition that has replaced it.
         """
         for manifest in self.all():
-            self._store(key_of(manifest), None, manifest)
+            self.drop(manifest)
         self.synced.set()
+
+    def drop(self, manifest: Manifest) -> None:
+        """Remove an object that is there, and may come back in the same state."""
+        self._store(key_of(manifest), None, manifest)
 
     def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]

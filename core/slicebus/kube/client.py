@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.kube.failures import error_of
+from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
@@ -193,11 +194,19 @@ class KubeClient:
             async for line in lines:
                 yield _watch_event(line)
 
-    async def create(self, resource: Resource, manifest: Manifest, *, field_manager: str = "slicebus") -> Manifest:
-        """The object as it was created. Raises AlreadyExistsError, InvalidError."""
-        namespace = manifest["metadata"].get("namespace")
-        query = {"fieldManager": field_manager}
-        return await self._answer(self._request("POST", resource.path(namespace), query=query, body=manifest))
+    async def create(
+        self,
+        resource: Resource,
+        manifest: Manifest,
+        *,
+        field_manager: str = "slicebus",
+        impersonate: Impersonation | None = None,
+    ) -> Manifest:
+        """The object as it was created, by this client or as another user. Raises AlreadyExistsError, InvalidError,
+        ForbiddenError."""
+        path, query = resource.path(manifest["metadata"].get("namespace")), {"fieldManager": field_manager}
+        headers = impersonate.to_headers() if impersonate is not None else {}
+        return await self._answer(self._request("POST", path, query=query, body=manifest, headers=headers))
 
     async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
         """The object as it was replaced. Raises ConflictError when its resourceVersion is not the newest."""
@@ -306,6 +315,7 @@ class KubeClient:
         body: object = None,
         content_type: str = JSON,
         accept: str = JSON,
+        headers: Mapping[str, str] = {},
         read_s: float | None = None,
     ) -> Request:
         return Request(
@@ -315,6 +325,7 @@ class KubeClient:
             body=orjson.dumps(body) if body is not None else None,
             content_type=content_type,
             accept=accept,
+            headers=headers,
             connect_s=self._timeouts.connect_s,
             read_s=read_s or self._timeouts.read_s,
         )

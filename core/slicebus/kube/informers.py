@@ -12,7 +12,7 @@ object leaves a cache, the informers ask the server whether the definition by wh
 """
 
 import asyncio
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from functools import partial
 
 import structlog
@@ -20,7 +20,7 @@ import structlog
 from slicebus.ambient.backoff import Backoff
 from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient
-from slicebus.kube.reflector import Reflector
+from slicebus.kube.reflector import Reflector, until_one_ends
 from slicebus.kube.resources import GONE, Resource
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError, UnavailableError
 
@@ -30,11 +30,13 @@ _BACKOFF = Backoff(first_s=0.5, most_s=45.0)
 
 
 class Absent(NotFoundError):
-    """A resource is not served to this process. `is_gone`: there is no definition, and hence no object."""
+    """A resource is not served to this process. `is_gone`: the definition has gone, and its objects with it.
+    `successor`: the UID of the definition that has replaced it; nobody has listed the objects of that one yet."""
 
-    def __init__(self, reason: str, *, is_gone: bool = False) -> None:
+    def __init__(self, reason: str, *, is_gone: bool = False, successor: str = GONE) -> None:
         super().__init__(reason)
         self.is_gone = is_gone
+        self.successor = successor
 
 
 class DefinitionLost(SlicebusError):
@@ -51,16 +53,19 @@ class Informers:
         optional: Collection[Resource],
         unserved: MutableMapping[str, str],
         definitions: MutableMapping[str, str],
+        namespaces: Collection[str] = (),
     ) -> None:
         """`unserved` gets the reason for each left-out optional kind; `definitions` gets the UID of the definition of
-        each optional custom kind, or GONE. Both change before a cache does."""
+        each optional custom kind, or GONE. Both change before a cache does. Where there are `namespaces`, only these
+        are listed and watched."""
         self._client = client
         self._optional = optional
         self._unserved = unserved
         self._definitions = definitions
+        self._namespaces = namespaces
         self._awaited: dict[Resource, str] = {}
         self._uids: dict[Resource, str] = {}
-        self._reflectors: dict[Resource, Reflector] = {}
+        self._reflectors: dict[Resource, Sequence[Reflector]] = {}
         self._on_served: list[Callable[[Resource], None]] = []
 
     @property
@@ -91,20 +96,25 @@ class Informers:
         `owners`: optional resources whose objects own these. The garbage collector deletes owned objects right after
         their owners, so their deletion counts only once the definitions of the owners are confirmed.
         """
-        absences = 1
+        absences, namespaces = 1, self._namespaces_of(resource)
+        cache.expect(namespaces)
         while True:
             try:
                 self._found(resource, await self._find(resource), cache)
-                reflector = self._reflectors[resource] = Reflector(
-                    self._client,
-                    resource,
-                    cache,
-                    labels=labels,
-                    shape=shape,
-                    confirm=partial(self._check_with, resource, owners),
-                    listed=partial(self._listed, resource),
-                )
-                await reflector.run()
+                reflectors = self._reflectors[resource] = [
+                    Reflector(
+                        self._client,
+                        resource,
+                        cache,
+                        namespace=namespace,
+                        labels=labels,
+                        shape=shape,
+                        confirm=partial(self._check_with, resource, owners),
+                        listed=partial(self._listed, resource, cache),
+                    )
+                    for namespace in namespaces or (None,)
+                ]
+                await (reflectors[0].run() if len(reflectors) == 1 else until_one_ends(*map(_begun, reflectors)))
             except TransientError as error:
                 _log.warning("definition.unknown", resource=resource.plural, error=str(error))
                 absences = 1
@@ -120,8 +130,8 @@ class Informers:
         try:
             await self._check(resource)
         except Absent as error:
-            if resource in self._reflectors:
-                self._reflectors[resource].doubt()
+            for reflector in self._reflectors.get(resource, ()):
+                reflector.doubt()
             raise UnavailableError(str(error)) from error
 
     async def _check_with(self, resource: Resource, owners: Collection[Resource]) -> None:
@@ -137,7 +147,7 @@ class Informers:
         known = self._uids.get(resource)
         found = await self._find(resource)
         if known and found and known != found:
-            raise Absent(f"the definition {resource.definition} was replaced", is_gone=True)
+            raise _replaced(resource, by=found)
 
     async def _find(self, resource: Resource) -> str:
         """The UID of the present definition; empty where it cannot be known. Raises Absent."""
@@ -160,8 +170,7 @@ class Informers:
     def _found(self, resource: Resource, uid: str, cache: Cache) -> None:
         before = self._uids.get(resource)
         if before and uid and before != uid:
-            del self._uids[resource]
-            raise Absent(f"the definition {resource.definition} was replaced", is_gone=True)
+            raise _replaced(resource, by=uid)
         if uid:
             self._uids[resource] = uid
         if resource in self._optional:
@@ -169,9 +178,14 @@ class Informers:
                 self._definitions[resource.kind] = uid
             if resource.kind in self._unserved:
                 # Before the first list its objects are unknown.
-                cache.synced.clear()
+                cache.expect(self._namespaces_of(resource))
 
-    def _listed(self, resource: Resource) -> None:
+    def _namespaces_of(self, resource: Resource) -> Collection[str]:
+        return self._namespaces if resource.namespaced else ()
+
+    def _listed(self, resource: Resource, cache: Cache) -> None:
+        if not cache.synced.is_set():
+            return
         self._awaited.pop(resource, None)
         if resource in self._optional and self._unserved.pop(resource.kind, None) is not None:
             _log.info("resource.served", resource=resource.plural)
@@ -180,13 +194,15 @@ class Informers:
 
     def _leave_out(self, resource: Resource, cache: Cache, absent: Absent) -> None:
         reason, known = str(absent), self._awaited.get(resource)
+        if absent.is_gone:
+            self._uids.pop(resource, None)
         if resource in self._optional:
             known = self._unserved.get(resource.kind)
             self._unserved[resource.kind] = reason
             if absent.is_gone:
-                self._uids.pop(resource, None)
                 self._definitions[resource.kind] = GONE
                 cache.clear()
+                self._definitions[resource.kind] = absent.successor
             cache.synced.set()
         elif absent.is_gone and cache.synced.is_set():
             raise DefinitionLost(reason)
@@ -195,6 +211,14 @@ class Informers:
         if known != reason:
             event = "resource.left_out" if resource in self._optional else "resource.awaited"
             _log.warning(event, resource=resource.plural, reason=reason)
+
+
+def _begun(reflector: Reflector) -> asyncio.Task[None]:
+    return asyncio.create_task(reflector.run(), name="reflector")
+
+
+def _replaced(resource: Resource, *, by: str) -> Absent:
+    return Absent(f"the definition {resource.definition} was replaced", is_gone=True, successor=by)
 
 
 def _absence(resource: Resource, error: SlicebusError) -> Absent:

@@ -13,7 +13,6 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -22,13 +21,11 @@ from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import LEASES
 from slicebus.kube.times import micro_time_text
+from slicebus.proto.epochs import epoch_at
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
-_EPOCHS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
-"""`leaseTransitions` has 32 bits: seconds from here fit until 2094."""
-
 _RETRY_S = 0.2
 
 
@@ -167,10 +164,13 @@ class LeaderElection:
 
     async def _reread(self) -> None:
         """Read the Lease again after a conflict: an unanswered renewal may have taken effect. Raises ConflictError for
-        another holder."""
+        another holder, and where the cluster was restored from a backup: what this process knows is of a later time
+        then, and watches would wait for that."""
         assert self._lease is not None
         with suppress(TransientError):
             found = await self._client.get(LEASES, self._name, self._namespace)
+            if _version(found) < _version(self._lease):
+                raise ConflictError("it is older than before: the cluster was restored")
             for field in ("holderIdentity", "leaseTransitions"):
                 if found["spec"].get(field) != self._lease["spec"].get(field):
                     raise ConflictError(f"{found['spec'].get('holderIdentity')!r} has taken it")
@@ -192,7 +192,11 @@ class LeaderElection:
 
 def _epoch_after(last: int) -> int:
     """The next epoch. The clock is only a floor: within one Lease epochs grow whatever it shows."""
-    return max(last + 1, int((now() - _EPOCHS_SINCE).total_seconds()))
+    return max(last + 1, epoch_at(now()))
+
+
+def _version(lease: Manifest) -> int:
+    return int(lease["metadata"]["resourceVersion"])
 
 
 def _now() -> str:

@@ -48,8 +48,8 @@ class Reflector:
     ) -> None:
         """`shape` reduces an object to what the cache keeps: at least its name, UID and version.
 
-        `confirm` is called before the cache removes an object or marks one as being deleted. An error other than
-        TransientError ends `run`. `listed` is called after each list.
+        `confirm` is called before the cache removes an object or marks one as being deleted; another object of its name
+        comes after that. An error other than TransientError ends `run`. `listed` is called after each list.
         """
         self._client = client
         self._resource = resource
@@ -70,13 +70,11 @@ class Reflector:
         if self._confirm is None:
             await self._follow()
             return
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow(), name=f"follow:{self._resource.plural}")
-                group.create_task(self._apply_removals(self._confirm), name=f"removals:{self._resource.plural}")
-        except* SlicebusError as failed:
-            error = failed.exceptions[0]
-        raise error
+        plural = self._resource.plural
+        await until_one_ends(
+            asyncio.create_task(self._follow(), name=f"follow:{plural}"),
+            asyncio.create_task(self._apply_removals(self._confirm), name=f"removals:{plural}"),
+        )
 
     def doubt(self) -> None:
         """Have `confirm` called soon, without a removal."""
@@ -126,12 +124,12 @@ class Reflector:
                 if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
                     await self._confirm()
                 self._removals, self._lists = [], self._lists + 1
-                self._cache.replace(items, page.resource_version)
+                self._cache.replace(items, page.resource_version, namespace=self._namespace)
                 self._listed()
                 return page.resource_version
 
     def _handle(self, event: WatchEvent) -> None:
-        if self._confirm is not None and (event.type == "DELETED" or self._starts_deletion(event.object)):
+        if self._confirm is not None and (event.type == "DELETED" or self._waits(event.object)):
             self._removals.append(event)
             self._removals_due.set()
         else:
@@ -143,16 +141,19 @@ class Reflector:
         else:
             self._cache.put(self._shape(event.object))
 
-    def _starts_deletion(self, manifest: Manifest) -> bool:
-        known = self._known(manifest) if _is_deleting(manifest) else None
-        return known is not None and not _is_deleting(known)
+    def _waits(self, manifest: Manifest) -> bool:
+        """Whether an object begins to be deleted, or takes the name of one that is about to leave the cache."""
+        known = self._known(manifest)
+        if known is None:
+            return False
+        return not _is_same(known, manifest) or (_is_deleting(manifest) and not _is_deleting(known))
 
     def _known(self, manifest: Manifest) -> Manifest | None:
         return self._cache.get(manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
 
     async def _apply_removals(self, confirm: Confirm) -> None:
-        """Apply removals once they are confirmed: one call confirms all that came during the last one. Other events do
-        not wait."""
+        """Apply removals, and what takes their names, once they are confirmed: one call confirms all that came during
+        the last one. Other events do not wait."""
         while True:
             await self._removals_due.wait()
             self._removals_due.clear()
@@ -168,7 +169,7 @@ class Reflector:
             for event in removals if lists == self._lists else ():
                 known = self._known(event.object)
                 # An object that matches the selector again stays.
-                if known is None or _version(known) <= _version(event.object):
+                if known is None or not _is_same(known, event.object) or _version(known) <= _version(event.object):
                     self._apply(event)
 
     async def _pause(self) -> None:
@@ -177,8 +178,27 @@ class Reflector:
         await asyncio.sleep(_BACKOFF.pause_s(self._failures))
 
 
+async def until_one_ends(*tasks: asyncio.Task[None]) -> None:
+    """Wait until one of the tasks ends, end the others, and raise what it has raised.
+
+    No TaskGroup: it forgets that it was cancelled where a task raises while it is being cancelled, as a reflector may.
+    """
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _is_deleting(manifest: Manifest) -> bool:
     return "deletionTimestamp" in manifest["metadata"]
+
+
+def _is_same(one: Manifest, other: Manifest) -> bool:
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
 
 
 def _version(manifest: Manifest) -> int:

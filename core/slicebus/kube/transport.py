@@ -24,6 +24,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = JSON
     agent: str = "slicebus"
     """The user agent: the field manager of a write that names none."""
+    headers: Mapping[str, str] = {}
+    """More than those of the fields above."""
     connect_s: float = 5.0
     read_s: float = 30.0
 
@@ -92,7 +94,7 @@ class HttpTransport:
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
         configuration = self._api.configuration
-        headers = {"Accept": request.accept, "User-Agent": request.agent}
+        headers = {**request.headers, "Accept": request.accept, "User-Agent": request.agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")

@@ -7,30 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
-from integration.kube.contract import WIDGETS, Api, Manifest, widget_definition
+from integration.kube.contract import WIDGETS, Api, widget_definition
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CRDS, NAMESPACES
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from support.controlplane import ControlPlane
+from support.kubeconfig import write_kubeconfig
 from support.missing import skip_or_fail
 from support.waiting import eventually
 
 _numbers = itertools.count(1)
-
-
-def kubeconfig_of(server: EmbeddedApiServer) -> Manifest:
-    """By which kubectl reaches it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "embedded",
-        "clusters": [{"name": "embedded", "cluster": {"server": server.url}}],
-        "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
-        "users": [{"name": "embedded", "user": {}}],
-    }
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.controlplane)])
@@ -47,8 +35,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
             await client.delete(NAMESPACES, namespace)
         return
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(server)))
-        yield await prepared(Api(client, tmp_path / "kubeconfig", namespace))
+        yield await prepared(Api(client, write_kubeconfig(tmp_path / "kubeconfig", server.url), namespace))
 
 
 @pytest.fixture

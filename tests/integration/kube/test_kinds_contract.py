@@ -186,7 +186,7 @@ async def test_a_definition_that_is_going_takes_no_new_objects(api: Api, gadgets
 
 
 async def test_a_definition_takes_its_objects_along(api: Api, gadgets: str) -> None:
-    await api.client.create(GADGETS, api.manifest(GADGETS, "a", spec={}))
+    gadget = await api.client.create(GADGETS, api.manifest(GADGETS, "a", spec={}))
     await api.client.delete(CRDS, gadgets)
     await api.gone(CRDS, gadgets)
 
@@ -196,12 +196,16 @@ async def test_a_definition_takes_its_objects_along(api: Api, gadgets: str) -> N
     await eventually(unserved, "gadgets are not served")
     with pytest.raises(NotFoundError):
         await api.client.get(GADGETS, "a", api.namespace)
+    owner = {"apiVersion": gadget["apiVersion"], "kind": "Gadget", "name": "a", "uid": gadget["metadata"]["uid"]}
+    await api.config_map("late", metadata={"ownerReferences": [owner]})
     await api.client.create(CRDS, widget_definition("gadgets", "Gadget"))
 
     async def empty() -> bool:
         return await api.client.serves(GADGETS) and await api.names(GADGETS) == []
 
     await eventually(empty, "gadgets are served again, and there is none")
+    # Only now can anybody know that the owner is missing. The real collector looks again after up to a minute.
+    await api.gone(CONFIGMAPS, "late", within_s=90.0)
 
 
 @pytest.mark.parametrize(

@@ -189,3 +189,22 @@ async def test_every_order_of_one_objects_events_ends_the_same(order: list[tuple
     for what, version in order:
         getattr(cache, what)(an_object(version))
     assert len(cache) == 0
+
+
+def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
+    def of(namespace: str, name: str, version: int) -> Manifest:
+        made = an_object(version, name=name, uid=f"{namespace}/{name}")
+        return made | {"metadata": made["metadata"] | {"namespace": namespace}}
+
+    cache = Cache()
+    cache.expect(["one", "two"])
+    cache.replace([of("one", "a", 1), of("one", "b", 2)], "2", namespace="one")
+    assert not cache.synced.is_set()
+    cache.replace([of("two", "a", 3)], "3", namespace="two")
+    assert cache.synced.is_set()
+    cache.replace([of("one", "b", 2)], "9", namespace="one")
+    assert set(versions(cache)) == {"b/one/b", "a/two/a"}
+    cache.expect(["one", "two"])
+    cache.replace([], "10", namespace="two")
+    assert not cache.synced.is_set()
+    assert set(versions(cache)) == {"b/one/b"}

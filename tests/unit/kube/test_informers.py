@@ -41,7 +41,7 @@ class Guarded(InProcessTransport):
 class Kept:
     """One cache, with the callbacks of its role."""
 
-    def __init__(self, resource: Resource, *, optional: bool = True) -> None:
+    def __init__(self, resource: Resource, *, optional: bool = True, namespaces: tuple[str, ...] = ()) -> None:
         self.server = Guarded()
         self.client = KubeClient(self.server)
         self.resource = resource
@@ -56,6 +56,7 @@ class Kept:
             optional=[resource] if optional else [],
             unserved=self.unserved,
             definitions=self.definitions,
+            namespaces=namespaces,
         )
         self.informers.on_served(lambda found: self.served.append(found.kind))
         self.cache.subscribe(self._note)
@@ -177,6 +178,8 @@ async def test_a_definition_that_was_replaced_in_a_moment_has_lost_its_objects_t
         before = ray.definitions["RayCluster"]
         await ray.undefine()
         await ray.define()
+        await ray.until(lambda: ray.unserved)
+        assert ray.definitions["RayCluster"] not in (before, GONE), "there may be objects that nobody has listed"
         await ray.until(lambda: ray.served)
         assert ray.lost_as == [("the definition rayclusters.ray.io was replaced", GONE)]
         assert ray.definitions["RayCluster"] not in (before, GONE)
@@ -272,3 +275,33 @@ async def test_a_version_that_is_not_served_is_no_definition_that_has_gone(jumpi
     await asyncio.gather(task, return_exceptions=True)
     with pytest.raises(NotFoundError):
         await made.client.list(RAYCLUSTERS)
+
+
+async def test_only_the_named_namespaces_are_listed_and_watched(jumping: LoopTime) -> None:
+    made = Kept(RAYCLUSTERS, namespaces=(NAMESPACE, "second"))
+    for name in (NAMESPACE, "second", "third"):
+        await made.client.create(NAMESPACES, {"metadata": {"name": name}})
+    await made.define()
+    # Without the right to list all of them.
+    made.server.forbids |= {f"{RAYCLUSTERS.path()}?", RAYCLUSTERS.path("third")}
+    for namespace in (NAMESPACE, "second"):
+        found = an_object(RAYCLUSTERS, f"of-{namespace}")
+        await made.client.create(RAYCLUSTERS, found | {"metadata": found["metadata"] | {"namespace": namespace}})
+    task = asyncio.create_task(made.informers.run(RAYCLUSTERS, made.cache))
+    await made.cache.synced.wait()
+    assert made.names == {f"of-{NAMESPACE}", "of-second"}
+    await made.make("new")
+    await made.until(lambda: "new" in made.names)
+    await made.client.delete(RAYCLUSTERS, "of-second", "second")
+    await made.until(lambda: made.names == {f"of-{NAMESPACE}", "new"})
+    assert not made.unserved
+    made.server.forbids.add(RAYCLUSTERS.path("second"))
+    await made.undefine()
+    await made.until(lambda: made.unserved)
+    await made.define()
+    await asyncio.sleep(90)
+    assert "may not be read" in made.unserved["RayCluster"]
+    made.server.forbids.clear()
+    await made.until(lambda: not made.unserved)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -75,6 +75,10 @@ class LeaseServer:
         assert self.lease is not None
         self._store(self.lease)
 
+    def restore(self, backup: Manifest) -> None:
+        """Go back to an older state of the Lease."""
+        self.lease, self._version = backup, int(backup["metadata"]["resourceVersion"])
+
     async def _answer(self, verb: str) -> None:
         await asyncio.sleep(0)
         if self.hangs:
@@ -204,6 +208,22 @@ async def test_the_time_between_acquiring_and_holding_counts(jumping: LoopTime) 
     await asyncio.sleep(DURATION_S)
     with pytest.raises(LeaseLost):
         await first.hold()
+
+
+async def test_a_holder_whose_cluster_is_restored_from_a_backup_stops(jumping: LoopTime) -> None:
+    """The Lease is its own in the backup too; what else it knows is of a time that is no more."""
+    server = LeaseServer()
+    election = candidate(server, "a")
+    epoch = await election.acquire()
+    async with holding(election) as held:
+        await asyncio.sleep(4 * RENEW_S)
+        assert server.lease is not None
+        backup = server.lease
+        await asyncio.sleep(4 * RENEW_S)
+        server.restore(backup)
+        with pytest.raises(LeaseLost, match="restored"):
+            await held
+    assert await candidate(server, "a").acquire() > epoch
 
 
 async def test_a_renewal_whose_answer_was_lost_is_no_loss(jumping: LoopTime) -> None:

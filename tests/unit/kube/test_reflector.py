@@ -26,16 +26,17 @@ Watched = list[WatchEvent | Exception | float]
 """A number is how long nothing comes, in seconds."""
 
 
-def an_object(name: str, version: int) -> Manifest:
-    return {"metadata": {"namespace": "team", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
+def an_object(name: str, version: int, *, uid: str = "") -> Manifest:
+    uid = uid or f"uid-{name}"
+    return {"metadata": {"namespace": "team", "name": name, "uid": uid, "resourceVersion": str(version)}}
 
 
 def page(version: int, *items: Manifest, more: str = "") -> ListPage:
     return ListPage(items=list(items), resource_version=str(version), continue_token=more)
 
 
-def event(type: Any, name: str, version: int) -> WatchEvent:
-    return WatchEvent(type, an_object(name, version))
+def event(type: Any, name: str, version: int, *, uid: str = "") -> WatchEvent:
+    return WatchEvent(type, an_object(name, version, uid=uid))
 
 
 def bookmark(version: int) -> WatchEvent:
@@ -224,16 +225,16 @@ class Confirmation:
             raise answer
 
 
-def going(name: str, version: int) -> WatchEvent:
-    manifest = an_object(name, version)
+def going(name: str, version: int, *, uid: str = "") -> WatchEvent:
+    manifest = an_object(name, version, uid=uid)
     return WatchEvent("MODIFIED", manifest | {"metadata": manifest["metadata"] | {"deletionTimestamp": "now"}})
 
 
 async def confirmed(
-    confirm: Confirmation, *script: ListPage | Watched | Exception
+    confirm: Confirmation, *script: ListPage | Watched | Exception, cache: Cache | None = None
 ) -> tuple[Source, Cache, asyncio.Task[None]]:
     """Run a reflector that has what goes confirmed until the script is over."""
-    source, cache = Source(*script), Cache()
+    source, cache = Source(*script), Cache() if cache is None else cache
     task = asyncio.create_task(Reflector(source, CONFIGMAPS, cache, confirm=confirm).run())
     ended = asyncio.create_task(source.over.wait())
     await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -260,6 +261,27 @@ async def test_a_removal_is_confirmed_first_and_delays_nothing(jumping: LoopTime
     await over(task)
 
 
+async def test_a_reflector_that_is_cancelled_ends_as_cancelled_whatever_its_requests_raise_then(
+    jumping: LoopTime,
+) -> None:
+    """Otherwise whoever runs it would go on, and a role that has lost its Lease would never end."""
+    asked = asyncio.Event()
+
+    async def confirm() -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise NotFoundError("no definition") from None
+
+    source = Source(page(5, an_object("a", 3)), [event("DELETED", "a", 6)])
+    task = asyncio.create_task(Reflector(source, CONFIGMAPS, Cache(), confirm=confirm).run())
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_confirmation_without_an_answer_is_retried(jumping: LoopTime) -> None:
     confirm = Confirmation(UnavailableError("away"), UnavailableError("away"))
     confirm.may_answer.set()
@@ -274,10 +296,11 @@ async def test_a_confirmation_without_an_answer_is_retried(jumping: LoopTime) ->
     [
         [page(5, an_object("a", 3)), [event("DELETED", "a", 6)]],
         [page(5, an_object("a", 3)), [going("a", 6)]],
+        [page(5, an_object("a", 3)), [event("DELETED", "a", 6), event("ADDED", "a", 7, uid="next")]],
         [page(5, an_object("a", 3)), ExpiredError("410"), page(30)],
         [page(5, an_object("a", 3)), NotFoundError("no such resource")],
     ],
-    ids=["deleted", "going", "not listed", "not served"],
+    ids=["deleted", "going", "replaced", "not listed", "not served"],
 )
 async def test_a_removal_that_is_not_confirmed_ends_the_reflector_and_keeps_the_object(
     jumping: LoopTime, script: list[ListPage | Watched | Exception]
@@ -287,8 +310,64 @@ async def test_a_removal_that_is_not_confirmed_ends_the_reflector_and_keeps_the_
     _, cache, task = await confirmed(confirm, *script)
     with pytest.raises(NotFoundError, match="no "):
         await task
-    assert names(cache) == ["a"]
+    assert [manifest["metadata"]["uid"] for manifest in cache.all()] == ["uid-a"]
     assert not [manifest for manifest in cache.all() if "deletionTimestamp" in manifest["metadata"]]
+
+
+@pytest.mark.parametrize(
+    ("events", "steps"),
+    [
+        ([event("DELETED", "a", 6), event("ADDED", "a", 7, uid="next")], ["uid-a>", ">next"]),
+        (
+            [event("DELETED", "a", 6), event("ADDED", "a", 7, uid="next"), event("MODIFIED", "a", 8, uid="next")],
+            ["uid-a>", ">next", "next"],
+        ),
+        (
+            [going("a", 6), event("DELETED", "a", 7), event("ADDED", "a", 8, uid="next"), going("a", 9, uid="next")],
+            ["uid-a", "uid-a>", ">next", "next"],
+        ),
+        (
+            [event(type, "a", at, uid=uid) for type, at, uid in [("DELETED", 6, ""), ("ADDED", 7, "next")]]
+            + [event(type, "a", at, uid=uid) for type, at, uid in [("DELETED", 8, "next"), ("ADDED", 9, "last")]],
+            ["uid-a>", ">next", "next>", ">last"],
+        ),
+    ],
+    ids=["made again", "and changed", "and both going", "twice"],
+)
+async def test_another_object_of_the_name_comes_after_the_removal(
+    jumping: LoopTime, events: Watched, steps: list[str]
+) -> None:
+    """Otherwise nobody hears that the first one went."""
+    confirm, cache = Confirmation(), Cache()
+    heard: list[str] = []
+    went: list[str] = []
+
+    def hear(change: Change) -> None:
+        old, new = (manifest["metadata"]["uid"] if manifest else "" for manifest in (change.old, change.new))
+        heard.append(new if old == new else f"{old}>{new}")
+
+    cache.subscribe(hear)
+    cache.on_deleted(lambda manifest: went.append(manifest["metadata"]["uid"]))
+    _, _, task = await confirmed(confirm, page(5, an_object("a", 3)), events, cache=cache)
+    assert heard == [">uid-a"]
+    confirm.may_answer.set()
+    await asyncio.sleep(1)
+    assert heard == [">uid-a", *steps]
+    assert went == [step.removesuffix(">") for step in steps if step.endswith(">")]
+    await over(task)
+
+
+async def test_an_object_whose_name_the_cache_has_for_another_one_was_seen_to_go(jumping: LoopTime) -> None:
+    """Somebody has read the other one meanwhile."""
+    confirm, cache = Confirmation(), Cache()
+    went: list[str] = []
+    cache.on_deleted(lambda manifest: went.append(manifest["metadata"]["uid"]))
+    _, _, task = await confirmed(confirm, page(5, an_object("a", 3)), [event("DELETED", "a", 6)], cache=cache)
+    cache.put(an_object("a", 7, uid="next"))
+    confirm.may_answer.set()
+    await asyncio.sleep(1)
+    assert (went, [manifest["metadata"]["uid"] for manifest in cache.all()]) == (["uid-a"], ["next"])
+    await over(task)
 
 
 async def test_an_object_that_is_back_when_its_removal_is_confirmed_stays(jumping: LoopTime) -> None:

@@ -71,6 +71,12 @@ class Garbage:
         if owners and all(self._is_gone(owner) for owner in owners):
             self.delete(key)
 
+    def collect_all_ownerless(self) -> None:
+        """Delete every such object: after a definition has come, owners of its kind are known to be missing."""
+        for key in list(self._store.objects):
+            if key in self._store.objects:
+                self.collect_if_ownerless(key)
+
     def _let_go(self, child: Key, uid: str, propagation: str = "Background") -> None:
         """Delete the objects that an object owned, unless they have another owner."""
         manifest = self._store.objects.get(child)

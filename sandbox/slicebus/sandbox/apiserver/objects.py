@@ -77,6 +77,8 @@ class Objects:
             return new
         stored = self._store.put(key, new)
         self._garbage.collect_if_ownerless(key)
+        if key[:2] == (CRDS.group, CRDS.plural):
+            self._garbage.collect_all_ownerless()
         return stored
 
     def update(
