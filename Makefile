@@ -45,6 +45,7 @@ servers: ## install or build the servers that integration tests run; what cannot
 lock: $(READY) ## resolve the dependencies anew
 	$(LOCK) --group dev pyproject.toml -o requirements.lock
 	$(LOCK) --constraints requirements.lock pyproject.toml -o docker/requirements.lock
+	$(LOCK) --constraints requirements.lock --group build -o docker/build.lock
 
 clean: ## remove the environment and every cache of the checkout
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -168,7 +168,8 @@ async def fleet(world: World, url: Callable[[str], str]) -> AsyncIterator[None]:
         manager = MeasuredManager(
             ManagerSettings(amqp_url=url("manager"), **common), world.manager, buses[0], CollectorRegistry()
         )
-        settings = AgentSettings(amqp_url=url(EAST), cluster=EAST, status_interval_s=0.05, **common)
+        own = {"cluster": EAST, "manager_user": buses[0].user, "status_interval_s": 0.05}
+        settings = AgentSettings(amqp_url=url(EAST), **own, **common)
         agent = MeasuredAgent(settings, world.workers[EAST], buses[1], CollectorRegistry())
         await stack.enter_async_context(running(manager.run(), agent.run(), started=[manager.leading, agent.leading]))
         yield
@@ -416,8 +417,8 @@ def rabbitmq() -> Iterator[Callable[[str], str]]:
         broker = RabbitBroker(Path(folder))
         try:
             broker.start()
-            broker.add_vhost("bench", "manager", EAST)
-            yield lambda role: broker.url("bench", role, role)
+            broker.add_vhost("bench", EAST)
+            yield lambda role: broker.url("bench", role)
         finally:
             broker.stop()
 

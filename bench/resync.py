@@ -169,7 +169,7 @@ class Sides:
             guard=guard,
             registry=registry,
         )
-        settings = AgentSettings(amqp_url="memory://east@bench", cluster=EAST)
+        settings = AgentSettings(amqp_url="memory://east@bench", cluster=EAST, manager_user="manager")
         self.inventories = InventoryPublisher(settings, store=self.agent, publish=self._take, listed=lambda key: None)
         for _, cache in self.agent.caches():
             cache.synced.set()

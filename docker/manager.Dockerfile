@@ -1,9 +1,12 @@
 # syntax=docker/dockerfile:1
 # The manager. Build from the top of the repository: docker build -f docker/manager.Dockerfile -t slicebus-manager .
 
-FROM python:3.13-slim AS build
+# With a digest a build is the same tomorrow: --build-arg BASE=python:3.13-slim@sha256:...
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS build
 WORKDIR /src
-COPY docker/requirements.lock docker/
+COPY docker/requirements.lock docker/build.lock docker/
 RUN python -m venv /opt/slicebus \
  && /opt/slicebus/bin/pip install --no-cache-dir --require-hashes --requirement docker/requirements.lock
 COPY pyproject.toml README.md LICENSE ./
@@ -13,12 +16,15 @@ COPY agent agent
 COPY manager manager
 COPY sandbox sandbox
 COPY cli cli
-RUN python -m venv /opt/hatch \
- && /opt/hatch/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel . \
- && /opt/slicebus/bin/pip install --no-cache-dir --no-deps /wheel/*.whl \
- && /opt/slicebus/bin/pip uninstall --yes pip
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes --requirement docker/build.lock \
+ && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel . \
+ && /opt/slicebus/bin/pip install --no-cache-dir --no-deps --no-index /wheel/*.whl \
+ && /opt/slicebus/bin/pip uninstall --yes pip \
+ && /opt/build/bin/cyclonedx-py requirements docker/requirements.lock --pyproject pyproject.toml \
+      --output-reproducible --of JSON -o /opt/slicebus/sbom.cdx.json
 
-FROM python:3.13-slim
+FROM ${BASE}
 COPY --from=build /opt/slicebus /opt/slicebus
 ENV PATH=/opt/slicebus/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532

@@ -5,13 +5,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
 from support.controlplane import ControlPlane
+from support.fleet import Fleet
+from support.kubeconfig import write_kubeconfig
 from support.rabbitmq import RabbitBroker
 from support.wiping import wipe
 
@@ -34,7 +35,16 @@ def urls(parts: str, request: pytest.FixtureRequest) -> dict[str, str]:
         return {role: f"memory://{role}@{name}" for role in roles}
     broker: RabbitBroker = request.getfixturevalue("rabbitmq")
     vhost: str = request.getfixturevalue("vhost")
-    return {role: broker.url(vhost, role, role) for role in roles}
+    return {role: broker.url(vhost, role) for role in roles}
+
+
+@pytest.fixture
+def broad_urls(parts: str, urls: dict[str, str], request: pytest.FixtureRequest) -> dict[str, str]:
+    """The same, for agents that may publish whatever they like: with the rights of slicebus the broker refuses it."""
+    if parts == "real":
+        for cluster in urls.keys() - {"manager"}:
+            request.getfixturevalue("rabbitmq").broaden(request.getfixturevalue("vhost"), cluster)
+    return urls
 
 
 @pytest.fixture
@@ -73,17 +83,7 @@ def kubeconfig(world: World, parts: str, tmp_path: Path, request: pytest.Fixture
     if parts != "embedded":
         yield request.getfixturevalue("control_plane").clusters["manager"].kubeconfig
         return
-    path = tmp_path / "kubeconfig"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": world.manager.host}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    yield path
+    yield write_kubeconfig(tmp_path / "kubeconfig", world.manager.host)
 
 
 @pytest.fixture
@@ -105,3 +105,15 @@ async def wiped_world(control_plane: ControlPlane) -> AsyncIterator[World]:
             yield world
         finally:
             await wipe(world.manager, *world.workers.values())
+
+
+@pytest.fixture(name="fleet")
+async def fleet_of_processes(
+    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    """A manager and two agents, as processes on the real servers."""
+    made = Fleet(tmp_path)
+    made.add_all(control_plane, lambda name: rabbitmq.url(vhost, name))
+    async with made.kept():
+        await made.ready()
+        yield made

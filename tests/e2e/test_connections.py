@@ -50,10 +50,10 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """A manager, and an agent behind proxies."""
     made = Fleet(tmp_path)
-    url, servers = rabbitmq.url(vhost, "manager", "manager"), control_plane.clusters
+    url, servers = rabbitmq.url(vhost, "manager"), control_plane.clusters
     made.add("manager", "manager", url=url, kubeconfig=servers["manager"].kubeconfig)
     # Three times as long without a word, and a second each, is taken for a loss.
-    url = rabbitmq.url(vhost, "east", "east").replace(f":{rabbitmq.port}/", f":{broker_proxy.port}/") + "?heartbeat=2"
+    url = rabbitmq.url(vhost, "east").replace(f":{rabbitmq.port}/", f":{broker_proxy.port}/") + "?heartbeat=2"
     kubeconfig = kubeconfig_through(servers["east"], api_proxy.port, tmp_path / "kubeconfig")
     made.add("east", "agent", url=url, kubeconfig=kubeconfig, SLICEBUS_CLUSTER="east")
     async with made.kept():
@@ -142,7 +142,7 @@ async def test_a_broker_that_takes_nothing_is_waited_for(
     at = loop.time()
     await jobs.agreed(within_s=LONG_S)
     _log.info("alarm.recovered", seconds=round(loop.time() - at, 1))
-    bus = await connect(rabbitmq.url(vhost), name="test")
+    bus = await connect(rabbitmq.url(vhost, "manager"), name="test")
     try:
         assert (await bus.depth(DEAD)).ready == 0
     finally:

@@ -23,6 +23,7 @@ from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Hello, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
+from support.epochs import later_epoch
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
@@ -30,12 +31,14 @@ HELLO = Hello(agent_version="9.9.9", kubernetes_version="v1.34.0", schema_versio
 EVERYTHING, WISHES = Wanted(), Wanted(type="scale-request")
 
 
-EPOCH = 2**40
-"""Of no agent yet."""
-
-
-def issuer(user: str, epoch: int = EPOCH) -> Issuer:
-    return Issuer(epoch=epoch, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\7" * count)
+def issuer(user: str, epoch: int | None = None) -> Issuer:
+    """By default with an epoch of no agent yet."""
+    return Issuer(
+        epoch=later_epoch() if epoch is None else epoch,
+        user=user,
+        now=lambda: datetime.now(UTC),
+        random=lambda count: b"\7" * count,
+    )
 
 
 async def dead_letters(bus: Bus, count: int) -> list[WireMessage]:
@@ -57,12 +60,13 @@ async def requeue_all(bus: Bus, wanted: Wanted = EVERYTHING) -> list[Outcome]:
 
 
 async def test_a_message_of_an_unknown_cluster_takes_effect_once_it_is_known(
-    world: World, urls: dict[str, str]
+    world: World, broad_urls: dict[str, str]
 ) -> None:
     """Also requeued twice: the copy that a crash between publish and acknowledgement leaves is a no-op."""
-    manager, agent = await connect(urls["manager"], name="test"), await connect(urls["west"], name="test")
+    manager, agent = await connect(broad_urls["manager"], name="test"), await connect(broad_urls["west"], name="test")
     try:
-        await agent.publish(UP, encode(issuer("west").envelope(HELLO, ClusterName("north")), HELLO))
+        hello = issuer("west").envelope(HELLO, ClusterName("north"))
+        await agent.publish(UP, encode(hello, HELLO))
         [message] = await dead_letters(manager, 1)
         assert message.headers[REASON_HEADER] == DeadReason.UNKNOWN_CLUSTER
         assert [outcome.done for outcome in await requeue_all(manager)] == [True]
@@ -76,7 +80,7 @@ async def test_a_message_of_an_unknown_cluster_takes_effect_once_it_is_known(
 
         async def connected() -> bool:
             status = (await world.manager.get(WORKERCLUSTERS, "north")).get("status", {})
-            return (status.get("epoch"), status.get("agentVersion")) == (EPOCH, "9.9.9")
+            return (status.get("epoch"), status.get("agentVersion")) == (hello.epoch, "9.9.9")
 
         await eventually(connected, "the hello of north has taken effect")
     finally:
@@ -150,7 +154,9 @@ async def accept(world: World, cluster: str, accepted: bool) -> None:
     await world.manager.patch(WORKERCLUSTERS, cluster, None, MergePatch({"spec": {"accepted": accepted}}))
 
 
-async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(world: World, urls: dict[str, str]) -> None:
+async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(
+    world: World, broad_urls: dict[str, str]
+) -> None:
     """West writes east's name: into a message, and into a dead letter that it made up."""
     await set_quota(world, 20)
     scenario = Scenario(world, "Job", "sweep")
@@ -162,7 +168,7 @@ async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(world: Wo
     )
     cluster = await scenario.cluster()
     thief = next(name for name in ("east", "west") if name != cluster)
-    manager, agent = await connect(urls["manager"], name="test"), await connect(urls[thief], name="test")
+    manager, agent = await connect(broad_urls["manager"], name="test"), await connect(broad_urls[thief], name="test")
     try:
         forged = encode(issuer(thief).envelope(wish, cluster), wish)
         forged = structs.replace(forged, headers=forged.headers | {USER_HEADER: cluster})

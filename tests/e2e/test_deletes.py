@@ -1,6 +1,7 @@
 """Many jobs that go together: what somebody deleted goes at once, what is only inferred is held, says so, and waits."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,9 @@ async def test_a_namespace_that_goes_is_held(world: World, urls: dict[str, str],
 
 
 async def test_jobs_that_vanish_on_a_worker_are_held(world: World, urls: dict[str, str], kubeconfig: Path) -> None:
-    async with roles.agent(world, urls, "east"):
+    async with AsyncExitStack() as outlasting:
         async with roles.manager(world, urls, **BREAKER):
+            await outlasting.enter_async_context(roles.agent(world, urls, "east"))
             for name in await submitted(world, 8):
                 await world.workers[EAST].delete(JOBS, name, NAMESPACE)
             count = await held(world, "GoneOnCluster", at_least=5)

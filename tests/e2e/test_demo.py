@@ -9,7 +9,7 @@ import pytest
 from slicebus.kube.client import KubeClient
 from support.controlplane import ControlPlane
 from support.installation import run_cli
-from support.rabbitmq import RabbitBroker
+from support.rabbitmq import ADMIN, RabbitBroker
 from support.wiping import wipe
 
 RESIZES = (
@@ -76,7 +76,7 @@ async def test_on_real_parts(control_plane: ControlPlane, rabbitmq: RabbitBroker
             f"--manager-kubeconfig={clusters['manager'].kubeconfig}",
             "--ray-stand-in",
             *workers,
-            env={"AMQP_URL": rabbitmq.url(vhost)},
+            env={"AMQP_URL": rabbitmq.url(vhost, ADMIN)},
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("on the clusters of the kubeconfigs and RabbitMQ")

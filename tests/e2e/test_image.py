@@ -1,5 +1,7 @@
 """What an image has is enough: every command begins in an environment made from docker/requirements.lock alone."""
 
+import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from slicebus.cli.main import app
+from support.image import TOP
 from support.installation import run_cli
 
 pytestmark = [pytest.mark.index, pytest.mark.timeout(420)]
@@ -40,6 +43,25 @@ def test_a_command_describes_itself(command: tuple[str, ...], image: Path) -> No
     done = run_cli(*command, "--help", env={}, program=image)
     assert done.returncode == 0, done.stderr
     assert " ".join(["Usage: slicebus", *command]) in done.stdout
+
+
+def test_an_image_says_what_is_in_it(image: Path) -> None:
+    """By name, version and hash, as docker/requirements.lock has them."""
+    said = json.loads((image.parents[1] / "sbom.cdx.json").read_text())
+    assert said["bomFormat"] == "CycloneDX"
+    assert said["metadata"]["component"]["name"] == "slicebus"
+    lock = (TOP / "docker" / "requirements.lock").read_text()
+    locked = set(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock, re.MULTILINE))
+    assert {(component["name"], component["version"]) for component in said["components"]} == locked
+    for component in said["components"]:
+        (distribution,) = component["externalReferences"]
+        assert {found["alg"] for found in distribution["hashes"]} == {"SHA-256"}, component["name"]
+    python = image.with_name("python")
+    listed = "from importlib.metadata import distributions as d; print(*sorted(x.name.lower() for x in d()))"
+    done = subprocess.run([python, "-P", "-c", listed], capture_output=True, text=True, timeout=60, check=True)
+    installed = {re.sub(r"[-_.]+", "-", name) for name in done.stdout.split()}
+    # Before 3.12 a virtual environment begins with setuptools.
+    assert installed - {"slicebus", "setuptools"} <= {re.sub(r"[-_.]+", "-", name.lower()) for name, _ in locked}
 
 
 def test_every_module_can_be_imported(image: Path) -> None:

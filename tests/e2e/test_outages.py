@@ -2,40 +2,22 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
 
-from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
-from slicebus.proto.topology import DEAD
 from support.controlplane import ControlPlane
-from support.fleet import Fleet, Jobs, QuotaWatch, connected, queues_of
+from support.fleet import Fleet, Jobs, QuotaWatch, connected, nothing_is_left, queues_of
 from support.rabbitmq import RabbitBroker
 from support.scenario import set_quota
-from support.waiting import eventually
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(400)]
 
 JOBS, RESIZES, QUOTA, MOST, PACE_S = 20, 200, 50, 6, 0.2
 """Together the jobs may want more than twice the quota."""
 SEED = int(os.environ.get("OUTAGE_SEED", "7"))
-
-
-@pytest.fixture
-async def fleet(
-    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
-) -> AsyncIterator[Fleet]:
-    """A manager and two agents."""
-    made = Fleet(tmp_path)
-    for name, cluster in control_plane.clusters.items():
-        command, own = ("manager", {}) if name == "manager" else ("agent", {"SLICEBUS_CLUSTER": name})
-        made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=cluster.kubeconfig, **own)
-    async with made.kept():
-        await made.ready()
-        yield made
 
 
 async def test_200_resizes_come_through_whatever_is_killed(
@@ -96,24 +78,9 @@ async def test_200_resizes_come_through_whatever_is_killed(
         assert not quota.violations
         assert quota.looks > 20
         assert not fleet.tracebacks()
-        await nothing_is_left(rabbitmq.url(vhost), await queues_of(world))
+        await nothing_is_left(rabbitmq.url(vhost, "manager"), await queues_of(world))
         for name in world.workers:
             assert await connected(world, name)
     except BaseException as error:
         error.add_note(told)
         raise
-
-
-async def nothing_is_left(url: str, queues: list[str]) -> None:
-    """Wait until the queues are empty; no message was given up."""
-    bus = await connect(url, name="test")
-    try:
-        for queue in queues:
-
-            async def empty(queue: str = queue) -> bool:
-                return (await bus.depth(queue)).ready == 0
-
-            await eventually(empty, f"{queue} is empty")
-        assert (await bus.depth(DEAD)).ready == 0
-    finally:
-        await bus.aclose()

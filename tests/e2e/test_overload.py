@@ -44,6 +44,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue
 from support.controlplane import ControlPlane
+from support.epochs import later_epoch
 from support.fleet import Fleet, Jobs, connected, kubeconfig_through, pod_of
 from support.installation import Role
 from support.proxy import Proxy
@@ -55,7 +56,6 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeou
 
 _log = structlog.get_logger()
 EAST, WEST = ClusterName("east"), ClusterName("west")
-EPOCH = 2**40
 FLOOD = 6000
 AT_ONCE = 200
 SLOW_S = 0.05
@@ -88,7 +88,7 @@ async def fleet(
     made = Fleet(tmp_path)
     for name, command, own in (("manager", "manager", {}), ("east", "agent", {"SLICEBUS_CLUSTER": "east"})):
         kubeconfig = kubeconfig_through(control_plane.clusters[name], proxies[name].port, tmp_path / f"{name}.yaml")
-        made.add(name, command, url=rabbitmq.url(vhost, name, name), kubeconfig=kubeconfig, **own)
+        made.add(name, command, url=rabbitmq.url(vhost, name), kubeconfig=kubeconfig, **own)
     async with made.kept():
         await made.ready()
         # Then the manager leads, and its queues are there: a hello before that reaches nobody.
@@ -98,7 +98,7 @@ async def fleet(
 
 @asynccontextmanager
 async def bus_of(rabbitmq: RabbitBroker, vhost: str, user: str) -> AsyncIterator[Bus]:
-    bus = await connect(rabbitmq.url(vhost, user, user), name="test")
+    bus = await connect(rabbitmq.url(vhost, user), name="test")
     try:
         yield bus
     finally:
@@ -111,7 +111,7 @@ class Voice:
     def __init__(self, bus: Bus, cluster: str) -> None:
         self._bus = bus
         self._cluster = ClusterName(cluster)
-        self._issuer = Issuer(epoch=EPOCH, user=bus.user, now=partial(datetime.now, UTC), random=os.urandom)
+        self._issuer = Issuer(epoch=later_epoch(), user=bus.user, now=partial(datetime.now, UTC), random=os.urandom)
 
     async def say(self, message: Message) -> None:
         wire = encode(self._issuer.envelope(message, self._cluster), message)
@@ -272,7 +272,7 @@ async def test_poison_in_every_queue_stops_nothing(
     jobs = Jobs(clusters, ["one"])
     await jobs.submit()
     issuers = {
-        user: Issuer(epoch=EPOCH, user=user, now=partial(datetime.now, UTC), random=os.urandom)
+        user: Issuer(epoch=later_epoch(), user=user, now=partial(datetime.now, UTC), random=os.urandom)
         for user in ("manager", "east")
     }
     async with bus_of(rabbitmq, vhost, "manager") as down, bus_of(rabbitmq, vhost, "east") as up:

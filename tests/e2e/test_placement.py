@@ -9,13 +9,16 @@ import pytest
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import NODES, RESOURCEFLAVORS, WORKERCLUSTERS
+from slicebus.kube.resources import JOBS, NODES, RESOURCEFLAVORS, WORKERCLUSTERS
 from slicebus.manager.state.worker_clusters import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
+from slicebus.slices import own_api
+from slicebus.slices.fleet import NO_PLACE
+from slicebus.slices.kueue import Condition
 from slicebus.slices.quantities import amount
 from support import roles
-from support.scenario import NAMESPACE, Scenario, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -64,6 +67,35 @@ async def pool_on(world: World, cluster: ClusterName) -> AsyncIterator[None]:
 
 async def set_cluster(world: World, name: ClusterName, **spec: Any) -> None:
     await world.manager.patch(WORKERCLUSTERS, name, None, MergePatch({"spec": spec}))
+
+
+async def expect_no_place(scenario: Scenario, why: str) -> None:
+    async def look() -> bool:
+        found = [slice.conditions.get(Condition.QUOTA_RESERVED, {}) for slice in await scenario.chain()]
+        return any(each.get("reason") == NO_PLACE and why in each.get("message", "") for each in found)
+
+    await eventually(look, f"{scenario.name} waits: {why}")
+
+
+async def test_a_cluster_takes_its_tenants_jobs_up_to_its_cap(world: World, urls: dict[str, str]) -> None:
+    """Whatever the tenant selects, and whatever the agent reports."""
+    await set_quota(world, 9)
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
+        await set_cluster(world, EAST, labels={"zone": "east"}, clusterQueues=["other"])
+        selecting = elastic("Job", "selecting")
+        selecting["metadata"]["annotations"][own_api.CLUSTER_SELECTOR_ANNOTATION] = "zone=east"
+        scenario = Scenario(world, "Job", "selecting")
+        await world.manager.create(JOBS, selecting)
+        await expect_no_place(scenario, f"takes no jobs of ClusterQueue {objects.CLUSTER_QUEUE}")
+        await set_cluster(world, EAST, clusterQueues=None, namespaceSelector={"matchLabels": {"team": "other"}})
+        await expect_no_place(scenario, f"takes no jobs of namespace {NAMESPACE}")
+        await set_cluster(world, EAST, namespaceSelector=None, maxRoom={"cpu": "500m"})
+        await expect_no_place(scenario, "lacks 500m more cpu of its maxRoom")
+        await set_cluster(world, EAST, maxRoom={"cpu": 2})
+        await expect_on(scenario, EAST)
+        await scenario.expect_pods(running=1)
+        await scenario.scale(3)
+        await expect_no_place(scenario, "1 more cpu of its maxRoom needed")
 
 
 async def expect_on(scenario: Scenario, cluster: ClusterName) -> None:

@@ -4,29 +4,23 @@ import urllib.error
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.installation import Role, run_cli
+from support.kubeconfig import write_kubeconfig
 from support.processes import free_port
+from support.rabbitmq import RabbitBroker
 from support.waiting import eventually
 
-ROLES: dict[str, dict[str, str]] = {"manager": {}, "agent": {"SLICEBUS_CLUSTER": "east"}}
+ROLES: dict[str, dict[str, str]] = {
+    "manager": {},
+    "agent": {"SLICEBUS_CLUSTER": "east", "SLICEBUS_MANAGER_USER": "manager"},
+}
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
     """Of a server that is not there."""
-    path = tmp_path / "kubeconfig"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{free_port()}"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{free_port()}")
 
 
 @pytest.mark.parametrize("command", ROLES)
@@ -49,16 +43,63 @@ async def test_a_role_waits_for_its_broker_alive_and_not_ready(command: str, kub
         role.kill()
 
 
+@pytest.mark.rabbitmq
+@pytest.mark.parametrize("command", ROLES)
+async def test_a_role_whose_login_is_refused_waits_until_it_is_not(
+    command: str, kubeconfig: Path, tmp_path: Path, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("of yesterday")
+    access = {
+        "AMQP_URL": rabbitmq.url(vhost, "manager").replace(":manager@", "@"),
+        "SLICEBUS_AMQP_PASSWORD_FILE": str(password),
+    }
+    role = Role(command, command, {"KUBECONFIG": str(kubeconfig), **access, **ROLES[command]}, log=tmp_path / "log")
+    role.launch()
+
+    async def not_ready() -> str:
+        try:
+            return role.probe("/readyz")
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except OSError:
+            return ""
+
+    async def refused() -> bool:
+        return "ACCESS_REFUSED" in await not_ready()
+
+    async def connected() -> bool:
+        reason = await not_ready()
+        return reason != "" and "ACCESS_REFUSED" not in reason
+
+    try:
+        await eventually(refused, "it says that the broker refuses it")
+        assert role.probe("/healthz") == "ok\n"
+        password.write_text("manager")
+        await eventually(connected, "it has connected")
+        assert not events(role, "process.failed")
+    finally:
+        role.kill()
+
+
 @pytest.mark.parametrize(
     ("command", "variables", "told"),
     [
         ("manager", {}, "AMQP_URL is not set"),
-        ("agent", {"AMQP_URL": "amqp://broker"}, "SLICEBUS_CLUSTER is not set"),
-        ("agent", {"AMQP_URL": "amqp://broker", "SLICEBUS_CLUSTER": "Not A Name"}, "SLICEBUS_CLUSTER: "),
+        ("agent", {"AMQP_URL": "amqps://broker"}, "SLICEBUS_CLUSTER is not set"),
+        (
+            "agent",
+            {**ROLES["agent"], "AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "No Name"},
+            "SLICEBUS_CLUSTER: ",
+        ),
+        ("agent", {"AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "east"}, "SLICEBUS_MANAGER_USER is not set"),
         ("manager", {"AMQP_URL": "http://broker"}, "AMQP_URL: "),
-        ("manager", {"AMQP_URL": "amqp://broker", "SLICEBUS_WORKERS": "many"}, "SLICEBUS_WORKERS: "),
-        ("manager", {"AMQP_URL": "amqp://broker", "SLICEBUS_HEALTH_ADDRESS": "nowhere"}, "SLICEBUS_HEALTH_ADDRESS"),
-        ("manager", {"AMQP_URL": "amqp://broker", "KUBECONFIG": "/does/not/exist"}, "kubeconfig: "),
+        ("manager", {"AMQP_URL": "amqp://broker"}, "SLICEBUS_AMQP_INSECURE=plaintext"),
+        ("manager", {"AMQP_URL": "amqps://broker?no_verify_ssl=1"}, "SLICEBUS_AMQP_INSECURE=unverified"),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_AMQP_INSECURE": "yes"}, "SLICEBUS_AMQP_INSECURE: "),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_WORKERS": "many"}, "SLICEBUS_WORKERS: "),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_HEALTH_ADDRESS": "nowhere"}, "SLICEBUS_HEALTH_ADDRESS"),
+        ("manager", {"AMQP_URL": "amqps://broker", "KUBECONFIG": "/does/not/exist"}, "kubeconfig: "),
     ],
 )
 def test_a_setting_that_cannot_work_ends_it_with_its_name(command: str, variables: dict[str, str], told: str) -> None:
@@ -67,6 +108,25 @@ def test_a_setting_that_cannot_work_ends_it_with_its_name(command: str, variable
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_every_command_refuses_plain_amqp_to_another_host() -> None:
+    for command in (
+        ("doctor",),
+        ("dead", "list"),
+        ("journal", "tail"),
+        ("trace", "sweep"),
+        ("replay", "stream"),
+        ("redrive", "stream", "--all"),
+        ("demo",),
+    ):
+        done = run_cli(*command, env={"AMQP_URL": "amqp://u:hunter2@broker/v", "KUBECONFIG": "/does/not/exist"})
+        printed = done.stdout + done.stderr
+        assert done.returncode == (1 if command == ("doctor",) else 2), printed
+        assert "plain amqp:// to broker" in printed
+        assert "set SLICEBUS_AMQP_INSECURE=plaintext" in printed
+        assert "hunter2" not in printed
+        assert "Traceback" not in printed
 
 
 def events(role: Role, event: str) -> list[dict[str, object]]:

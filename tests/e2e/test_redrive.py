@@ -5,10 +5,12 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+import orjson
 import pytest
 
 from e2e.test_dead_letters import accept, refuses
-from slicebus.bus.contract import Bus
+from slicebus.bus.contract import Bus, Record
 from slicebus.bus.dead_letters import Wanted, again
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letter_actions import discard, settle, survey
@@ -123,6 +125,53 @@ async def test_a_life_that_is_redriven_changes_nothing(
         await bus.aclose()
 
 
+def poisoned(entry: Entry) -> list[Entry]:
+    """A message that would give the job more, under its own id and under another one, and as from the manager."""
+    message = entry.record.message
+    body = orjson.dumps(orjson.loads(message.body) | {"granted": {"main": 40}, "wanted": {"main": 40}})
+    forged = [
+        msgspec.structs.replace(message, body=body),
+        msgspec.structs.replace(message, body=body, message_id=OTHER_ID, headers=message.headers | OTHER_HEADERS),
+        msgspec.structs.replace(message, user_id="mallory"),
+    ]
+    return [Entry.from_record(Record(entry.offset, each, entry.record.timestamp)) for each in forged]
+
+
+OTHER_ID = "0190ffff-0000-7000-8000-000000000009"
+OTHER_HEADERS = {"cloudEvents_id": OTHER_ID}
+
+
+async def test_a_poisoned_file_publishes_nothing(
+    world: World, urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await life(world, "poisoned")
+    bus = await connect(urls["manager"], name="test")
+    try:
+        await at_rest(bus, world)
+        before = await objects_of(world)
+        live, _ = await select(STREAM, Span(), EVERYTHING, amqp_url=urls["manager"])
+        newest = {entry.type: entry for entry in live if entry.type in ("workload-spec", "scale-request")}
+        assert len(newest) == 2
+        for entry in newest.values():
+            for forged in poisoned(entry):
+                file = tmp_path / "poisoned.jsonl"
+                file.write_bytes(to_line(forged.record, redact=False) + b"\n")
+                capsys.readouterr()
+                found, since = await select(str(file), Span(), EVERYTHING, amqp_url=urls["manager"])
+                assert await publish(bus, found, since, go=True)
+                [line] = capsys.readouterr().out.splitlines()
+                assert line.startswith(f"left {entry.offset} ")
+                assert "the broker's journal has" in line
+        await at_rest(bus, world)
+        assert await objects_of(world) == before
+        after, _ = await select(STREAM, Span(), EVERYTHING, amqp_url=urls["manager"])
+        known = {entry.offset for entry in live}
+        assert not [entry for entry in after if entry.offset not in known and entry.type in newest]
+        assert (await bus.depth(DEAD)).ready == 0
+    finally:
+        await bus.aclose()
+
+
 async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str, str]) -> None:
     """Somebody has dropped it: redriven, it is the same message at last."""
     await set_quota(world, 4)
@@ -132,6 +181,8 @@ async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str
     cluster = await scenario.cluster()
     bus, agent = await connect(urls["manager"], name="test"), await connect(urls[cluster], name="test")
     try:
+        # An inventory that is refused would be asked for again, and would bring the lost request with it.
+        await at_rest(bus, world)
         await accept(world, cluster, False)
         await refuses(bus, agent, cluster)
         await scenario.scale(3)

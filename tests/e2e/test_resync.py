@@ -1,14 +1,15 @@
 """What is different on a worker after an outage, or behind the agent's back, is found and made good; not more."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient, MergePatch
@@ -34,10 +35,18 @@ def world(bare_east: World) -> World:
     return bare_east
 
 
-async def messages(bus: Bus, *types: type[Message]) -> list[Any]:
+@pytest.fixture
+async def journal(urls: dict[str, str]) -> AsyncIterator[Bus]:
+    """A connection that may read what was recorded, whichever roles run."""
+    bus = await connect(urls["manager"], name="journal")
+    yield bus
+    await bus.aclose()
+
+
+async def messages(journal: Bus, *types: type[Message]) -> list[Any]:
     """What has gone over the bus until now."""
     found = []
-    async with aclosing(bus.read_stream(JOURNAL, "first", follow=False)) as records:
+    async with aclosing(journal.read_stream(JOURNAL, "first", follow=False)) as records:
         async for record in records:
             entry = Entry.from_record(record)
             if entry.received and isinstance(entry.received.message, types):
@@ -45,9 +54,9 @@ async def messages(bus: Bus, *types: type[Message]) -> list[Any]:
     return found
 
 
-async def said(bus: Bus, *types: type[Message], more_than: int) -> list[Any]:
+async def said(journal: Bus, *types: type[Message], more_than: int) -> list[Any]:
     async def look() -> list[Any] | None:
-        found = await messages(bus, *types)
+        found = await messages(journal, *types)
         return found if len(found) > more_than else None
 
     return await eventually(look, f"more than {more_than} of {types}") or []
@@ -93,13 +102,15 @@ async def test_a_job_that_was_deleted_while_its_agent_was_away_is_cleaned(world:
             assert await names_on(world.workers[EAST]) == {"stays"}
 
 
-async def test_a_job_that_the_manager_knows_nothing_of_is_cleaned(world: World, urls: dict[str, str]) -> None:
+async def test_a_job_that_the_manager_knows_nothing_of_is_cleaned(
+    world: World, urls: dict[str, str], journal: Bus
+) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, "east"):
         [lost, _] = await submitted(world, "lost", "stays")
     await forget_job(world, "lost")
-    async with roles.manager(world, urls), roles.agent(world, urls, "east") as agent:
+    async with roles.manager(world, urls), roles.agent(world, urls, "east"):
         await lost.expect_nothing_left()
-        orders = await messages(agent.bus, Delete)
+        orders = await messages(journal, Delete)
         assert [(order.job.name, order.reason) for order in orders] == [("lost", "UnknownJob")]
         assert await names_on(world.workers[EAST]) == {"stays"}
 
@@ -149,8 +160,8 @@ async def test_what_somebody_changed_on_the_worker_is_put_right(world: World, ur
         await eventually(right, "the grant is what it was")
 
 
-async def test_a_status_that_was_missed_is_asked_for(world: World, urls: dict[str, str]) -> None:
-    async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN) as agent:
+async def test_a_status_that_was_missed_is_asked_for(world: World, urls: dict[str, str], journal: Bus) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN):
         [scenario] = await submitted(world, "missed")
 
         async def mirrored() -> bool:
@@ -158,39 +169,43 @@ async def test_a_status_that_was_missed_is_asked_for(world: World, urls: dict[st
             return bool(there.get("status") == here.get("status") and here["status"].get("ready") == 1)
 
         await eventually(mirrored, "all that happened is reported")
-        before = len(await messages(agent.bus, Resync))
+        before = len(await messages(journal, Resync))
         body = {"status": {"active": None, "ready": None}}
         await world.manager.patch(JOBS, "missed", NAMESPACE, MergePatch(body), subresource="status")
         await eventually(mirrored, "the status is the worker's")
-        asked = await messages(agent.bus, Resync)
+        asked = await messages(journal, Resync)
         assert [[job.name for job in resync.jobs] for resync in asked[before:]] == [["missed"]]
 
 
-async def test_what_is_the_same_costs_an_inventory_and_no_more(world: World, urls: dict[str, str]) -> None:
+async def test_what_is_the_same_costs_an_inventory_and_no_more(
+    world: World, urls: dict[str, str], journal: Bus
+) -> None:
     async with roles.manager(world, urls) as manager:
         async with roles.agent(world, urls, "east"):
             await submitted(world, "one", "two")
-        async with roles.agent(world, urls, "east", **OFTEN) as agent:
+        async with roles.agent(world, urls, "east", **OFTEN):
 
             async def compared_twice() -> bool:
-                inventories = await messages(agent.bus, Inventory)
+                inventories = await messages(journal, Inventory)
                 return len(inventories) >= 4 and inventories[-1].page == 0
 
-            before = await messages(agent.bus, WorkloadSpec)
+            before = await messages(journal, WorkloadSpec)
             await eventually(compared_twice, "some inventories")
-            assert await messages(agent.bus, WorkloadSpec) == before
+            assert await messages(journal, WorkloadSpec) == before
             assert manager.metric("slicebus_manager_differences_total", cluster="east", difference="renew") == 0
             assert manager.metric("slicebus_manager_differences_total", cluster="east", difference="stray") == 0
 
 
-async def test_a_manager_that_starts_asks_for_the_inventory(world: World, urls: dict[str, str]) -> None:
-    async with roles.agent(world, urls, "east") as agent:
+async def test_a_manager_that_starts_asks_for_the_inventory(world: World, urls: dict[str, str], journal: Bus) -> None:
+    async with AsyncExitStack() as outlasting:
         async with roles.manager(world, urls):
-            await said(agent.bus, Inventory, more_than=0)
-        before = len(await messages(agent.bus, Inventory))
+            await outlasting.enter_async_context(roles.agent(world, urls, "east"))
+            await submitted(world, "runs")
+        inventories, asked = len(await messages(journal, Inventory)), len(await messages(journal, Resync))
         async with roles.manager(world, urls):
-            await said(agent.bus, Inventory, more_than=before)
-            assert (await messages(agent.bus, Resync))[-1].reason == "NoInventory"
+            await said(journal, Inventory, more_than=inventories)
+            # What the inventory shows may be asked for right after it.
+            assert (await messages(journal, Resync))[asked].reason == "NoInventory"
 
 
 # --- too many deletes -----------------------------------------------------------------------------------------------
@@ -216,11 +231,12 @@ async def warnings_on(world: World, cluster: Manifest) -> list[str]:
 
 @pytest.mark.parametrize("how", ["deleted", "forgotten"])
 async def test_a_mass_delete_stops_until_it_is_released(
-    world: World, urls: dict[str, str], kubeconfig: Path, how: str
+    world: World, urls: dict[str, str], journal: Bus, kubeconfig: Path, how: str
 ) -> None:
     worker = world.workers[EAST]
-    async with roles.agent(world, urls, "east", **OFTEN) as agent:
+    async with AsyncExitStack() as outlasting:
         async with roles.manager(world, urls, **BREAKER):
+            await outlasting.enter_async_context(roles.agent(world, urls, "east", **OFTEN))
             scenarios = await submitted(world, *MANY)
         # While no manager looks, so that it finds them all at once.
         for name in MANY:
@@ -231,9 +247,9 @@ async def test_a_mass_delete_stops_until_it_is_released(
             assert worker_cluster_status.is_held(cluster)
             assert manager.metric("slicebus_deletes_held", cluster="east") == len(MANY)
             assert await eventually(lambda: warnings_on(world, cluster), "an Event says so") == ["Warning"]
-            inventories = len(await messages(agent.bus, Inventory))
-            await said(agent.bus, Inventory, more_than=inventories + 1)
-            assert await messages(agent.bus, Delete) == []
+            inventories = len(await messages(journal, Inventory))
+            await said(journal, Inventory, more_than=inventories + 1)
+            assert await messages(journal, Delete) == []
             assert await names_on(worker) == set(MANY)
             env = {"KUBECONFIG": str(kubeconfig)}
             listed = await asyncio.to_thread(run_cli, "fleet", "list", env=env)
@@ -248,16 +264,17 @@ async def test_a_mass_delete_stops_until_it_is_released(
             assert again.stdout == "no deletes are held for east\n"
 
 
-async def test_what_is_held_is_held_by_the_next_manager(world: World, urls: dict[str, str]) -> None:
-    async with roles.agent(world, urls, "east") as agent:
+async def test_what_is_held_is_held_by_the_next_manager(world: World, urls: dict[str, str], journal: Bus) -> None:
+    async with AsyncExitStack() as outlasting:
         async with roles.manager(world, urls, **BREAKER):
+            await outlasting.enter_async_context(roles.agent(world, urls, "east"))
             await submitted(world, *MANY)
         for name in MANY:
             await world.manager.delete(JOBS, name, NAMESPACE)
         for _ in range(2):
             async with roles.manager(world, urls, **BREAKER):
                 await held(world, len(MANY))
-        assert await messages(agent.bus, Delete) == []
+        assert await messages(journal, Delete) == []
 
 
 # --- what is stuck ----------------------------------------------------------------------------------------------------

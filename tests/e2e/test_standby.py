@@ -40,9 +40,9 @@ async def fleet(
     made = Fleet(tmp_path)
     servers = control_plane.clusters
     for number in (1, 2):
-        url = rabbitmq.url(vhost, "manager", "manager")
+        url = rabbitmq.url(vhost, "manager")
         made.add(f"manager-{number}", "manager", url=url, kubeconfig=servers["manager"].kubeconfig)
-        url, own = rabbitmq.url(vhost, "east", "east"), {"SLICEBUS_CLUSTER": "east"}
+        url, own = rabbitmq.url(vhost, "east"), {"SLICEBUS_CLUSTER": "east"}
         made.add(f"agent-{number}", "agent", url=url, kubeconfig=servers["east"].kubeconfig, **own)
     async with made.kept():
         await made.ready()
@@ -121,7 +121,7 @@ async def test_the_standby_takes_over_and_the_old_leader_that_wakes_up_is_fenced
     lease_s = loop.time() - at
     await jobs.agreed(within_s=LONG_S)
     _log.info("hung", role=command, lease_s=round(lease_s, 1), through_s=round(loop.time() - at, 1))
-    said = await said_by(rabbitmq.url(vhost), COMMANDS[command], second["leaseTransitions"])
+    said = await said_by(rabbitmq.url(vhost, "manager"), COMMANDS[command], second["leaseTransitions"])
     assert said > 0
     await jobs.resize("one", 2)
     fleet.roles[hung].process.resume()
@@ -132,10 +132,10 @@ async def test_the_standby_takes_over_and_the_old_leader_that_wakes_up_is_fenced
     await eventually(ended, "the old leader ends")
     await jobs.agreed(within_s=LONG_S)
     assert "process.failed" in [line["event"] for line in fleet.roles[hung].log()]
-    assert await said_by(rabbitmq.url(vhost), COMMANDS[command], second["leaseTransitions"]) == said
+    assert await said_by(rabbitmq.url(vhost, "manager"), COMMANDS[command], second["leaseTransitions"]) == said
     now = await seat.spec()
     assert (now["holderIdentity"], now["leaseTransitions"]) == (third["holderIdentity"], third["leaseTransitions"])
-    bus = await connect(rabbitmq.url(vhost), name="test")
+    bus = await connect(rabbitmq.url(vhost, "manager"), name="test")
     try:
         assert (await bus.depth(DEAD)).ready == 0
     finally:

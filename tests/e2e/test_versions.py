@@ -1,9 +1,12 @@
 """One minor version beside another: a job lives its whole life, whoever is older."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.factory import connect
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.demo import world as demo
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import WorkloadSpec
@@ -26,11 +29,12 @@ PAIRS = {
 async def test_versions_live_together(
     kind: str, other: str, says: object, hears: object, broker_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def connected(url: str, *, name: str) -> Bus:
-        bus = await connect(url, name=name)
-        return OtherVersion(bus, says=says, hears=hears) if name.startswith(other) else bus
+    @asynccontextmanager
+    async def connected(url: str, *, name: str) -> AsyncIterator[Bus]:
+        async with bus_of(url, name=name) as bus:
+            yield OtherVersion(bus, says=says, hears=hears) if name.startswith(other) else bus
 
-    monkeypatch.setattr(demo, "connect", connected)
+    monkeypatch.setattr(demo, "bus_of", connected)
     urls = {role: f"memory://{role}@{broker_name}" for role in ("manager", "east", "west")}
     async with embedded_world() as world, fleet(world, urls):
         await set_quota(world, 8)

@@ -23,6 +23,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from slicebus.slices import kueue, own_api
+from support.epochs import later_epoch
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
@@ -161,7 +162,7 @@ REQUEST = ScaleRequest(
 
 def sent(cluster: str = "east", *, user: str = "east") -> WireMessage:
     """A scale-request as an agent publishes it."""
-    issuer = Issuer(epoch=2**40, user=user, now=partial(datetime.now, UTC), random=os.urandom)
+    issuer = Issuer(epoch=later_epoch(), user=user, now=partial(datetime.now, UTC), random=os.urandom)
     return encode(issuer.envelope(REQUEST, ClusterName(cluster)), REQUEST)
 
 
@@ -187,19 +188,19 @@ def of_an_unknown_cluster() -> WireMessage:
     ],
 )
 async def test_a_message_that_cannot_be_used_is_dead_lettered(
-    world: World, urls: dict[str, str], make: Callable[[], WireMessage], reason: DeadReason, detail: str
+    world: World, broad_urls: dict[str, str], make: Callable[[], WireMessage], reason: DeadReason, detail: str
 ) -> None:
     await set_quota(world, 20)
     message = make()
-    found = await dead_letter(urls, "east", message)
+    found = await dead_letter(broad_urls, "east", message)
     assert found.headers[REASON_HEADER] == reason
     assert detail in found.headers[DETAIL_HEADER]
     assert found.body == message.body
     await expect_that_others_work(world)
 
 
-async def test_a_message_of_another_user_is_dead_lettered(world: World, urls: dict[str, str]) -> None:
-    found = await dead_letter(urls, "west", sent(user="west"))
+async def test_a_message_of_another_user_is_dead_lettered(world: World, broad_urls: dict[str, str]) -> None:
+    found = await dead_letter(broad_urls, "west", sent(user="west"))
     assert found.headers[REASON_HEADER] == DeadReason.WRONG_USER
     assert "user 'west' may not speak for cluster 'east'" in found.headers[DETAIL_HEADER]
     await set_quota(world, 20)

@@ -30,7 +30,8 @@ _OVER = ("Succeeded", "Failed")
 
 
 class UnderWay(Violation):
-    """Quota is being freed: who gets it is decided then, and changes what there is to agree about."""
+    """What there is to agree about is changing: quota is being freed, for which the next job is then decided, or a job
+    has just gone."""
 
 
 class Agreement:
@@ -55,7 +56,8 @@ class Agreement:
         await self._check_waiting(workloads)
         orphans = [slice.name for slice in workloads if slice.job_uid not in known]
         if orphans:
-            raise Violation(f"converged: slices without a job are left: {orphans}")
+            # A job may have outlived its time to live just now: the garbage collector comes next.
+            raise UnderWay(f"converged: slices without a job are left: {orphans}")
         for name, client in self._workers.items():
             await self._check_worker(name, client, known)
         self._check_queues()

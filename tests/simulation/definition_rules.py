@@ -5,7 +5,9 @@ from typing import Any
 from simulation.end_rules import EndRules
 from simulation.violations import Violation
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.state.outbox import Dispatch, Held
 from slicebus.sandbox.apiserver.store import Change
+from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
@@ -21,6 +23,10 @@ class DefinitionRules:
         self._missing: set[_Where] = set()
         self._went: dict[str, _Where] = {}
         """Where the objects were that went with their definition, by UID."""
+        self._ended: set[str] = set()
+        """The UIDs of those that had ended by then: their copies go because of that."""
+        self._withdrawn: dict[str, int] = {}
+        """The versions of the deletes that were recorded by then: nothing stops these any more."""
 
     def see_definition(self, cluster: str, change: Change, *, goes: bool) -> None:
         """A definition has changed; `goes`: somebody has just removed it."""
@@ -32,11 +38,17 @@ class DefinitionRules:
         elif change.type == "ADDED":
             self._missing.discard(where)
 
-    def see_going(self, cluster: str, change: Change) -> None:
-        """A job begins to go that no user has deleted."""
-        if (cluster, change.key[:2]) in self._missing:
-            self._went[change.object["metadata"]["uid"]] = cluster, change.key[:2]
-            self._ends.goes_with_definition(change.object)
+    def see_going(self, cluster: str, change: Change, dispatch: Dispatch | None) -> None:
+        """A job begins to go that no user has deleted. `dispatch` is the newest of it, if it is the manager's."""
+        if (cluster, change.key[:2]) not in self._missing:
+            return
+        job, uid = change.object, change.object["metadata"]["uid"]
+        self._went[uid] = cluster, change.key[:2]
+        self._ends.goes_with_definition(job)
+        if KINDS[job["kind"]].outcome(job).phase.is_terminal:
+            self._ended.add(uid)
+        if dispatch is not None and dispatch.held is Held.ABSENT:
+            self._withdrawn[uid] = dispatch.version
 
     def explains(self, job: Manifest) -> bool:
         """Whether a job went with its definition."""
@@ -45,6 +57,7 @@ class DefinitionRules:
     def check_order(self, order: Manifest) -> None:
         """A job may be deleted on a worker that no user has deleted: not because it went with its definition, as long
         as that is missing. On a cluster that was given up it is deleted wherever it is by now."""
-        job = order["job"]
-        if order["reason"] != "ClusterLost" and self._went.get(job["uid"]) in self._missing:
+        job, uid = order["job"], order["job"]["uid"]
+        had_to_go = uid in self._ended or order["spec_version"] <= self._withdrawn.get(uid, 0)
+        if order["reason"] != "ClusterLost" and not had_to_go and self._went.get(uid) in self._missing:
             raise Violation(f"rule 6: {job['name']} went with its definition, and is deleted where it runs")

@@ -5,7 +5,7 @@ request takes effect all the same.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from random import Random
@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from simulation.schedule import Trouble
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
+from slicebus.bus.sizes import Keep
 from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
+from slicebus.proto.rights import Use
 from slicebus.proto.topology import Topology
 from slicebus.sandbox.bus import MemoryBus, MemoryDelivery, MemorySubscription
 
@@ -218,6 +220,7 @@ class FaultyBus:
         self._link = link
         self._observer = observer
         self._subscriptions: dict[MemorySubscription, None] = {}
+        self._reconnected: list[Callable[[], None]] = []
         link.buses.append(self)
 
     @property
@@ -233,6 +236,9 @@ class FaultyBus:
         for subscription in list(self._subscriptions):
             subscription.close()
 
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._reconnected.append(callback)
+
     async def declare(self, topology: Topology) -> None:
         await self._reach()
         await self._inner.declare(topology)
@@ -240,6 +246,10 @@ class FaultyBus:
     async def check(self, topology: Topology) -> Sequence[str]:
         await self._reach()
         return await self._inner.check(topology)
+
+    async def refused(self, uses: Iterable[Use]) -> Sequence[Use] | None:
+        await self._reach()
+        return await self._inner.refused(uses)
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
         await self._reach()
@@ -265,9 +275,11 @@ class FaultyBus:
             raise UnavailableError("the confirm was lost")
 
     @asynccontextmanager
-    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator["WatchedDelivery"]]:
+    async def subscribe(
+        self, queue: str, *, prefetch: int, keep: Keep | None = None
+    ) -> AsyncIterator[AsyncIterator["WatchedDelivery"]]:
         await self._reach()
-        yield self._deliveries(queue, prefetch)
+        yield self._deliveries(queue, prefetch, keep)
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
         async for record in self._inner.read_stream(stream, offset, follow=follow):
@@ -290,13 +302,13 @@ class FaultyBus:
             raise UnavailableError("the broker is away") from None
         self._link.check()
 
-    async def _deliveries(self, queue: str, prefetch: int) -> AsyncIterator["WatchedDelivery"]:
+    async def _deliveries(self, queue: str, prefetch: int, keep: Keep | None) -> AsyncIterator["WatchedDelivery"]:
         """Deliveries over every loss of the connection; some come late."""
         while True:
             await self._broker.up.wait()
             await self._link.weather.online.wait()
             restarted = self._broker.restarted
-            async with self._inner.subscribe(queue, prefetch=prefetch) as subscription:
+            async with self._inner.subscribe(queue, prefetch=prefetch, keep=keep) as subscription:
                 self._subscriptions[subscription] = None
                 try:
                     async for delivery in _until(aiter(subscription), restarted, self._link.weather.offline):
@@ -307,6 +319,8 @@ class FaultyBus:
                         yield WatchedDelivery(delivery, self._observer)
                 finally:
                     self._subscriptions.pop(subscription, None)
+            for callback in self._reconnected:
+                callback()
 
 
 class WatchedDelivery:

@@ -380,6 +380,7 @@ class Fleet:
             settings = AgentSettings(
                 cluster=ClusterName(cluster),
                 amqp_url=f"memory://{cluster}@sim",
+                manager_user=MANAGER,
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,

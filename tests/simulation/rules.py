@@ -82,6 +82,8 @@ class Rules:
         self._was_held = False
         self._late: set[SliceKey] = set()
         """Slices that a manager made who had been stopped between its decision and its request."""
+        self._late_copies: set[str] = set()
+        """UIDs of the jobs that an agent made in the same way."""
         self.checked = 0
         self.violation: Violation | None = None
         """The first one: whoever made the change may be dying of something else."""
@@ -192,7 +194,7 @@ class Rules:
         if (cluster, change.key[2]) in self._going:
             self.user_deletes(change.object)
         elif change.object["metadata"]["uid"] not in self._deleted_by_users:
-            self._definitions.see_going(cluster, change)
+            self._definitions.see_going(cluster, change, self._newest_dispatch(change.object["metadata"]["uid"]))
 
     def _check_slice(self, change: Change) -> None:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
@@ -348,17 +350,29 @@ class Rules:
 
     def _left_by(self, job_uid: str) -> Collection[str]:
         """The clusters that were given up with a copy of a job: nothing of it may start there any more."""
+        newest = self._newest_dispatch(job_uid)
+        return newest.left_copies if newest else ()
+
+    def _newest_dispatch(self, job_uid: str) -> Dispatch | None:
+        """The newest dispatch that the Workloads of one of the manager's jobs say."""
         records = (
             Dispatch.from_manifest(workload)
             for key, workload in self._apis["manager"].store.objects.items()
             if key[:2] == (WORKLOADS.group, WORKLOADS.plural)
             and workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL) == job_uid
         )
-        newest = max((record for record in records if record), key=lambda record: record.version, default=None)
-        return newest.left_copies if newest else ()
+        return max((record for record in records if record), key=lambda record: record.version, default=None)
 
     def _check_only_copy(self, cluster: str, job: Manifest) -> None:
-        """Nothing runs twice: a job of the manager is on one cluster at a time, but where one was given up."""
+        """Nothing runs twice: a job of the manager is on one cluster at a time, but where one was given up.
+
+        No API server refuses a create that was under way when its sender was stopped, and that comes after the job has
+        gone elsewhere. The agent of then removes it before a pod starts.
+        """
+        if self._was_held:
+            self._late_copies.add(job["metadata"]["uid"])
+        if job["metadata"]["uid"] in self._late_copies:
+            return
         uid = annotations.annotation(job, _ORIGIN) or ""
         left = self._left_by(uid)
         for name, api in self._apis.items():
@@ -368,7 +382,7 @@ class Rules:
             for key, other in api.store.objects.items():
                 if name in ("manager", cluster) or key[:2] not in _JOB_KINDS or not annotations.is_ours(other):
                     continue
-                if annotations.annotation(other, _ORIGIN) == uid:
+                if annotations.annotation(other, _ORIGIN) == uid and other["metadata"]["uid"] not in self._late_copies:
                     raise Violation(f"nothing runs twice: {job['metadata']['name']} is on {name} and on {cluster}")
 
     def _pods(self, cluster: str) -> list[Manifest]:

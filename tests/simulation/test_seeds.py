@@ -34,6 +34,28 @@ ONCE_FAILED: tuple[int, ...] = (
     904213,  # the simulation expected the end of a job that had gone with its definition before its copy was made
     904596,  # as 903878, with a job that had been preempted before its end was unknown
     910211,  # the simulation knew nothing of a copy that an agent made after it was suspended, and that goes again
+    920666,  # a job took what had been freed for another of its queue, because it waited for victims of its own
+    921515,  # a job left behind on a lost cluster was to be suspended there: its fence opened before it was recalled
+    921270,  # a job that was made again took its predecessor's place in the cache before that one was seen to go
+    921427,  # an agent reported a job that had ended as suspended before it reported the end, and the job ran again
+    921855,  # the simulation took a delete, recorded when its job had ended, for one because the definition went then
+    933286,  # a job that was made again with its definition started a gated pod that the earlier one had left
+    950965,  # the request of a lost copy came after the inventory that showed the loss, and nobody took it back
+    951898,  # the same, of a copy whose definition went
+    951973,  # a size that the manager gave was changed back before the agent looked, and the manager never heard of it
+    960336,  # a request came after the report that a job was suspended, and an earlier one had been forgotten already
+    970077,  # a replay did not take back a job that had gone with its definition and came again in the same state
+    980743,  # a copy was made anew with an old grant, while requests of the one before were on their way
+    980928,  # a job preempted another for flavors that no cluster had room for once that one was gone, again and again
+    991326,  # the simulation looked between the end of a job's time to live and the garbage collector
+    992285,  # three jobs preempted each other in turn, each as its policies say
+    1016412,  # two jobs were preempted in turn for a third, which chose flavors again each time and never ran
+    1022420,  # a stale order made a copy anew, and its manager kept the request of the copy before
+    1023340,  # a stopped agent's create came after its successor had deleted the job (the rule)
+    1002666,  # a manager that had lost its Lease never ended: a reflector forgot that it was cancelled
+    990607,  # a job of a definition that had replaced another counted as absent before anybody had listed it
+    1031184,  # an agent ended before its request was confirmed, and the next one's inventory took the request back
+    1038653,  # a job waited for evictions in another tree of quota, and nobody looked at it when they were over
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER_SEEDS = 120

@@ -5,6 +5,7 @@ The binaries are built by tests/tools/build.sh. Everything listens on loopback, 
 
 import json
 import secrets
+import shutil
 import ssl
 import subprocess
 import urllib.error
@@ -25,6 +26,7 @@ _CONTROLLERS = ",".join(
         "garbage-collector-controller",
         "namespace-controller",
         "serviceaccount-controller",
+        "clusterrole-aggregation-controller",
         "ttl-after-finished-controller",
     )
 )
@@ -73,9 +75,9 @@ class Cluster:
         except (urllib.error.URLError, OSError):
             return False
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as a user would; its standard output."""
-        command = ["kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
+    def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """Run kubectl as a user would, by default as the administrator; its standard output."""
+        command = ["kubectl", f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
@@ -110,6 +112,7 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
+            "--allow-privileged=true",
             # No controller runs here that would make service accounts in time, or take the taint from a new node.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         ]
@@ -192,6 +195,7 @@ class ControlPlane:
 
     def __init__(self, folder: Path, bin: Path, names: Sequence[str] = ("manager", "east", "west")) -> None:
         client, peer = free_port(), free_port()
+        self._data = folder / "etcd"
         self._etcd = Server(
             "etcd", [str(bin / "etcd"), *self._etcd_flags(folder, client, peer)], log=folder / "etcd.log"
         )
@@ -203,6 +207,32 @@ class ControlPlane:
         }
 
     def start(self) -> None:
+        self._start_servers()
+        clusters = list(self.clusters.values())
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Cluster.add_nodes, clusters[1:]))
+        for cluster in clusters:
+            cluster.start_controllers()
+
+    def save(self, backup: Path) -> None:
+        """Copy everything that the clusters hold. They are away for a moment."""
+        self.stop()
+        shutil.copytree(self._data, backup)
+        self._restart()
+
+    def restore(self, backup: Path) -> None:
+        """Go back to a copy, as an operator does who restores a backup of etcd."""
+        self.stop()
+        shutil.rmtree(self._data)
+        shutil.copytree(backup, self._data)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._start_servers()
+        for cluster in self.clusters.values():
+            cluster.start_controllers()
+
+    def _start_servers(self) -> None:
         self._etcd.start()
         self._etcd.wait_for(self._etcd_is_ready, within_s=_READY_S)
         clusters = list(self.clusters.values())
@@ -211,9 +241,6 @@ class ControlPlane:
             cluster.api_server.start()
         with ThreadPoolExecutor() as pool:
             list(pool.map(Cluster.wait_ready, clusters))
-            list(pool.map(Cluster.add_nodes, clusters[1:]))
-        for cluster in clusters:
-            cluster.start_controllers()
 
     def stop(self) -> None:
         for cluster in self.clusters.values():

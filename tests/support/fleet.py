@@ -5,7 +5,7 @@ A role that ends is started again at once, as a kubelet does, unless the test ho
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,19 @@ from typing import Any
 import yaml
 
 from slicebus.agent.act.identity import cluster_uid
+from slicebus.bus.access import Access
+from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LEASES, PODS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.errors import ConflictError, SlicebusError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
-from slicebus.proto.topology import agent_queue, manager_queue
+from slicebus.proto.topology import DEAD, agent_queue, manager_queue
 from slicebus.slices import kueue, own_api
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
-from support.controlplane import Cluster
+from support.controlplane import Cluster, ControlPlane
 from support.installation import Role
 from support.scenario import NAMESPACE
 from support.waiting import eventually
@@ -38,6 +40,21 @@ async def queues_of(world: World) -> list[str]:
     uids = {name: await cluster_uid(client) for name, client in world.workers.items()}
     agents = [agent_queue(name, lane, of) for name, uid in uids.items() for of in (uid, None) for lane in Lane]
     return [*map(manager_queue, Lane), *agents]
+
+
+async def nothing_is_left(url: str, queues: list[str], *, access: Access = Access()) -> None:  # noqa: B008
+    """Wait until the queues are empty; no message was given up."""
+    bus = await connect(url, name="test", access=access)
+    try:
+        for queue in queues:
+
+            async def empty(queue: str = queue) -> bool:
+                return (await bus.depth(queue)).ready == 0
+
+            await eventually(empty, f"{queue} is empty")
+        assert (await bus.depth(DEAD)).ready == 0
+    finally:
+        await bus.aclose()
 
 
 class Fleet:
@@ -57,10 +74,22 @@ class Fleet:
             "SLICEBUS_NAMESPACE": objects.SYSTEM_NAMESPACE,
             "SLICEBUS_IDENTITY": name,
             "SLICEBUS_HEARTBEAT_SECONDS": "1",
+            "SLICEBUS_MANAGER_USER": "manager",
         }
         role = Role(name, command, given | variables, log=self._folder / f"{name}.log")
         self.roles[name] = role
         return role
+
+    def add_all(
+        self,
+        plane: ControlPlane,
+        url: Callable[[str], str],
+        variables: Callable[[str], Mapping[str, str]] = lambda name: {},
+    ) -> None:
+        """The manager, and an agent for each worker. What they differ in goes by their names."""
+        for name, cluster in plane.clusters.items():
+            command, own = ("manager", {}) if name == "manager" else ("agent", {"SLICEBUS_CLUSTER": name})
+            self.add(name, command, url=url(name), kubeconfig=cluster.kubeconfig, **own, **variables(name))
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

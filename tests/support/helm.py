@@ -18,9 +18,13 @@ class HelmError(Exception):
     """Helm's refusal, in its words."""
 
 
-def render(helm: Path, chart: str, values: Mapping[str, object]) -> list[Manifest]:
-    """What `helm template` makes of a chart, in the order of installation. Raises HelmError."""
-    command = [str(helm), "template", chart, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-"]
+def render(
+    helm: Path, chart: str, values: Mapping[str, object], *more: str, release: str | None = None
+) -> list[Manifest]:
+    """What `helm template` makes of a chart for a release of its name, in the order of installation, without the pod of
+    `helm test`. Raises HelmError."""
+    command = [str(helm), "template", release or chart, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-"]
+    command += more or ("--skip-tests",)
     done = subprocess.run(
         command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,10 +1,11 @@
 """What an image has: the wheel, and beside it what docker/requirements.lock names and nothing else."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
@@ -29,20 +30,46 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install_image(folder: Path) -> Path:
-    """A virtual environment made as in the Dockerfiles; its `slicebus` command. Raises NoIndexError."""
-    environment = folder / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, capture_output=True, timeout=60)
-    _pip_install(environment, "--require-hashes", "--requirement", str(TOP / "docker" / "requirements.lock"))
-    _pip_install(environment, "--no-deps", "--no-index", str(build_wheel(folder)))
-    return environment / "bin" / "slicebus"
+def install_image(folder: Path, role: str = "agent") -> Path:
+    """What the first stage of a role's Dockerfile makes, without Docker, in a folder in place of the root; its
+    `slicebus` command. Raises NoIndexError."""
+    source = folder / "src"
+    source.mkdir()
+    for instruction, rest in build_stage(role):
+        if instruction == "COPY":
+            *names, target = rest.split()
+            for name in names:
+                _copy(TOP / name, source / target)
+        elif instruction == "RUN":
+            _run(re.sub(r"(?<![\w.])/(opt|wheel)\b", rf"{folder}/\1", rest), source)
+    return folder / "opt" / "slicebus" / "bin" / "slicebus"
 
 
-def _pip_install(environment: Path, *arguments: str) -> None:
-    command: Sequence[str] = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", *arguments]
+def build_stage(role: str) -> Iterator[tuple[str, str]]:
+    """The instructions of a Dockerfile's first stage, each with the rest of its line."""
+    text = (TOP / "docker" / f"{role}.Dockerfile").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    stages = [number for number, line in enumerate(lines) if line.startswith("FROM ")]
+    for line in lines[stages[0] + 1 : stages[1]]:
+        instruction, _, rest = line.partition(" ")
+        yield instruction, rest
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target)
+        return
+    target.mkdir(exist_ok=True)
+    shutil.copy(source, target)
+
+
+def _run(command: str, folder: Path) -> None:
     # The checkout must not be found by the installed interpreter.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", command], cwd=folder, env=env, capture_output=True, text=True, timeout=400, check=False
+    )
     if "NewConnectionError" in done.stderr or "NameResolutionError" in done.stderr:
         raise NoIndexError
     if done.returncode:

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from support.controlplane import Cluster
-from support.helm import NAMESPACE, Manifest, environment, render
+from support.helm import NAMESPACE, Manifest, environment, only, render
 from support.processes import Server, free_port
 
 SECRET = "slicebus-amqp"
@@ -23,14 +23,41 @@ _READY_S = 30.0
 def install(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object], *, address: Path) -> dict[str, str]:
     """Apply a chart, and the Secret of a file with the broker's address, as README.md says. The variables of its role's
     container: the Deployment is accepted, but nobody runs its pods."""
-    brings_kueue = "clusterqueues.kueue.x-k8s.io" in cluster.kubectl("get", "crds", "-o", "name")
-    crds = {"crds": {"kueue": not brings_kueue}}
     create = ("create", "secret", "generic", SECRET, "-n", NAMESPACE, f"--from-env-file={address}")
     secret = yaml.safe_load(cluster.kubectl(*create, "--dry-run=client", "-o", "yaml"))
-    rendered = render(helm, chart, {**values, **crds, "amqp": {"existingSecret": {"name": SECRET}}})
+    rendered = render(helm, chart, {**values, **definitions(cluster), "amqp": {"existingSecret": {"name": SECRET}}})
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     apply(cluster, namespace, secret, *rendered)
-    return environment([*rendered, secret])
+    return with_mounted_files(environment([*rendered, secret]), rendered, address.parent / f"{chart}-files")
+
+
+def definitions(cluster: Cluster) -> dict[str, object]:
+    """The values of a chart that leaves Kueue's own definitions alone, where they are."""
+    found = cluster.kubectl("get", "crds", "clusterqueues.kueue.x-k8s.io", "--ignore-not-found", "-o", "yaml")
+    return {"crds": {"kueue": "controller-gen" not in found}}
+
+
+def with_mounted_files(variables: dict[str, str], rendered: list[Manifest], folder: Path) -> dict[str, str]:
+    """The variables with the paths of mounted ConfigMaps' files changed to those of copies in a folder."""
+    pod = only(rendered, "Deployment")["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0].get("volumeMounts", ())}
+    files = {each["metadata"]["name"]: each["data"] for each in rendered if each["kind"] == "ConfigMap"}
+    changed = dict(variables)
+    for volume in pod.get("volumes", ()):
+        for file, content in files.get(volume.get("configMap", {}).get("name"), {}).items():
+            copy = folder / volume["name"] / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(content)
+            path = f"{mounts[volume['name']]}/{file}"
+            changed |= {name: str(copy) for name, value in variables.items() if value == path}
+    return changed
+
+
+def uninstall(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object]) -> None:
+    """Take away what `helm uninstall` takes away: everything but the definitions."""
+    rendered = render(helm, chart, {**values, "amqp": {"existingSecret": {"name": SECRET}}})
+    gone = [manifest for manifest in rendered if manifest["kind"] != "CustomResourceDefinition"]
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=yaml.safe_dump_all(gone))
 
 
 def apply(cluster: Cluster, *manifests: Manifest) -> None:
@@ -39,9 +66,9 @@ def apply(cluster: Cluster, *manifests: Manifest) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
 
-def kubeconfig_of(cluster: Cluster, chart: str, path: Path) -> Path:
-    """A kubeconfig with the token of the chart's ServiceAccount."""
-    token = cluster.kubectl("create", "token", chart, "--namespace", NAMESPACE).strip()
+def kubeconfig_of(cluster: Cluster, account: str, path: Path, *, namespace: str = NAMESPACE) -> Path:
+    """A kubeconfig with the token of a ServiceAccount; a chart's has the chart's name."""
+    token = cluster.kubectl("create", "token", account, "--namespace", namespace).strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
     path.write_text(yaml.safe_dump(config))
@@ -100,10 +127,14 @@ class Role:
             return False
 
 
-def run_cli(*arguments: str, env: Mapping[str, str], program: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: str, env: Mapping[str, str], program: Path | None = None, stdin: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the `slicebus` command to its end."""
     return subprocess.run(
         [slicebus(program), *arguments],
+        input=stdin,
+        cwd=cwd,
         env={**os.environ, "COLUMNS": "200", **env},
         capture_output=True,
         text=True,

@@ -77,6 +77,13 @@ class Server:
         self._process.send_signal(number)
         return self._process.wait(within_s)
 
+    def peak_bytes(self) -> int:
+        """The most memory that it has had at once, in bytes: `VmHWM`."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+
     @property
     def is_running(self) -> bool:
         """Whether it has been started and has not ended. One that was stopped by SIGSTOP runs."""

@@ -11,35 +11,75 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import trustme
+
+from slicebus.cli.broker_formats import SALT_BYTES, as_definitions, password_hash
+from slicebus.proto.messages import ClusterName
+from slicebus.proto.rights import Member, definitions
 from support.processes import Server, free_port
 
 _HOME = Path("/usr/lib/rabbitmq")
 SERVER = _HOME / "bin" / "rabbitmq-server"
 CTL = _HOME / "bin" / "rabbitmqctl"
 _READY_S = 90.0
+_API_S = 60.0
+"""A busy machine takes seconds to make or remove a vhost."""
+_PLUGINS = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n"
+TLS_HOST = "localhost"
+"""The one name that the broker's certificate is valid for."""
+ADMIN = "guest"
+"""May do everything in every vhost: for what no role does."""
+_DECLARED = ("exchanges", "queues", "bindings")
 
 
 class RabbitBroker:
-    """One node. Starting takes 7 to 20 seconds, so a test session has one, and a test its own vhost."""
+    """One node. Starting takes 7 to 20 seconds, so a test session has one, and a test its own vhost.
 
-    def __init__(self, folder: Path) -> None:
+    Nodes that shall be one cluster share the port of their port mapper and the folder with their cookie.
+    """
+
+    def __init__(self, folder: Path, *, epmd: int | None = None, home: Path | None = None) -> None:
         self._folder = folder
-        self.port, self._management, self._distribution, self._epmd = (free_port() for _ in range(4))
+        self.port, self.tls_port, self._management, self._distribution = (free_port() for _ in range(4))
+        self._epmd = epmd or free_port()
+        self._home = home or folder / "home"
         self._node = f"slicebus-{self.port}@localhost"
-        self._server = Server("rabbitmq", [str(SERVER)], log=folder / "rabbitmq.log", env=self._environment())
+        self.authority = trustme.CA()
+        """Of the broker's certificate, and of its clients'."""
+        self._server = Server("rabbitmq", [str(SERVER)], log=folder / "rabbitmq.log", env=self.environment())
 
     def start(self) -> None:
-        for name in ("data", "log", "home"):
-            (self._folder / name).mkdir(parents=True, exist_ok=True)
-        (self._folder / "plugins").write_text("[rabbitmq_management].\n")
+        self.configure()
+        self.launch()
+        self.wait_ready()
+
+    def configure(self, more: str = "") -> None:
+        """Write what the node reads when it starts; `more` are lines of its configuration."""
+        for folder in (self._folder / "data", self._folder / "log", self._home):
+            folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "plugins").write_text(_PLUGINS)
+        certificate = self.authority.issue_cert(TLS_HOST)
+        self.authority.cert_pem.write_to_path(self._folder / "ca.pem")
+        certificate.cert_chain_pems[0].write_to_path(self._folder / "cert.pem")
+        certificate.private_key_pem.write_to_path(self._folder / "key.pem")
         (self._folder / "rabbitmq.conf").write_text(
             f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self._management}\n"
             "loopback_users = none\nlog.console.level = warning\n"
             # A test machine's disk is nobody's alarm.
             "disk_free_limit.absolute = 50MB\n"
+            f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}\n"
+            f"ssl_options.cacertfile = {self._folder / 'ca.pem'}\n"
+            f"ssl_options.certfile = {self._folder / 'cert.pem'}\n"
+            f"ssl_options.keyfile = {self._folder / 'key.pem'}\n"
+            "ssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = false\n"
+            "auth_mechanisms.1 = PLAIN\nauth_mechanisms.2 = AMQPLAIN\nauth_mechanisms.3 = EXTERNAL\n"
+            f"ssl_cert_login_from = common_name\n{more}"
         )
-        self.launch()
-        self.wait_ready()
+
+    @property
+    def node(self) -> str:
+        """Its name."""
+        return self._node
 
     def launch(self) -> None:
         """Begin to start, after `kill` with the same data. Not from a thread that ends: the node would end with it."""
@@ -67,37 +107,60 @@ class RabbitBroker:
             if command[0].endswith(b"epmd") and f"ERL_EPMD_PORT={self._epmd}\0".encode() in environment:
                 os.kill(int(entry.name), signal.SIGTERM)
 
-    def url(self, vhost: str, user: str = "guest", password: str = "guest") -> str:
-        return f"amqp://{quote(user)}:{password}@127.0.0.1:{self.port}/{quote(vhost, safe='')}"
+    def url(self, vhost: str, user: str, password: str | None = None) -> str:
+        """The address for a user, whose password is its name unless another is given."""
+        return f"amqp://{quote(user)}:{quote(password or user)}@127.0.0.1:{self.port}/{quote(vhost, safe='')}"
 
-    def add_vhost(self, name: str, *users: str) -> None:
-        """A vhost with users that may do everything in it; a user's password is its name."""
-        self.api("PUT", f"vhosts/{quote(name, safe='')}")
-        for user in ("guest", *users):
-            if user != "guest":
-                self.api("PUT", f"users/{quote(user)}", {"password": user, "tags": ""})
-            self.permit(name, user, ".*")
+    def tls_url(self, vhost: str, credentials: str = "", *, host: str = TLS_HOST) -> str:
+        """The address with TLS. `credentials`: `USER:PASSWORD`, `USER`, or nothing."""
+        login = f"{credentials}@" if credentials else ""
+        return f"amqps://{login}{host}:{self.tls_port}/{quote(vhost, safe='')}"
 
-    def permit(self, vhost: str, user: str, names: str) -> None:
-        """Let a user do everything to what has a name like that, and to nothing else in the vhost."""
-        permissions = {"configure": names, "write": names, "read": names}
-        self.api("PUT", f"permissions/{quote(vhost, safe='')}/{quote(user)}", permissions)
+    @property
+    def api_url(self) -> str:
+        """The address of the management API, for the administrator."""
+        return f"http://{ADMIN}:{ADMIN}@127.0.0.1:{self._management}"
+
+    def add_vhost(self, name: str, *clusters: str) -> None:
+        """A vhost for a manager and these clusters, with the rights and bounds that slicebus defines; a user's password
+        is its name. What the manager declares is not there."""
+        made = self._definitions(name, *clusters)
+        self.api("POST", "definitions", {kind: made[kind] for kind in made if kind not in _DECLARED})
+        self.broaden(name, ADMIN)
+
+    def import_all(self, name: str, *clusters: str) -> None:
+        """The same, with the exchanges, queues and bindings that `slicebus broker definitions` prints too."""
+        self.api("POST", "definitions", self._definitions(name, *clusters))
+
+    @staticmethod
+    def _definitions(vhost: str, *clusters: str) -> dict[str, Any]:
+        given = definitions([Member(ClusterName(cluster), cluster) for cluster in clusters])
+        hashes = {user: password_hash(user, os.urandom(SALT_BYTES)) for user in given.users}
+        return as_definitions(given, vhost, hashes)
+
+    def broaden(self, vhost: str, user: str) -> None:
+        """Let a user do everything in the vhost, as `rabbitmqctl set_permissions USER '.*' '.*' '.*'` does."""
+        where = quote(vhost, safe="")
+        if user != ADMIN:
+            self.api("DELETE", f"topic-permissions/{where}/{quote(user)}")
+        self.permit(vhost, user, configure=".*", write=".*", read=".*")
+
+    def permit(self, vhost: str, user: str, **expressions: str) -> None:
+        """Set the permissions of a user, and leave its topic permissions as they are."""
+        self.api("PUT", f"permissions/{quote(vhost, safe='')}/{quote(user)}", expressions)
 
     def remove_vhost(self, name: str) -> None:
         self.api("DELETE", f"vhosts/{quote(name, safe='')}")
 
-    def close_connections(self) -> int:
-        """Cut every connection; how many there were."""
-        found = self.api("GET", "connections")
-        for connection in found:
-            self.api("DELETE", f"connections/{quote(connection['name'])}")
-        return len(found)
+    def close_connections(self) -> None:
+        """Cut every connection that is open now. The management API would list those of some seconds ago."""
+        self.ctl("close_all_connections", "--global", "cut by a test")
 
     def ctl(self, *arguments: str) -> str:
         """Call rabbitmqctl on this node: about a second each."""
         command = [str(CTL), "-n", self._node, "--longnames" if "." in self._node.split("@")[1] else "-q", *arguments]
         done = subprocess.run(
-            command, env={**os.environ, **self._environment()}, capture_output=True, text=True, timeout=60, check=True
+            command, env={**os.environ, **self.environment()}, capture_output=True, text=True, timeout=60, check=True
         )
         return done.stdout
 
@@ -112,7 +175,7 @@ class RabbitBroker:
                 "Content-Type": "application/json",
             },
         )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=_API_S) as response:
             text = response.read()
         return json.loads(text) if text else None
 
@@ -123,9 +186,10 @@ class RabbitBroker:
             return False
         return True
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """The variables by which its own programs find this node."""
         return {
-            "HOME": str(self._folder / "home"),
+            "HOME": str(self._home),
             "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_MNESIA_BASE": str(self._folder / "data"),
             "RABBITMQ_LOG_BASE": str(self._folder / "log"),

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -57,6 +58,7 @@ async def agent(
     bus, registry = await connect(urls[name], name=name), CollectorRegistry()
     cluster = ClusterName(name)
     given = {"cluster": cluster, "amqp_url": urls[name], "namespace": objects.SYSTEM_NAMESPACE, "identity": name}
+    given["manager_user"] = urlsplit(urls["manager"]).username
     role = Agent(AgentSettings(**given | LEASE | AGENT | how), client or world.workers[cluster], bus, registry)
     try:
         await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name, broker_user=bus.user))

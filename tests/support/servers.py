@@ -43,9 +43,9 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitBroker]
 
 @pytest.fixture
 def vhost(rabbitmq: RabbitBroker) -> Iterator[str]:
-    """A vhost of the test's own, for the users guest, manager, east and west."""
+    """A vhost of the test's own, for a manager and the clusters east and west, and the administrator."""
     name = f"test-{next(_numbers)}"
-    rabbitmq.add_vhost(name, "manager", "east", "west")
+    rabbitmq.add_vhost(name, "east", "west")
     yield name
     rabbitmq.remove_vhost(name)
 

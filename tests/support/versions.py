@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
+from slicebus.bus.sizes import Keep
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import MESSAGES
@@ -120,8 +121,8 @@ class OtherVersion:
             await self._bus.publish(exchange, said)
 
     @asynccontextmanager
-    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator["_Changed"]:
-        async with self._bus.subscribe(queue, prefetch=prefetch) as subscription:
+    async def subscribe(self, queue: str, *, prefetch: int, keep: Keep | None = None) -> AsyncIterator["_Changed"]:
+        async with self._bus.subscribe(queue, prefetch=prefetch, keep=keep) as subscription:
             yield _Changed(subscription, self._hears)
 
 

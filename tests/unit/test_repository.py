@@ -280,3 +280,32 @@ def test_an_image_copies_what_is_there_and_is_not_root(role: str) -> None:
     assert all((TOP / source).exists() for source in sources)
     assert "USER 65532:65532" in text
     assert f'CMD ["{role}"]' in text
+
+
+@pytest.mark.parametrize("role", ["agent", "manager"])
+def test_an_image_takes_its_base_by_digest_and_the_rest_by_hash(role: str) -> None:
+    text = (TOP / "docker" / f"{role}.Dockerfile").read_text()
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    assert text.index("ARG BASE=") < text.index("FROM ")
+    for command in re.findall(r"\bpip (?:install|wheel|download)\b[^&]*", text.replace("\\\n", "")):
+        from_lock = "--require-hashes" in command
+        from_here = "--no-deps" in command and ("--no-index" in command or "--no-build-isolation" in command)
+        assert from_lock or from_here, command
+
+
+def test_the_images_differ_only_in_their_command() -> None:
+    agent, manager = (
+        [line for line in (TOP / "docker" / f"{role}.Dockerfile").read_text().splitlines() if not line.startswith("#")]
+        for role in ("agent", "manager")
+    )
+    assert [(one, other) for one, other in zip(agent, manager, strict=True) if one != other] == [
+        ('CMD ["agent"]', 'CMD ["manager"]')
+    ]
+
+
+def test_an_image_is_built_with_what_the_project_is_built_with() -> None:
+    build, tests = locked("docker/build.lock"), locked("requirements.lock")
+    requires = tomllib.loads((TOP / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert {normalized(re.split(r"[^A-Za-z0-9._-]", name)[0]) for name in requires} <= build.keys()
+    both = build.keys() & tests.keys()
+    assert {name: build[name] for name in both} == {name: tests[name] for name in both}, "run make lock"

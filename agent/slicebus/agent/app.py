@@ -13,11 +13,13 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.job_locks import JobLocks
+from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide.capacity import slim
 from slicebus.agent.metrics.jobs import JobMetrics
+from slicebus.agent.permissions import COMPONENT
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import SELECTORS, Store
@@ -32,7 +34,9 @@ from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Hello, Message
-from slicebus.proto.topology import Topology, agent_topology
+from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
+from slicebus.proto.topology import Exchange, Topology
+from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, retry_until_available, run_role
@@ -45,19 +49,34 @@ _log = structlog.get_logger()
 class Agent(Role[AgentSettings]):
     """One agent."""
 
-    component = "slicebus-agent"
+    component = COMPONENT
+    _inbox: Inbox | None = None
 
-    async def topology(self) -> Topology:
-        """The queues and exchanges that this role uses."""
-        return agent_topology(self._settings.cluster, await cluster_uid(self._client))
+    async def prepare(self) -> None:
+        """Wait for what the manager makes, and for the rights of this agent's user. An agent makes nothing."""
+        exchanges = Topology(tuple(map(Exchange, AGENT_EXCHANGES)), (), ())
+        await require(self._bus, agent_uses(self._settings.cluster, await cluster_uid(self._client)), exchanges)
+
+    def not_ready(self) -> str:
+        """The same as every role, and the missing queues."""
+        return super().not_ready() or (self._inbox.not_ready if self._inbox else "")
 
     async def lead(self, epoch: int) -> None:
         """Report on the cluster and carry out orders until cancelled."""
         uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
         store = Store()
-        informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
+        informers = self.informers(
+            JOB_RESOURCES.values(),
+            unserved=store.unserved,
+            definitions=store.definitions,
+            namespaces=self._settings.watched_namespaces,
+        )
         decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid)))
         tombstones = Tombstones(self._client, self._settings.namespace, store)
+        policy = PolicySource(
+            self._settings.policy_file, own_namespace=self._settings.namespace, client=self._client, store=store
+        )
+        policy.load()
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         locks = JobLocks()
@@ -105,7 +124,7 @@ class Agent(Role[AgentSettings]):
                 queue.add(key)
             inventories.ask()
 
-        inbox = Inbox(
+        inbox = self._inbox = Inbox(
             self._settings,
             bus=self._bus,
             cluster_uid=uid,
@@ -113,6 +132,7 @@ class Agent(Role[AgentSettings]):
             executor=executor,
             tombstones=tombstones,
             locks=locks,
+            policy=policy,
             requeue=queue.add,
             ask_inventory=inventories.ask,
             terms=heartbeats.accept,
@@ -131,10 +151,12 @@ class Agent(Role[AgentSettings]):
             decide.begin()
             await retry_until_available("pods", lambda: reconciler.take_over_pods(epoch))
             hello = await retry_until_available("version", self._hello)
-            await retry_until_available("hello", lambda: publish(hello))
-            await retry_until_available("inventory", inventories.publish)
+            # The manager may have made the exchanges and not yet the bindings.
+            await self.until_allowed("hello", lambda: publish(hello))
+            await self.until_allowed("inventory", inventories.publish)
             store.on_change(queue.add)
             informers.on_served(served)
+            self._bus.on_reconnect(inventories.ask_twice)
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")

@@ -1,6 +1,10 @@
 """What the agent does in its cluster."""
 
+from msgspec.structs import replace
+
+from slicebus.agent.act.fence import NAME as FENCE
 from slicebus.agent.act.identity import KUBE_SYSTEM
+from slicebus.agent.act.tombstones import NAME as TOMBSTONES
 from slicebus.kube.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -12,20 +16,30 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.runtime.permissions import READ, Permission, definitions_of
+from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
+
+COMPONENT = "slicebus-agent"
+"""The name of its Lease, and of the reporter of its Events."""
 
 REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
 """A job kind whose definition is missing is left out."""
 
-PERMISSIONS = (
+_IN_NAMESPACES = (
     *(Permission(resource, (*READ, "create", "patch", "delete")) for resource in JOB_RESOURCES.values()),
     Permission(WORKLOADS, (*READ, "create", "patch", "delete")),
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(PODS, (*READ, "patch")),
+    Permission(EVENTS, ("create", "patch")),
+)
+_OTHERS = (
     Permission(NODES, READ),
     Permission(NAMESPACES, ("get",), name=KUBE_SYSTEM),
-    Permission(EVENTS, ("create", "patch")),
-    Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
-    Permission(CONFIGMAPS, ("get", "create", "patch"), own_namespace=True),
+    *by_name(LEASES, COMPONENT),
+    *by_name(CONFIGMAPS, FENCE, TOMBSTONES),
     *definitions_of((*JOB_RESOURCES.values(), *REQUIRED_CRDS)),
 )
+
+
+def permissions(namespaces: tuple[str, ...] = ()) -> tuple[Permission, ...]:
+    """Everything that the agent does, in these namespaces or in all."""
+    return (*(replace(permission, namespaces=namespaces) for permission in _IN_NAMESPACES), *_OTHERS)

@@ -8,6 +8,9 @@ from slicebus.proto.messages import CLUSTER_NAME, ClusterName
 from slicebus.runtime.environment import Seconds
 from slicebus.runtime.settings import RoleSettings
 
+NAMESPACES = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(,[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
+"""Names with commas between."""
+
 
 class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     """One agent process. Times in seconds."""
@@ -15,6 +18,8 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "cluster": "SLICEBUS_CLUSTER",
         "manager_user": "SLICEBUS_MANAGER_USER",
+        "policy_file": "SLICEBUS_POLICY_FILE",
+        "namespaces": "SLICEBUS_NAMESPACES",
         "heartbeat_s": "SLICEBUS_HEARTBEAT_SECONDS",
         "inventory_s": "SLICEBUS_INVENTORY_SECONDS",
         "status_interval_s": "SLICEBUS_STATUS_INTERVAL_SECONDS",
@@ -22,10 +27,20 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
 
     cluster: Annotated[ClusterName, msgspec.Meta(pattern=CLUSTER_NAME)]
     """The name of its WorkerCluster; a DNS label, as it is the first word of a routing key."""
-    manager_user: str | None = None
-    """The broker user that orders must come from; None accepts whoever the broker lets publish them."""
+    manager_user: str
+    """The broker user that orders must come from. The broker decides who may publish them, and its rights may be wider
+    than they should be: this is the agent's own word on it."""
+    policy_file: str | None = None
+    """The path of the cluster's policy, YAML; None is the default policy. It is read again when it changes."""
+    namespaces: Annotated[str, msgspec.Meta(pattern=NAMESPACES)] = ""
+    """The only namespaces that it lists and watches, with commas between; empty is all of them."""
     heartbeat_s: Seconds = 10.0
     inventory_s: Seconds = 600.0
     """The pause between inventories, up to a fifth shorter or longer."""
     status_interval_s: Seconds = 0.5
     """The least pause between two reports on one job; the next one has all changes in between."""
+
+    @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """The namespaces, each once; none for all of them."""
+        return tuple(dict.fromkeys(filter(None, self.namespaces.split(","))))

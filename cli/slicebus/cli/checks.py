@@ -1,15 +1,14 @@
 """The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
 from collections.abc import AsyncIterator, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
 import slicebus.agent.permissions
 import slicebus.manager.permissions
 from slicebus.ambient.clock import now
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
+from slicebus.cli.broker_checks import CONNECT_S, broker_checks, definitions_check
+from slicebus.cli.check import Check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.manager.decide import kueue_checks
@@ -18,32 +17,16 @@ from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, Manifest
-from slicebus.proto.topology import JOURNAL, Queue, Topology, agent_topology, manager_topology
+from slicebus.proto.topology import Queue
 from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices import own_api
 from slicebus.slices.jobs import LEFT_OUT
 
-_CONNECT_S = 5.0
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One line: what was checked and found, and what to do where that is wrong."""
-
-    subject: str
-    found: str
-    advice: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing has to be done."""
-        return not self.advice
-
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a role needs."""
 
-    topology: Topology
     journal: Queue
     """The stream with the limits from the settings."""
     crds: Sequence[Resource]
@@ -54,19 +37,23 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     beside_kueue: bool = False
 
 
-def needs_of(cluster: str | None, namespace: str, journal: Queue, admission: Admission = Admission.BUILTIN) -> Needs:
-    """What the agent of a cluster needs; without a cluster, the manager."""
+def needs_of(
+    cluster: str | None,
+    namespace: str,
+    journal: Queue,
+    admission: Admission = Admission.BUILTIN,
+    namespaces: tuple[str, ...] = (),
+) -> Needs:
+    """What the agent of a cluster needs, in these namespaces or in all; without a cluster, the manager."""
     if cluster:
         return Needs(
-            topology=agent_topology(ClusterName(cluster)),
             journal=journal,
             crds=slicebus.agent.permissions.REQUIRED_CRDS,
-            permissions=slicebus.agent.permissions.PERMISSIONS,
+            permissions=slicebus.agent.permissions.permissions(namespaces),
             chart="slicebus-agent",
             namespace=namespace,
         )
     return Needs(
-        topology=manager_topology(),
         journal=journal,
         crds=slicebus.manager.permissions.required_crds(admission),
         permissions=slicebus.manager.permissions.permissions(admission),
@@ -76,12 +63,15 @@ def needs_of(cluster: str | None, namespace: str, journal: Queue, admission: Adm
     )
 
 
-async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig: str | None) -> AsyncIterator[Check]:
-    """Run the checks one after the other."""
-    for check in await _broker(needs, cluster, amqp_url):
+async def checks(
+    needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig: str | None, broker_api: str | None = None
+) -> AsyncIterator[Check]:
+    """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
+    name = ClusterName(cluster) if cluster else None
+    for check in await broker_checks(amqp_url, cluster=name, journal=needs.journal):
         yield check
     try:
-        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=_CONNECT_S)) as client:
+        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
             yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
             for check in await _cluster(client, needs):
                 yield check
@@ -90,6 +80,8 @@ async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig
             if cluster is None:
                 for check in await _fleet(client, is_led=leader.ok):
                     yield check
+                if broker_api:
+                    yield await definitions_check(client, broker_api, amqp_url)
             if needs.beside_kueue:
                 for check in await _kueue(client):
                     yield check
@@ -97,54 +89,11 @@ async def checks(needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig
         yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
 
 
-async def _broker(needs: Needs, cluster: str | None, url: str) -> list[Check]:
-    if not url:
-        return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
-    address = _without_credentials(url)
-    try:
-        bus = await connect(url, name="slicebus doctor", settings=BusSettings(connect_s=_CONNECT_S))
-    except SlicebusError as error:
-        return [Check("broker", f"{address}: {error}", "check the address, the user and the network from this machine")]
-    try:
-        reached = Check("broker", f"{address}, as user {bus.user}")
-        problems = await bus.check(_without_journal(needs.topology))
-        limits = await bus.check(Topology((), (needs.journal,), ()))
-    except SlicebusError as error:
-        return [reached, Check("topology", str(error), f"let the user {bus.user} read and write slicebus.*")]
-    finally:
-        await bus.aclose()
-    checks = [reached]
-    if cluster and cluster != bus.user:
-        found = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
-        checks.append(Check("broker user", found))
-    checks.append(_journal(needs.journal, limits))
-    if not problems:
-        count = len(_without_journal(needs.topology).queues)
-        return [*checks, Check("topology", f"{count} queues are there as they should be")]
-    advice = "start the role, which declares what is missing; delete a queue that differs once it is empty"
-    return [*checks, *(Check("topology", problem, advice) for problem in problems)]
-
-
-def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
-    """Other limits than the settings are shown and are no fault.
-
-    A stream keeps the limits that it was created with, and a policy of the broker, which nothing here can read,
-    overrides them.
-    """
-    limits = f"{wanted.arguments['x-max-age']} or {wanted.arguments['x-max-length-bytes']} bytes"
-    if not problems:
-        return Check("journal", f"keeps {limits}, unless a policy says otherwise")
-    if any("is missing" in problem for problem in problems):
-        return Check("journal", "; ".join(problems), "start the role, which declares what is missing")
-    differences = "; ".join(problems)
-    return Check(
-        "journal", f"was made with other limits than {limits}, which only a policy can change now: {differences}"
-    )
-
-
-def _without_journal(topology: Topology) -> Topology:
-    queues = tuple(queue for queue in topology.queues if queue.name != JOURNAL)
-    return msgspec.structs.replace(topology, queues=queues)
+def manager_user_check(user: str) -> Check:
+    """Whether an agent knows whose orders it takes."""
+    if user:
+        return Check("manager user", f"orders have to come from {user}")
+    return Check("manager user", "SLICEBUS_MANAGER_USER is not set", "set it: the agent does not start without it")
 
 
 async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
@@ -247,8 +196,3 @@ def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)
     return Check(subject, f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}")
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -1,7 +1,6 @@
 """`slicebus dead`: lists, requeues and discards dead letters."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -10,15 +9,14 @@ from typing import Annotated, TypeVar
 
 import orjson
 import typer
-from rich.console import Console
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import Choice, Wanted
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
+from slicebus.cli import screen
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.dead_letter_actions import Act, Requeuer, messages, settle, survey
 from slicebus.cli.dead_letter_actions import discard as discard_one
-from slicebus.cli.dead_letter_pages import in_full, printable, table, to_json
+from slicebus.cli.dead_letter_pages import in_full, table, to_json
 from slicebus.cli.durations import duration
 from slicebus.proto.errors import ConfigurationError, DeadReason
 from slicebus.runtime.logs import configure_logging
@@ -67,12 +65,12 @@ def list_(
     now = _now()
     if json:
         for letter in found:
-            sys.stdout.write(orjson.dumps(to_json(letter, now)).decode() + "\n")
+            screen.say_json(orjson.dumps(to_json(letter, now)))
     elif found:
         for line in table(found, now):
-            _console().print(line)
+            screen.show(line)
     else:
-        typer.echo("no dead letters", err=True)
+        screen.warn("no dead letters")
 
 
 @dead.command()
@@ -85,8 +83,13 @@ def show(
     choice = _run(amqp_url, partial(survey, wanted=Wanted(ids=(id,)), now=_now))
     problems = _problems(choice)
     if not problems:
-        for message in _run(amqp_url, partial(messages, chosen=choice.letters)):
-            typer.echo(in_full(message, _now(), redact=redact))
+
+        async def print_all(bus: Bus) -> None:
+            async with aclosing(messages(bus, choice.letters)) as found:
+                async for message in found:
+                    screen.say_lines(in_full(message, _now(), redact=redact))
+
+        _run(amqp_url, print_all)
     _report(problems)
 
 
@@ -140,8 +143,8 @@ def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_
     problems = _problems(choice)
     if choice.letters and not (yes or dry_run):
         for line in table(choice.letters, _now()):
-            _console().print(line)
-        typer.confirm(f"{word} these {len(choice.letters)}?", abort=True)
+            screen.show(line)
+        screen.confirm(f"{word} these {len(choice.letters)}?")
 
     async def run(bus: Bus) -> bool:
         fine = True
@@ -149,14 +152,13 @@ def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_
             async for outcome in outcomes:
                 letter = outcome.letter
                 verb = f"{'would ' if dry_run else ''}{word}" if outcome.done else "left"
-                line = f"{verb} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}"
-                typer.echo(printable(line))
+                screen.say(f"{verb} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}")
                 fine = fine and outcome.done
         return fine
 
     fine = _run(url, run)
     if not choice.letters and not problems:
-        typer.echo("no dead letters", err=True)
+        screen.warn("no dead letters")
     _report(problems, fine=fine)
 
 
@@ -164,11 +166,8 @@ def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
     configure_logging(format="console", level="ERROR")
 
     async def run() -> _Result:
-        bus = await connect(url, name="slicebus dead", settings=BusSettings(connect_s=5.0))
-        try:
+        async with bus_of(url, name="slicebus dead") as bus:
             return await main(bus)
-        finally:
-            await bus.aclose()
 
     try:
         return asyncio.run(run())
@@ -185,7 +184,7 @@ def _problems(choice: Choice) -> list[str]:
 def _report(problems: Sequence[str], *, fine: bool = True) -> None:
     """Print the problems, and exit with status 1 if there are any."""
     for problem in problems:
-        typer.echo(problem, err=True)
+        screen.warn(problem)
     if problems or not fine:
         raise typer.Exit(1)
 
@@ -219,7 +218,3 @@ def _agent_user(text: str) -> tuple[str, str]:
     if not (cluster and user):
         raise ConfigurationError(f"--agent-user {text}: use CLUSTER=USER")
     return cluster, user
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)

@@ -6,16 +6,21 @@ the message was published. Requeued again it is a duplicate, which its version s
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
 from datetime import datetime
 
 import msgspec
 
 from slicebus.bus.browse import browse
-from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import Choice, DeadLetter, Requeue, Wanted, choose, requeue
+from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.dead_letters import Choice, DeadLetter, Requeue, Wanted, choose, head, requeue
+from slicebus.bus.sizes import size_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError
 from slicebus.proto.topology import DEAD
+
+PAGE_BYTES = 32 * 1024**2
+"""Most bytes of dead letters that are held at once. A look at all of them keeps no bodies."""
 
 Act = Callable[[WireMessage], Awaitable[str]]
 """Acts on a message and returns what it did, in words. Raises InvalidError or NotFoundError where it cannot."""
@@ -31,41 +36,85 @@ class Outcome(msgspec.Struct, frozen=True):
 
 async def survey(bus: Bus, wanted: Wanted, now: Callable[[], datetime]) -> Choice:
     """The wanted dead letters. They stay in their queue."""
-    async with browse(bus, DEAD) as found:
+    async with browse(bus, DEAD, keep=head) as found:
         letters = [DeadLetter.from_message(delivery.message) async for delivery in found]
     return choose(letters, wanted, now())
 
 
-async def messages(bus: Bus, chosen: Collection[DeadLetter]) -> list[WireMessage]:
+class _Page:
+    """Keeps the bodies of chosen letters up to a number of bytes, and of all other letters the heads."""
+
+    def __init__(self, left: Counter[DeadLetter], most_bytes: int) -> None:
+        self._left = left.copy()
+        self._room = most_bytes
+        self._whole: dict[int, WireMessage] = {}
+        self.is_full = False
+
+    def keep(self, message: WireMessage) -> WireMessage:
+        """What is kept of the next message of the queue. At least one letter is whole, whatever its size."""
+        letter = DeadLetter.from_message(message)
+        size = size_of(message)
+        if not self._left[letter] or self.is_full:
+            return head(message)
+        if size > self._room and self._whole:
+            self.is_full = True
+            return head(message)
+        self._left[letter] -= 1
+        self._room -= size
+        self._whole[id(message)] = message
+        return message
+
+    def has(self, delivery: Delivery) -> bool:
+        """Whether a delivery is a chosen letter with its body; says so once."""
+        return self._whole.pop(id(delivery.message), None) is not None
+
+
+async def chosen_letters(
+    bus: Bus, chosen: Collection[DeadLetter], *, page_bytes: int = PAGE_BYTES
+) -> AsyncGenerator[tuple[DeadLetter, Delivery], None]:
+    """The chosen dead letters with their bodies, oldest first, in pages of bounded bytes. Each page is a browse of the
+    whole queue. What is not acknowledged stays there."""
+    left, goes_on = Counter(chosen), bool(chosen)
+    while goes_on:
+        page, goes_on = _Page(left, page_bytes), False
+        async with browse(bus, DEAD, keep=page.keep) as found:
+            async for delivery in found:
+                if not page.has(delivery):
+                    continue
+                letter = DeadLetter.from_message(delivery.message)
+                left[letter] -= 1
+                yield letter, delivery
+                if not left.total():
+                    return
+        goes_on = page.is_full
+
+
+async def messages(bus: Bus, chosen: Collection[DeadLetter]) -> AsyncGenerator[WireMessage, None]:
     """The chosen dead letters with their bodies. They stay in their queue."""
-    wanted = set(chosen)
-    async with browse(bus, DEAD) as found:
-        return [delivery.message async for delivery in found if DeadLetter.from_message(delivery.message) in wanted]
+    async with aclosing(chosen_letters(bus, chosen)) as found:
+        async for _, delivery in found:
+            yield delivery.message
 
 
-async def settle(bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run: bool) -> AsyncGenerator[Outcome, None]:
+async def settle(
+    bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run: bool, page_bytes: int = PAGE_BYTES
+) -> AsyncGenerator[Outcome, None]:
     """Act on each chosen letter, and acknowledge it.
 
     A letter stays in its queue where the action fails, and in a dry run. One that is gone meanwhile is an outcome too.
     """
     left = Counter(chosen)
-    if left:
-        async with browse(bus, DEAD) as found:
-            async for delivery in found:
-                letter = DeadLetter.from_message(delivery.message)
-                if not left[letter]:
-                    continue
-                left[letter] -= 1
-                try:
-                    text = await act(delivery.message)
-                except (InvalidError, NotFoundError) as error:
-                    yield Outcome(letter, False, str(error))
-                else:
-                    if not dry_run:
-                        await delivery.ack()
-                    yield Outcome(letter, True, text)
-                if not left.total():
-                    break
+    async with aclosing(chosen_letters(bus, chosen, page_bytes=page_bytes)) as found:
+        async for letter, delivery in found:
+            left[letter] -= 1
+            try:
+                text = await act(delivery.message)
+            except (InvalidError, NotFoundError) as error:
+                yield Outcome(letter, False, str(error))
+            else:
+                if not dry_run:
+                    await delivery.ack()
+                yield Outcome(letter, True, text)
     for letter in left.elements():
         yield Outcome(letter, False, "it is no longer there")
 

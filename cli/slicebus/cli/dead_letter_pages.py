@@ -1,4 +1,4 @@
-"""Dead letters for the terminal: a table, one in full, and JSON. No text of a sender can control the terminal."""
+"""Dead letters for the terminal: a table, one in full, and JSON."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,9 @@ import orjson
 from rich.text import Text
 
 from slicebus.bus.dead_letters import DeadLetter
-from slicebus.journal.redaction import MARK, redacted
+from slicebus.bus.sizes import SIZE_HEADER
+from slicebus.journal.printable import printable, printable_lines
+from slicebus.journal.redaction import MARK, redacted, redacted_headers
 from slicebus.proto.envelope import WireMessage
 
 _HEAD = ("ID", "WHEN", "AGE", "CLUSTER", "TYPE", "SUBJECT", "REASON", "DETAIL")
@@ -61,11 +63,13 @@ def in_full(message: WireMessage, now: datetime, *, redact: bool) -> str:
         "correlation id": message.correlation_id or "",
         "content type": message.content_type,
     }
-    headers: dict[str, str] = redacted(message.headers) if redact else message.headers
+    headers = redacted_headers(message.headers) if redact else message.headers
     properties = {name: redacted(value) if redact else value for name, value in properties.items()}
     lines = [f"{name:<17} {printable(value)}" for name, value in properties.items()]
     lines += ["", *(f"{printable(name)}: {printable(value)}" for name, value in sorted(headers.items()))]
-    return "\n".join([*lines, "", _body(message.body, redact=redact)])
+    size = message.headers.get(SIZE_HEADER)
+    body = f"{size} bytes, more than the limit, were not kept" if size else _body(message.body, redact=redact)
+    return "\n".join([*lines, "", body])
 
 
 def age_text(age: timedelta | None) -> str:
@@ -77,11 +81,6 @@ def age_text(age: timedelta | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
-
-
-def printable(text: str) -> str:
-    """The text without characters that a terminal acts on."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
@@ -112,6 +111,6 @@ def _body(body: bytes, *, redact: bool) -> str:
         if redact:
             return f"{len(body)} bytes that are not JSON: --no-redact shows them"
         text = body.decode(errors="replace")
-    except (orjson.JSONEncodeError, RecursionError):
+    except orjson.JSONEncodeError:
         text = MARK if redact else body.decode(errors="replace")
-    return "\n".join(map(printable, text.split("\n")))
+    return printable_lines(text)

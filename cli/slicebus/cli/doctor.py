@@ -5,15 +5,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from slicebus.cli import screen
 from slicebus.manager.settings import Admission
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
-    from slicebus.cli.checks import Check
+    from slicebus.cli.check import Check
 
 
 class Role(StrEnum):
@@ -31,6 +31,9 @@ def doctor(
         str | None, typer.Option(envvar="SLICEBUS_CLUSTER", show_envvar=True, help="The agent's cluster.")
     ] = None,
     amqp_url: Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The role's broker address.")] = "",
+    manager_user: Annotated[
+        str, typer.Option(envvar="SLICEBUS_MANAGER_USER", show_envvar=True, help="Whose orders the agent takes.")
+    ] = "",
     kubeconfig: Annotated[
         str | None,
         typer.Option(envvar="KUBECONFIG", show_envvar=True, help="By default the cluster that this runs in."),
@@ -38,6 +41,9 @@ def doctor(
     namespace: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where the role runs.")
     ] = "slicebus-system",
+    namespaces: Annotated[
+        str, typer.Option(envvar="SLICEBUS_NAMESPACES", show_envvar=True, help="The only ones that the agent works in.")
+    ] = "",
     admission: Annotated[
         Admission,
         typer.Option(envvar="SLICEBUS_ADMISSION", show_envvar=True, help="Who gives quota to the manager's jobs."),
@@ -48,10 +54,19 @@ def doctor(
     journal_max_bytes: Annotated[
         int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
     ] = JOURNAL_MAX_BYTES,
+    broker_api: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SLICEBUS_BROKER_API",
+            show_envvar=True,
+            help="The broker's management API as an administrator: https://USER:PASSWORD@HOST:15671. With it the "
+            "manager's doctor compares every user and bound with `slicebus broker definitions`.",
+        ),
+    ] = None,
 ) -> None:
     """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
     something has to be done."""
-    from slicebus.cli.checks import checks, needs_of
+    from slicebus.cli.checks import checks, manager_user_check, needs_of
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:
@@ -60,14 +75,19 @@ def doctor(
     configure_logging(format="console", level="CRITICAL")
     checked = cluster if chosen is Role.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
-    needs = needs_of(checked, namespace, journal, admission)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{chosen}{f' of {checked}' if checked else ''}")
+    needs = needs_of(checked, namespace, journal, admission, tuple(filter(None, namespaces.split(","))))
+    screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 
     async def run() -> bool:
         fine = True
-        async for check in checks(needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig):
-            console.print(_line(check))
+        if checked:
+            check = manager_user_check(manager_user)
+            screen.show(_line(check))
+            fine = check.ok
+        async for check in checks(
+            needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig, broker_api=broker_api
+        ):
+            screen.show(_line(check))
             fine = fine and check.ok
         return fine
 
@@ -77,7 +97,7 @@ def doctor(
 
 def _line(check: "Check") -> Text:
     mark = ("✓ ", "green") if check.ok else ("✗ ", "bold red")
-    text = Text.assemble("  ", mark, (f"{check.subject:<12} ", "bold"), check.found)
+    text = screen.styled("  ", mark, (f"{check.subject:<12} ", "bold"), check.found)
     if check.advice:
-        text.append(f"\n      → {check.advice}", style="yellow")
+        text.append("\n").append_text(screen.styled((f"      → {check.advice}", "yellow")))
     return text

@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from slicebus.cli.screen import styled
 from slicebus.journal.entry import Entry
 from slicebus.journal.summary import summary
 from slicebus.proto.messages import Direction
@@ -23,7 +24,7 @@ def line(entry: Entry) -> Text:
     published = entry.published
     mark, colour = arrow(entry)
     clock = published.astimezone().strftime("%H:%M:%S.%f")[:-3] if published else "-"
-    return Text.assemble(
+    return styled(
         (f"{entry.offset:>7} ", "dim"),
         (f"{clock} ", "dim"),
         (f"{mark} ", colour),

@@ -1,11 +1,11 @@
 """`slicebus explain`: why a job has the size that it has."""
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slicebus.cli import screen
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.runtime.logs import configure_logging
@@ -25,7 +25,7 @@ def explain(
     configure_logging(format="console", level="CRITICAL")
     found, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
     if not found:
-        typer.echo(f"there is no job {job}{nearest(job, others)}", err=True)
+        screen.warn(f"there is no job {job}{nearest(job, others)}")
         raise typer.Exit(1)
     for explanation in found:
         _show(explanation, json=json)
@@ -50,10 +50,8 @@ def _show(explanation: "Explanation", *, json: bool) -> None:
     if json:
         import msgspec
 
-        sys.stdout.write(msgspec.json.encode(explanation).decode() + "\n")
+        screen.say_json(msgspec.json.encode(explanation))
         return
-    from rich.console import Console
-
     from slicebus.cli.explanation_page import page
 
-    Console(highlight=False, soft_wrap=True).print(page(explanation))
+    screen.show(page(explanation))

@@ -5,6 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from slicebus.cli.screen import styled
 from slicebus.manager.decide.explain import Amount, Explanation, SliceHistoryEntry, Waiting
 from slicebus.proto.messages import counts_text
 
@@ -12,7 +13,7 @@ from slicebus.proto.messages import counts_text
 def page(explanation: Explanation) -> RenderableType:
     """The page about one job."""
     parts: list[RenderableType] = [_head(explanation)]
-    parts += [Text(f"✗ {problem}", style="red") for problem in explanation.problems]
+    parts += [styled(f"✗ {problem}", style="red") for problem in explanation.problems]
     for waiting in explanation.waiting:
         parts += [Text(), _waiting(waiting, explanation)]
     if explanation.quota:
@@ -31,35 +32,35 @@ def _head(explanation: Explanation) -> Text:
         queue += f" in cohort {explanation.cohort}"
     if explanation.fair_sharing != "off":
         queue += f", shared fairly by {explanation.fair_sharing.replace(',', ', then ')}"
-    return Text.assemble(
-        (explanation.job, "bold"),
-        f" {where}, queue {queue}\n",
+    head = styled((explanation.job, "bold"), f" {where}, queue {queue}")
+    size = styled(
         ("wants ", "dim"),
         counts_text(explanation.wanted),
         (f" ({explanation.wanted_by})", "dim"),
         ("  may run ", "dim"),
         counts_text(explanation.granted),
     )
+    return Text("\n").join((head, size))
 
 
 def _waiting(waiting: Waiting, explanation: Explanation) -> RenderableType:
     lines = [
-        Text.assemble(
+        styled(
             ("⏳ ", "yellow"),
             (waiting.slice, "bold"),
             f" for {counts_text(waiting.size)} waits since {waiting.since}",
         ),
-        Text(f"   {waiting.message}"),
+        styled(f"   {waiting.message}"),
     ]
     if waiting.would_admit:
-        lines.append(Text.assemble(("   it goes on with ", "dim"), waiting.would_admit))
+        lines.append(styled(("   it goes on with ", "dim"), waiting.would_admit))
     if waiting.victims:
-        lines.append(Text.assemble(("   preempts ", "dim"), ", ".join(waiting.victims)))
+        lines.append(styled(("   preempts ", "dim"), ", ".join(waiting.victims)))
     if waiting.position:
         place = f"   {waiting.position} of {waiting.of} that wait in ClusterQueue {explanation.cluster_queue}"
         more = "…" if waiting.position - 1 > len(waiting.ahead) else ""
         ahead = f", after {', '.join(waiting.ahead)}{more}" if waiting.ahead else ""
-        lines.append(Text(place + ahead, style="dim"))
+        lines.append(styled(place + ahead, style="dim"))
     return Group(*lines)
 
 
@@ -68,7 +69,8 @@ def _quota(quota: tuple[Amount, ...]) -> RenderableType:
     for column in ("flavor", "resource", "quota", "used", "by this job", "available"):
         table.add_column(column, justify="left" if column in ("flavor", "resource") else "right")
     for amount in quota:
-        table.add_row(amount.flavor, amount.resource, amount.nominal, amount.used, amount.by_this_job, amount.available)
+        cells = (amount.flavor, amount.resource, amount.nominal, amount.used, amount.by_this_job, amount.available)
+        table.add_row(*map(styled, cells))
     return table
 
 
@@ -76,9 +78,9 @@ def _history(history: tuple[SliceHistoryEntry, ...]) -> RenderableType:
     parts: list[RenderableType] = []
     for entry in history:
         after = f" replaces {entry.replaces}" if entry.replaces else ""
-        parts.append(Text.assemble((entry.slice, "bold"), f" {counts_text(entry.size)}", (after, "dim")))
+        parts.append(styled((entry.slice, "bold"), f" {counts_text(entry.size)}", (after, "dim")))
         table = Table(box=None, show_header=False, pad_edge=False)
         for at, what in entry.steps:
-            table.add_row(Text(at, style="dim"), what)
+            table.add_row(styled(at, style="dim"), styled(what))
         parts.append(Padding(table, (0, 0, 0, 2)))
     return Group(*parts)

@@ -5,10 +5,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from slicebus.cli import screen
 from slicebus.cli.dead_letter_pages import age_text
+from slicebus.cli.fleet_join import join, revoke
 from slicebus.cli.manager_client import Kubeconfig, with_client
 
 if TYPE_CHECKING:
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
 fleet = typer.Typer(
-    help="List the worker clusters, cordon and drain them, release held deletes, and repin a name.",
+    help="List the worker clusters, let one join, put one out, cordon and drain them, release held deletes, and repin "
+    "a name.",
     no_args_is_help=True,
 )
+fleet.command()(join)
+fleet.command()(revoke)
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
 _TITLES = ("CLUSTER", "STATUS", "JOBS", "HEARTBEAT", "ROOM")
@@ -33,8 +38,8 @@ def list_clusters(kubeconfig: Kubeconfig = None) -> None:
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
     table.columns[1].max_width = 16
     for manifest in sorted(found, key=lambda manifest: str(manifest["metadata"]["name"])):
-        table.add_row(*row(manifest, now()))
-    Console(highlight=False, soft_wrap=True).print(table)
+        table.add_row(*(Text("\n").join(map(screen.styled, cell.split("\n"))) for cell in row(manifest, now())))
+    screen.show(table)
 
 
 @fleet.command()
@@ -54,7 +59,7 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
         return int(held["jobs"])
 
     count = asyncio.run(with_client(kubeconfig, release_now))
-    typer.echo(f"released {count} deletes on {cluster}" if count else f"no deletes are held for {cluster}")
+    screen.say(f"released {count} deletes on {cluster}" if count else f"no deletes are held for {cluster}")
 
 
 @fleet.command()
@@ -78,30 +83,30 @@ def repin(
 
     found = asyncio.run(with_client(kubeconfig, repin_now))
     if not found:
-        typer.echo(f"no other cluster has used the name {cluster}: name one with --uid", err=True)
+        screen.warn(f"no other cluster has used the name {cluster}: name one with --uid")
         raise typer.Exit(1)
-    typer.echo(f"{cluster} is bound to {found}: restart its agent")
+    screen.say(f"{cluster} is bound to {found}: restart its agent")
 
 
 @fleet.command()
 def cordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     """Send no new jobs to a cluster. Its jobs run on, and may grow."""
     _set(cluster, kubeconfig, cordoned=True)
-    typer.echo(f"{cluster} gets no new jobs")
+    screen.say(f"{cluster} gets no new jobs")
 
 
 @fleet.command()
 def uncordon(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     """Send jobs to a cluster again that was cordoned or drained."""
     _set(cluster, kubeconfig, cordoned=False, drain=False)
-    typer.echo(f"{cluster} takes jobs")
+    screen.say(f"{cluster} takes jobs")
 
 
 @fleet.command()
 def drain(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     """Move all jobs off a cluster, some at a time. They stop, and start elsewhere at the size of their spec."""
     _set(cluster, kubeconfig, drain=True)
-    typer.echo(f"{cluster} is being drained: `slicebus fleet list` shows how many jobs are left")
+    screen.say(f"{cluster} is being drained: `slicebus fleet list` shows how many jobs are left")
 
 
 def _set(cluster: str, kubeconfig: str | None, **spec: bool) -> None:

@@ -1,13 +1,13 @@
 """`slicebus journal`: reads the recorded messages."""
 
-import sys
 from contextlib import aclosing
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from slicebus.cli import screen
 from slicebus.cli.entry_lines import line
+from slicebus.cli.files import private_file
 from slicebus.cli.journal_source import (
     STREAM,
     AmqpUrl,
@@ -70,8 +70,7 @@ def query(
 def export(
     amqp_url: AmqpUrl,
     file: Annotated[
-        typer.FileBinaryWrite,
-        typer.Argument(metavar="FILE", lazy=False, help="Where to write; - for standard output."),
+        str, typer.Argument(metavar="FILE", help="Where to write, for your user alone; - for standard output.")
     ],
     cluster: Cluster = None,
     job: Job = None,
@@ -92,13 +91,15 @@ def export(
 
     async def write() -> None:
         messages = batches = 0
-        async with aclosing(entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)) as found:
-            async for entry in found:
-                file.write(to_line(entry.record, redact=redact) + b"\n")
-                messages += not entry.is_decisions
-                batches += entry.is_decisions
+        read = entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)
+        with private_file(file) as written:
+            async with aclosing(read) as found:
+                async for entry in found:
+                    written.write(to_line(entry.record, redact=redact) + b"\n")
+                    messages += not entry.is_decisions
+                    batches += entry.is_decisions
         recorded = f", {batches} batches of decisions" if decisions else ""
-        typer.echo(f"{messages} messages{recorded}", err=True)
+        screen.warn(f"{messages} messages{recorded}")
 
     run(write())
 
@@ -118,11 +119,9 @@ def _wanted(
 
 
 async def _print(source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool, json: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
     async with aclosing(entries(source, span, wanted, amqp_url=amqp_url, follow=follow)) as found:
         async for entry in found:
             if json:
-                sys.stdout.write(to_line(entry.record).decode() + "\n")
-                sys.stdout.flush()
+                screen.say_json(to_line(entry.record))
             else:
-                console.print(line(entry))
+                screen.show(line(entry))

@@ -13,8 +13,7 @@ import msgspec
 import typer
 
 from slicebus.bus.contract import Record, StreamOffset
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.durations import duration
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter
@@ -90,13 +89,12 @@ async def records(
         return
     if not amqp_url:
         raise ConfigurationError("AMQP_URL is not set: name the broker, or an exported file")
-    bus = await connect(amqp_url, name="slicebus journal", settings=BusSettings(connect_s=5.0))
-    try:
-        async with aclosing(bus.read_stream(JOURNAL, start, follow=follow)) as read:  # type: ignore[type-var]
-            async for record in read:
-                yield record
-    finally:
-        await bus.aclose()
+    async with (
+        bus_of(amqp_url, name="slicebus journal") as bus,
+        aclosing(bus.read_stream(JOURNAL, start, follow=follow)) as read,  # type: ignore[type-var]
+    ):
+        async for record in read:
+            yield record
 
 
 def records_of_file(name: str) -> Iterator[Record]:

@@ -6,6 +6,8 @@ from importlib.metadata import version
 
 import typer
 
+from slicebus.cli import screen
+from slicebus.cli.broker import broker
 from slicebus.cli.dead import dead
 from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
@@ -33,12 +35,13 @@ app.command("redrive")(redrive)
 app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")
 app.add_typer(dead, name="dead")
+app.add_typer(broker, name="broker")
 
 
 @app.callback(invoke_without_command=True)
 def _root(show_version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
     if show_version:
-        typer.echo(version("slicebus"))
+        screen.say(version("slicebus"))
         raise typer.Exit
 
 
@@ -56,8 +59,9 @@ def agent() -> None:
 
 def main() -> None:
     """The entry point. An error that the user can repair is one line and exit status 2."""
+    sys.excepthook = screen.show_unexpected
     try:
         app()
     except SlicebusError as error:
-        typer.secho(f"slicebus: {error}", err=True, fg=typer.colors.RED)
+        screen.fail(f"slicebus: {error}")
         sys.exit(2)

@@ -2,18 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import Requeue
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
+from slicebus.cli import screen
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.dead_letter_actions import Publisher
-from slicebus.cli.dead_letter_pages import printable
 from slicebus.cli.journal_source import (
     STREAM,
     Cluster,
@@ -107,11 +106,11 @@ def _each_once(found: Sequence[Entry]) -> list[Entry]:
 
 
 async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go: bool) -> None:
-    async with _bus(amqp_url) as bus:
+    async with bus_of(amqp_url, name="slicebus redrive") as bus:
         found, since = await select(source, span, wanted, amqp_url=amqp_url)
         fine = await publish(bus, found, since, go=go)
     if not found:
-        typer.echo("no such message is recorded", err=True)
+        screen.warn("no such message is recorded")
     if not fine:
         raise typer.Exit(1)
 
@@ -133,16 +132,7 @@ async def publish(bus: Bus, found: Sequence[Entry], since: Since, *, go: bool) -
                 verb, why, fine = "failed", str(error), False
         else:
             verb, why = "left", decided.why
-        typer.echo(printable(f"{verb} {entry.offset} {entry.cluster}.{entry.type} {entry.subject}: {why}"))
+        screen.say(f"{verb} {entry.offset} {entry.cluster}.{entry.type} {entry.subject}: {why}")
     for (type, why), count in sorted(of_a_moment.items()):
-        typer.echo(f"left {count} {type}: outdated, {why}")
+        screen.say(f"left {count} {type}: outdated, {why}")
     return fine
-
-
-@asynccontextmanager
-async def _bus(amqp_url: str) -> AsyncIterator[Bus]:
-    bus = await connect(amqp_url, name="slicebus redrive", settings=BusSettings(connect_s=5.0))
-    try:
-        yield bus
-    finally:
-        await bus.aclose()

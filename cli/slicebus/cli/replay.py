@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from slicebus.cli import screen
 from slicebus.cli.journal_source import STREAM, Since, Source, Span, entries, records
 from slicebus.proto.errors import ConfigurationError, InvalidError
 from slicebus.runtime.logs import configure_logging
@@ -86,7 +86,6 @@ class _Run:
         self._until = until
         self._step = step
         self._window = window
-        self._console = Console(highlight=False, soft_wrap=True)
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
         """Feed the recording until it ends or a decision differs."""
@@ -128,21 +127,21 @@ class _Run:
         from slicebus.cli.replay_page import state as shown
 
         if self.different is not None:
-            self._console.print(in_full(self.different))
-            self._console.print(f"decision {self.made.total()} differs")
+            screen.show(in_full(self.different))
+            screen.show(f"decision {self.made.total()} differs")
         else:
-            self._console.print(f"{self.made.total()} decisions made again, none differs")
+            screen.show(f"{self.made.total()} decisions made again, none differs")
             if self.made:
-                self._console.print(by_source(self.made), style="dim")
+                screen.show(by_source(self.made), style="dim")
         for text in passed_over(self._replayer):
-            self._console.print(text, style="yellow")
+            screen.show(text, style="yellow")
         if state:
-            self._console.print(shown(self._replayer))
+            screen.show(shown(self._replayer))
 
     def _show(self, made: "Made") -> None:
         from slicebus.cli.replay_page import in_full
 
-        self._console.print(in_full(made))
+        screen.show(in_full(made))
         if sys.stdin.isatty():
             typer.getchar()
 
@@ -167,7 +166,7 @@ def _accept(source: str) -> None:
 
     asyncio.run(read())
     write(Path(source), written)
-    typer.echo(f"{different} decisions accepted")
+    screen.say(f"{different} decisions accepted")
 
 
 def _position(text: str | None) -> "Position | None":

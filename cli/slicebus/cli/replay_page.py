@@ -13,6 +13,7 @@ from rich.text import Text
 from slicebus.agent.decide.catalog import MODEL as AGENT
 from slicebus.agent.decide.job_states import job_states as agent_job_states
 from slicebus.agent.state.store import Store as AgentStore
+from slicebus.cli.screen import styled
 from slicebus.decisions.job_states import JobState, JobStates, disagreements
 from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
 from slicebus.journal.recording import RoleName, Source
@@ -31,7 +32,7 @@ def line(made: Made) -> Text:
     at = datetime.fromtimestamp(made.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
     style = "green" if made.same else "bold red"
     what = f"{made.given.decode()} -> {made.recorded.decode()}"
-    return Text.assemble(
+    return styled(
         (f"{made.position!s:>9} ", "dim"),
         (f"{at} ", "dim"),
         ("= " if made.same else "! ", style),
@@ -47,11 +48,13 @@ def in_full(made: Made) -> RenderableType:
     if made.same:
         return Group(line(made), head, Text.assemble(("decided  ", "dim"), _pretty(made.recorded)))
     if made.problem:
-        return Group(line(made), head, Text.assemble(("recorded ", "dim"), _pretty(made.recorded)), Text(made.problem))
+        return Group(
+            line(made), head, Text.assemble(("recorded ", "dim"), _pretty(made.recorded)), styled(made.problem)
+        )
     then, now = (_indented(side).splitlines() for side in (made.recorded, made.made))
     styles = {"-": "red", "+": "green", "@": "dim"}
     difference = difflib.unified_diff(then, now, "recorded", "this version", lineterm="", n=4)
-    return Group(line(made), head, *(Text(text, style=styles.get(text[:1], "")) for text in difference))
+    return Group(line(made), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
 
 
 def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
@@ -89,7 +92,7 @@ def state(replayer: Replayer) -> RenderableType:
         }
         for who, state in sides.items():
             if state is not None or cluster in agents:
-                table.add_row(cluster or "-", job, who, *_cells(state, about))
+                table.add_row(styled(cluster or "-"), styled(job), who, *_cells(state, about))
     unknown = [str(source) for source, replay in sorted(replayer.sources.items()) if replay.phase is not Phase.KNOWN]
     ends = [Text(f"not known here: {', '.join(unknown)}", style="yellow")] if unknown else []
     count = len(different)
@@ -118,8 +121,8 @@ def _cells(state: JobState | None, about: tuple[str, ...]) -> list[Text]:
         "granted": counts_text(state.granted),
         "wanted": counts_text(state.wanted),
     }
-    cells = [Text(value, style="red" if name in about else "") for name, value in values.items()]
-    return [*cells, Text(state.note, style="dim")]
+    cells = [styled(value, style="red" if name in about else "") for name, value in values.items()]
+    return [*cells, styled(state.note, style="dim")]
 
 
 def _pretty(json: bytes) -> str:
@@ -127,5 +130,9 @@ def _pretty(json: bytes) -> str:
 
 
 def _indented(json: bytes) -> str:
-    value: Any = orjson.loads(json)
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    """The JSON with a line for each value; as it is where it is nested too deep to be written so."""
+    try:
+        value: Any = orjson.loads(json)
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return json.decode(errors="replace")

@@ -1,6 +1,5 @@
 """`slicebus trace`: shows every change of a job, hop by hop."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -11,8 +10,8 @@ import msgspec
 import typer
 
 from slicebus.bus.dead_letters import DeadLetter, Wanted
-from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
+from slicebus.cli import screen
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.dead_letter_actions import survey
 from slicebus.cli.journal_source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
@@ -74,7 +73,7 @@ async def _trace(
 
     print_traces(chosen)
     if not chosen:
-        typer.echo(f"nothing about {job} is recorded on {cluster}", err=True)
+        screen.warn(f"nothing about {job} is recorded on {cluster}")
 
 
 async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Found:
@@ -103,14 +102,12 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
 async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
     """The reasons of the dead letters about these jobs."""
     subjects = set(jobs)
-    bus = await connect(amqp_url, name="slicebus trace", settings=BusSettings(connect_s=5.0))
-    try:
-        letters = (await survey(bus, Wanted(), lambda: datetime.now(UTC))).letters
-    except (ForbiddenError, NotFoundError) as error:
-        typer.echo(f"dead letters cannot be read: {error}", err=True)
-        return {}
-    finally:
-        await bus.aclose()
+    async with bus_of(amqp_url, name="slicebus trace") as bus:
+        try:
+            letters = (await survey(bus, Wanted(), lambda: datetime.now(UTC))).letters
+        except (ForbiddenError, NotFoundError) as error:
+            screen.warn(f"dead letters cannot be read: {error}")
+            return {}
     return {letter.id: _why(letter) for letter in letters if letter.subject in subjects}
 
 
@@ -120,7 +117,7 @@ def _why(letter: DeadLetter) -> str:
 
 def _unknown(job: str, others: set[str]) -> None:
     """Print similar names, and exit with status 1."""
-    typer.secho(f"slicebus: nothing is recorded about a job {job}{nearest(job, others)}", err=True, fg=typer.colors.RED)
+    screen.fail(f"slicebus: nothing is recorded about a job {job}{nearest(job, others)}")
     raise typer.Exit(1)
 
 
@@ -135,4 +132,4 @@ def _write(path: Path, job: str, source: str, traces: Sequence[Trace], messages:
         )
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror or error}") from error
-    sys.stderr.write(f"{path}: {len(traces)} changes\n")
+    screen.warn(f"{path}: {len(traces)} changes")

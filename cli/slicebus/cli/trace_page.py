@@ -1,14 +1,13 @@
 """The traces of a job for the terminal."""
 
-import io
-import sys
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slicebus.cli.dead_letter_pages import printable
+from slicebus.cli import screen
+from slicebus.cli.screen import styled
 from slicebus.journal.page import milliseconds
 from slicebus.journal.traces import STEP, Hop, Outcome, Trace
 from slicebus.proto.messages import Direction
@@ -23,29 +22,20 @@ _STYLES = {
 }
 _ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
 _STEP, _UNREADABLE = ("·", "magenta"), ("!", "red")
-_UNBOUNDED = 4096
-"""Columns of an output that is no terminal: a line stays a line for grep."""
 
 
 def print_traces(traces: Iterable[Trace]) -> None:
     """Print traces as wide as the terminal; into a file or a pipe a hop stays one line."""
-    if sys.stdout.isatty():
-        console = Console(highlight=False)
-        for trace in traces:
-            console.print(rendered(trace))
-        return
     for trace in traces:
-        plain = io.StringIO()
-        Console(file=plain, highlight=False, width=_UNBOUNDED).print(rendered(trace))
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in plain.getvalue().splitlines())
+        screen.show_wrapped(rendered(trace))
 
 
 def rendered(trace: Trace) -> RenderableType:
     """A trace: title, outcome, and each hop with its time since the start."""
-    head = Text.assemble(
-        (printable(trace.title), "bold"),
-        f"  {printable(trace.job)}",
-        (f" on {printable(trace.cluster)}" if trace.cluster else "", "dim"),
+    head = styled(
+        (trace.title, "bold"),
+        f"  {trace.job}",
+        (f" on {trace.cluster}" if trace.cluster else "", "dim"),
         (f"  {trace.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
         (trace.outcome, _STYLES[trace.outcome]),
         f" after {milliseconds(trace.took)}" if trace.outcome is Outcome.DONE else "",
@@ -55,7 +45,7 @@ def rendered(trace: Trace) -> RenderableType:
 
 def _notes(trace: Trace) -> Iterator[Text]:
     if trace.note:
-        yield Text(f"  {printable(trace.note)}", style=_STYLES[trace.outcome])
+        yield styled(f"  {trace.note}", style=_STYLES[trace.outcome])
     if trace.clocks_apart:
         text = f"  the clocks of its machines differ by at least {milliseconds(trace.clocks_apart)}"
         yield Text(text, style="yellow")
@@ -73,9 +63,9 @@ def _hops(trace: Trace) -> Table:
         table.add_row(
             f"+{milliseconds(hop.since_start)}",
             Text(mark, style=colour),
-            Text(printable(hop.by)),
-            Text(printable(_type(hop)), style=colour),
-            Text(printable(hop.text)),
+            styled(hop.by),
+            styled(_type(hop), style=colour),
+            styled(hop.text),
         )
     return table
 

@@ -4,6 +4,9 @@ AMQP has no browsing: a consumer has to take messages and put them back. A brows
 puts returned messages before undelivered ones, or behind those returned earlier: measured on RabbitMQ 3.10, a browse of
 some messages changes the order, one of all messages does not. Meanwhile no other consumer gets the messages, so a
 browse is short, and starts only when the queue has no consumer.
+
+Taking all of them need not mean holding all of them: whoever looks at many says with `keep` what is kept of each from
+its arrival on, such as its head.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
+from slicebus.bus.sizes import Keep
 
 MOST = 65_535
 """The most messages in one browse: AMQP 0-9-1 counts a prefetch in 16 bits. Later ones show when these are gone."""
@@ -22,8 +26,8 @@ _IDLE_S = 2.0
 
 
 @asynccontextmanager
-async def browse(bus: Bus, queue: str) -> AsyncIterator[AsyncIterator[Delivery]]:
-    """The messages in the queue now, oldest first.
+async def browse(bus: Bus, queue: str, *, keep: Keep | None = None) -> AsyncIterator[AsyncIterator[Delivery]]:
+    """The messages in the queue now, oldest first. `keep` as in `Bus.subscribe`.
 
     Leaving the context puts unsettled messages back in order. After a broken connection a settled message may come
     again. Raises NotFoundError.
@@ -32,7 +36,10 @@ async def browse(bus: Bus, queue: str) -> AsyncIterator[AsyncIterator[Delivery]]
     if not ready:
         yield _nothing()
         return
-    async with bus.subscribe(queue, prefetch=ready) as subscription, aclosing(_first(subscription, ready)) as found:
+    async with (
+        bus.subscribe(queue, prefetch=ready, keep=keep) as subscription,
+        aclosing(_first(subscription, ready)) as found,
+    ):
         yield found
 
 

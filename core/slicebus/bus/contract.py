@@ -4,15 +4,17 @@ Delivery is at least once. Within one queue deliveries start in publish order. A
 with `redelivered` counted, before or after its neighbours. Only the caller acknowledges.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Literal, Protocol
 
 import msgspec
 
+from slicebus.bus.sizes import Keep
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
+from slicebus.proto.rights import Use
 from slicebus.proto.topology import Topology
 
 StreamOffset = int | datetime | Literal["first", "last", "next"]
@@ -68,7 +70,8 @@ class Delivery(Protocol):
 
 
 class Subscription(Protocol):
-    """A running consumer of one queue. Iterating ends when the subscription is closed."""
+    """A running consumer of one queue. Iterating ends when the subscription is closed, or with NotFoundError when the
+    queue has gone."""
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         """Deliveries, at most `prefetch` of them unsettled at a time."""
@@ -85,6 +88,9 @@ class Bus(Protocol):
     def connected(self) -> bool:
         """Whether a publish would reach the broker now."""
 
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a connection follows one that was lost. What the broker held meanwhile may be lost too."""
+
     async def declare(self, topology: Topology) -> None:
         """Create missing exchanges, queues and bindings.
 
@@ -94,16 +100,27 @@ class Bus(Protocol):
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts of the topology, for people; empty where it is right. Changes nothing."""
 
+    async def refused(self, uses: Iterable[Use]) -> Sequence[Use] | None:
+        """The uses that the broker refuses to this connection's user; None from a broker that knows no rights. Changes
+        nothing."""
+
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Return when the broker has confirmed that every matching queue has the message.
 
         Calls may run concurrently and are pipelined. Raises NotFoundError when no queue matched or the exchange does
-        not exist, ForbiddenError for another user's id. Without a confirm in time the message may still have been
-        published: UnavailableError without a connection, ThrottledError with one.
+        not exist, InvalidError when it is larger than the limit, ForbiddenError for another user's id. Without a
+        confirm in time the message may still have been published: UnavailableError without a connection,
+        ThrottledError with one.
         """
 
-    def subscribe(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Subscription]:
-        """Consume a queue. Leaving the context closes it; deliveries not settled by then are delivered again."""
+    def subscribe(
+        self, queue: str, *, prefetch: int, keep: Keep | None = None
+    ) -> AbstractAsyncContextManager[Subscription]:
+        """Consume a queue. Leaving the context closes it; deliveries not settled by then are delivered again.
+
+        Called in the order of the queue, `keep` returns what is kept of a message from its arrival on; by default all
+        of it, without its body where it is larger than the limit (`sizes.cut`).
+        """
 
     def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
         """Records of a stream from `offset`. Ends at its present end, or goes on with `follow`."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from slicebus.bus.sizes import SIZE_HEADER, bounded_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 
@@ -18,7 +19,7 @@ QUEUE_HEADER = "slicebus-dead-queue"
 TIME_HEADER = "slicebus-dead-time"
 USER_HEADER = "slicebus-user-id"
 """The user who first sent the message; empty where the broker verified none."""
-_DETAIL_LENGTH = 2000
+DETAIL_LENGTH = 2000
 _OF_DEAD_LETTERS = ("slicebus-dead-", "x-death", "x-first-death-", "x-last-death-")
 """Prefixes of the headers that dead-lettering adds: ours, and the broker's."""
 
@@ -26,8 +27,10 @@ _OF_DEAD_LETTERS = ("slicebus-dead-", "x-death", "x-first-death-", "x-last-death
 def dead_copy(
     message: WireMessage, *, queue: str, reason: DeadReason, detail: str, at: datetime, by: str
 ) -> WireMessage:
-    """The copy that the user `by` publishes to the dead-letter queue."""
-    headers = without_death(message).headers | _why(queue, reason, detail, at)
+    """The copy that the user `by` publishes to the dead-letter queue, without headers that a broker would not take."""
+    headers = bounded_headers(without_death(message).headers) | _why(queue, reason, detail, at)
+    if SIZE_HEADER in message.headers:
+        headers[SIZE_HEADER] = message.headers[SIZE_HEADER]
     headers[USER_HEADER] = sender(message, trusted=by) or ""
     return msgspec.structs.replace(message, headers=headers, user_id=by)
 
@@ -59,7 +62,7 @@ def without_death(message: WireMessage) -> WireMessage:
 def _why(queue: str, reason: DeadReason, detail: str, at: datetime) -> dict[str, str]:
     return {
         REASON_HEADER: reason.value,
-        DETAIL_HEADER: detail[:_DETAIL_LENGTH],
+        DETAIL_HEADER: detail[:DETAIL_LENGTH],
         QUEUE_HEADER: queue,
         TIME_HEADER: at.astimezone(UTC).isoformat(timespec="milliseconds"),
     }

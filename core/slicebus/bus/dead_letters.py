@@ -9,6 +9,7 @@ import msgspec
 
 from slicebus.bus.dead_letter_headers import (
     DETAIL_HEADER,
+    DETAIL_LENGTH,
     QUEUE_HEADER,
     REASON_HEADER,
     TIME_HEADER,
@@ -16,18 +17,33 @@ from slicebus.bus.dead_letter_headers import (
     sender,
     without_death,
 )
+from slicebus.bus.sizes import LEFT_OUT_HEADER, SIZE_HEADER, bounded_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.messages import MESSAGES, Direction
+from slicebus.proto.messages import MESSAGES, ClusterName, Direction
 from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, words
 
 SHORT = 12
 """The length of an id shown to people: the end of a UUIDv7 is random, its start is the time."""
 _SUBJECT = "cloudEvents_subject"
+_TEXT = 400
+"""Most characters of a text about a dead letter. A name in Kubernetes has 253, a job's key at most 380."""
+
+
+def letter_id(message: WireMessage) -> str:
+    """The message's id; a hash of the body where it has none."""
+    return message.message_id or hashlib.sha256(message.body).hexdigest()[:32]
+
+
+def head(message: WireMessage) -> WireMessage:
+    """What describes a dead letter: the message without its body, under the same id."""
+    return msgspec.structs.replace(
+        message, body=b"", headers=bounded_headers(message.headers), message_id=letter_id(message)
+    )
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a dead letter, without its body."""
+    """The description of a dead letter, without its body. Its texts are cut off: there may be very many."""
 
     id: str
     """Its message id; a hash of the body where it has none."""
@@ -49,14 +65,14 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         cluster, type, _ = words(message.routing_key)
         headers = message.headers
         return cls(
-            id=message.message_id or hashlib.sha256(message.body).hexdigest()[:32],
+            id=letter_id(message),
             at=_moment(headers.get(TIME_HEADER, "")),
-            cluster=cluster,
-            type=type,
-            subject=headers.get(_SUBJECT, ""),
-            reason=headers.get(REASON_HEADER, ""),
-            detail=headers.get(DETAIL_HEADER, ""),
-            queue=headers.get(QUEUE_HEADER, ""),
+            cluster=ClusterName(cluster[:_TEXT]),
+            type=type[:_TEXT],
+            subject=headers.get(_SUBJECT, "")[:_TEXT],
+            reason=headers.get(REASON_HEADER, "")[:_TEXT],
+            detail=headers.get(DETAIL_HEADER, "")[:DETAIL_LENGTH],
+            queue=headers.get(QUEUE_HEADER, "")[:_TEXT],
             by=message.user_id,
         )
 
@@ -141,6 +157,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     Raises InvalidError, with the reason, where the message would not reach that queue or has no verified sender.
     """
     letter = DeadLetter.from_message(message)
+    _check_complete(message)
     direction, queue = _destination(message.routing_key)
     if letter.queue != queue:
         raise InvalidError(f"it lay in queue {letter.queue!r}, but a {letter.type} of {letter.cluster} goes to {queue}")
@@ -174,6 +191,14 @@ def _from(first: str | None, back: Requeue, *, manager: str) -> Requeue:
     if first != manager:
         headers[USER_HEADER] = first
     return msgspec.structs.replace(back, message=msgspec.structs.replace(plain, headers=headers, user_id=manager))
+
+
+def _check_complete(message: WireMessage) -> None:
+    """Raises InvalidError for a dead letter that is not the message as it was sent."""
+    if SIZE_HEADER in message.headers:
+        raise InvalidError(f"its {message.headers[SIZE_HEADER][:20]} bytes are more than the limit, and were not kept")
+    if LEFT_OUT_HEADER in message.headers:
+        raise InvalidError(f"{message.headers[LEFT_OUT_HEADER][:20]} of its headers were not kept")
 
 
 def _destination(key: str) -> tuple[Direction, str]:

@@ -1,20 +1,20 @@
 """Picks the implementation of the bus by the scheme of its URL."""
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import SplitResult, urlsplit
 
+from slicebus.bus.access import URL, Access
 from slicebus.bus.contract import Bus
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError
 
-Connect = Callable[[SplitResult, str, BusSettings], Awaitable[Bus]]
+Connect = Callable[[str, str, BusSettings, Access], Awaitable[Bus]]
 """Connects to a URL under a name."""
 
 
-async def _connect_rabbitmq(url: SplitResult, name: str, settings: BusSettings) -> Bus:
+async def _connect_rabbitmq(url: str, name: str, settings: BusSettings, access: Access) -> Bus:
     from slicebus.bus.rabbitmq import RabbitBus
 
-    return await RabbitBus.connect(url.geturl(), name=name, settings=settings)
+    return await RabbitBus.connect(url, name=name, settings=settings, access=access)
 
 
 _SCHEMES: dict[str, Connect] = {"amqp": _connect_rabbitmq, "amqps": _connect_rabbitmq}
@@ -25,13 +25,20 @@ def register(scheme: str, connect: Connect) -> None:
     _SCHEMES[scheme] = connect
 
 
-async def connect(url: str, *, name: str, settings: BusSettings = BusSettings()) -> Bus:  # noqa: B008 a frozen value
+async def connect(
+    url: str,
+    *,
+    name: str,
+    settings: BusSettings = BusSettings(),  # noqa: B008 a frozen value
+    access: Access = Access(),  # noqa: B008 a frozen value
+) -> Bus:
     """A connected bus. `name` is what the broker's management page shows.
 
-    Raises ConfigurationError for an unregistered scheme, UnavailableError when the broker cannot be
-    reached within `settings.connect_s`, ForbiddenError when it refuses the user.
+    Raises ConfigurationError for an unregistered scheme and for an address that cannot or must not work,
+    UnavailableError when the broker cannot be reached within `settings.connect_s`, ForbiddenError when it refuses the
+    user.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in _SCHEMES:
-        raise ConfigurationError(f"no bus for {parts.scheme}://: use amqp:// or amqps://")
-    return await _SCHEMES[parts.scheme](parts, name, settings)
+    scheme = url.partition("://")[0]
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(f"{URL} has to begin with amqp:// or amqps://")
+    return await _SCHEMES[scheme](url, name, settings, access)

@@ -11,6 +11,9 @@ that keeps no worker. After `slot_s` the next delivery of the key gets the slot:
 After `retry_s` the delivery is put back, and the broker's delivery limit decides. Any other exception is a programming
 error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
 
+A message that is larger than the limit has lost its body on arrival, and is dead-lettered without a look at the rest.
+The handlers of a queue have a bounded number of bytes at once; usual messages never reach it.
+
 A delivery whose connection has broken is not handled again: the broker delivers it anew. The redelivery joins its key's
 queue behind the one that is being handled, so that no two run at once.
 """
@@ -23,7 +26,9 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import Delivery, Subscription
+from slicebus.bus.sizes import check_whole, size_of
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
@@ -31,6 +36,8 @@ _RETRY_S = 600.0
 """The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. Well
 below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
 _SLOT_S = 10.0
+_HANDLED_BYTES = 2 * 1024**2
+"""Of one queue at once. A decoded message may take thirty times its size, and a usual one has some kilobytes."""
 _BACKOFF = Backoff(first_s=0.02, most_s=5.0)
 
 Handler = Callable[[Delivery], Awaitable[None]]
@@ -75,10 +82,11 @@ async def dispatch(
     unsettled ones."""
     backlog = backlog or Backlog()
     queues: dict[str, deque[Delivery]] = {}
-    free = asyncio.Semaphore(workers)
+    free, room = asyncio.Semaphore(workers), ByteRoom(_HANDLED_BYTES)
 
     async def attempt(delivery: Delivery) -> None:
-        async with free:
+        check_whole(delivery.message)
+        async with free, room.of(size_of(delivery.message)):
             if delivery.held:
                 await handler(delivery)
 

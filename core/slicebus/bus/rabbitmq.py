@@ -1,7 +1,7 @@
 """RabbitMQ by aio-pika.
 
 Resource handling: one connection; one channel for publishing, one for declaring, one for each subscription and stream
-reader. A broken connection closes them all; the supervisor connects again, and each user opens a new channel.
+reader. A broken connection closes them all; `LinkKeeper` connects again, and each user opens a new channel.
 
 Error handling: one table translates the errors of aio-pika, aiormq and asyncio. A publish waits for a connection and
 for its confirm, both within `confirm_s`; then it raises a TransientError, and may have been published. The broker
@@ -9,37 +9,35 @@ delivers the deliveries of a closed channel again; settling one here is a no-op.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import aio_pika
 import structlog
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    stop_after_delay,
-    stop_never,
-)
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.bus.access import Access, address_of
+from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
+from slicebus.bus.rabbitmq_connector import Connector
 from slicebus.bus.rabbitmq_failures import close_quietly, translated
-from slicebus.bus.rabbitmq_messages import RabbitDelivery, from_incoming, to_message
+from slicebus.bus.rabbitmq_link import Link, LinkKeeper
+from slicebus.bus.rabbitmq_messages import from_incoming, to_message
+from slicebus.bus.rabbitmq_rights import refused
+from slicebus.bus.rabbitmq_subscription import RabbitSubscription
 from slicebus.bus.settings import BusSettings
+from slicebus.bus.sizes import RECORDING_BYTES, Keep, check_publishable, cut, limit_of, size_of
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, ThrottledError, UnavailableError
+from slicebus.proto.errors import InvalidError, NotFoundError, ThrottledError, UnavailableError
+from slicebus.proto.rights import Use
 from slicebus.proto.topology import Queue, Topology
 
 _log = structlog.get_logger()
-_SUBSCRIBING = Backoff(first_s=0.25, most_s=1.0)
-_ATTEMPT_S = 10.0
-"""One attempt to connect: TCP, TLS and login."""
-_CLOSE_S = 5.0
 _STREAM_PREFETCH = 200
 """A stream's consumer needs a prefetch; without acknowledgements the broker delivers no more than that."""
 _STREAM_IDLE_S = 1.0
@@ -49,37 +47,44 @@ _STREAM_IDLE_S = 1.0
 class RabbitBus:
     """One connection to a broker, kept up until it is closed."""
 
-    def __init__(self, url: str, *, name: str, settings: BusSettings) -> None:
-        self._url = url
-        self._name = name
+    def __init__(self, url: str, *, name: str, settings: BusSettings, access: Access = Access()) -> None:  # noqa: B008
         self._settings = settings
-        self._connection: AbstractConnection | None = None
-        self._publishing: AbstractChannel | None = None
-        self._up = asyncio.Event()
-        self._down = asyncio.Event()
-        self._closed = False
+        self._connector = Connector(address_of(url, access), access, name=name, settings=settings)
+        self._keeper = LinkKeeper(self._connector, name=name, settings=settings)
         self._in_flight = asyncio.Semaphore(settings.in_flight)
+        self._bytes_in_flight = ByteRoom(settings.in_flight_bytes)
+        self._given_up: set[asyncio.Task[None]] = set()
         self._declaring = asyncio.Lock()
         self._opening = asyncio.Lock()
-        self._supervisor: asyncio.Task[None] | None = None
 
     @classmethod
-    async def connect(cls, url: str, *, name: str, settings: BusSettings) -> Self:
-        """A connection that is up. Raises UnavailableError or ForbiddenError."""
-        bus = cls(url, name=name, settings=settings)
-        await bus._connect(within_s=settings.connect_s)
-        bus._supervisor = asyncio.create_task(bus._supervise(), name=f"bus:{name}")
+    async def connect(
+        cls,
+        url: str,
+        *,
+        name: str,
+        settings: BusSettings,
+        access: Access = Access(),  # noqa: B008 a frozen value
+    ) -> Self:
+        """A connection that is up. Raises UnavailableError, ForbiddenError, or ConfigurationError for a login that
+        cannot be read."""
+        bus = cls(url, name=name, settings=settings, access=access)
+        await bus._keeper.start()
         return bus
 
     @property
     def user(self) -> str:
-        """The login name, which the broker has verified."""
-        return unquote(urlsplit(self._url).username or "guest")
+        """The login name, which the broker has verified. Every connection of this bus has the same."""
+        return self._connector.user
 
     @property
     def connected(self) -> bool:
         """Whether the connection is up."""
-        return self._up.is_set()
+        return self._keeper.is_up
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Call back after each connection that follows a lost one."""
+        self._keeper.reconnected.append(callback)
 
     async def declare(self, topology: Topology) -> None:
         """Create what is missing. One declaration at a time: a refusal closes its channel."""
@@ -114,6 +119,10 @@ class RabbitBus:
                 problems.append(str(error))
         return problems
 
+    async def refused(self, uses: Iterable[Use]) -> Sequence[Use] | None:
+        """The uses that the broker refuses to this user."""
+        return await refused(self, uses)
+
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Return with the broker's confirm. Concurrent calls share the channel and are pipelined.
 
@@ -122,22 +131,28 @@ class RabbitBus:
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(UnavailableError), wait=Backoff(first_s=0.05, most_s=1.0)
         )
-        async with self._in_flight:
+        check_publishable(exchange, message, most_bytes=self._settings.message_bytes)
+        began_s = asyncio.get_running_loop().time()
+        async with self._in_flight, self._bytes_in_flight.of(size_of(message)):
             try:
                 async with asyncio.timeout(self._settings.confirm_s):
                     await attempts(self._publish_once, exchange, message)
             except TimeoutError as error:
                 if self.connected:
+                    self._give_up_channel(began_s)
                     text = "the broker confirms nothing: it may have blocked publishers because memory or disk is short"
                     raise ThrottledError(text) from error
                 raise UnavailableError(f"no connection within {self._settings.confirm_s:.0f} s") from error
 
     @asynccontextmanager
-    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator["RabbitSubscription"]:
+    async def subscribe(
+        self, queue: str, *, prefetch: int, keep: Keep | None = None
+    ) -> AsyncIterator[RabbitSubscription]:
         """Consume a queue until the context is left."""
         async with self._channel("subscribe") as channel:
             await channel.get_queue(queue, ensure=True)
-        subscription = RabbitSubscription(self, queue, prefetch=prefetch)
+        kept = keep or partial(cut, most_bytes=limit_of(queue, self._settings.message_bytes))
+        subscription = RabbitSubscription(self, queue, prefetch=prefetch, keep=kept)
         try:
             yield subscription
         finally:
@@ -148,7 +163,7 @@ class RabbitBus:
         a second without any."""
         if follow:
             position: StreamOffset = offset
-            while not self._closed:
+            while not self.closed:
                 async with self._channel("read") as channel:
                     async for record in self._read(channel, stream, position):
                         position = record.offset + 1
@@ -172,63 +187,66 @@ class RabbitBus:
 
     async def aclose(self) -> None:
         """Close the connection."""
-        self._closed = True
-        self._down.set()
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            await asyncio.gather(self._supervisor, return_exceptions=True)
-        if self._connection is not None:
-            # A peer that no longer answers must not delay the end of the process.
-            with suppress(Exception), translated("close"):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._connection.close()
+        await self._keeper.aclose()
 
-    async def wait_up(self) -> AbstractConnection:
+    async def wait_up(self) -> Link:
         """The connection, as soon as there is one."""
-        while True:
-            await self._up.wait()
-            if self._connection is not None and not self._connection.is_closed:
-                return self._connection
-            self._up.clear()
-            self._down.set()
+        return await self._keeper.wait_up()
 
-    async def open_channel(self, *, confirms: bool = False) -> AbstractChannel:
-        """A new channel on the present connection."""
-        connection = await self.wait_up()
+    async def open_channel(self, link: Link | None = None, *, confirms: bool = False) -> AbstractChannel:
+        """A new channel on a connection; by default on the present one."""
+        link = link or await self.wait_up()
         with translated("open a channel"):
-            channel = connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+            channel = link.connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
             await channel.initialize(timeout=self._settings.connect_s)
         return channel
 
     @property
     def closed(self) -> bool:
         """Whether `aclose` was called."""
-        return self._closed
+        return self._keeper.closed
 
     @asynccontextmanager
     async def _channel(self, what: str) -> AsyncIterator[AbstractChannel]:
         with translated(what):
             async with asyncio.timeout(self._settings.confirm_s):
-                channel = await self.open_channel()
-        try:
+                link = await self.wait_up()
+        with link.used():
             with translated(what):
-                yield channel
-        finally:
-            await close_quietly(channel)
+                async with asyncio.timeout(self._settings.confirm_s):
+                    channel = await self.open_channel(link)
+            try:
+                with translated(what):
+                    yield channel
+            finally:
+                await close_quietly(channel)
 
     async def _publish_once(self, exchange: str, message: WireMessage) -> None:
-        channel = await self._publish_channel()
-        with translated(f"publish {message.routing_key}"):
-            # `ensure=False`: asking for the exchange would cost a round trip for every message.
-            target = await channel.get_exchange(exchange, ensure=False)
-            await target.publish(to_message(message), message.routing_key, mandatory=True)
+        link = await self.wait_up()
+        with link.used():
+            channel = await self._publish_channel(link)
+            with translated(f"publish {message.routing_key}"):
+                # `ensure=False`: asking for the exchange would cost a round trip for every message.
+                target = await channel.get_exchange(exchange, ensure=False)
+                await target.publish(to_message(message), message.routing_key, mandatory=True)
 
-    async def _publish_channel(self) -> AbstractChannel:
+    async def _publish_channel(self, link: Link) -> AbstractChannel:
         # One caller opens it for all that wait: after a reconnect these may be hundreds.
         async with self._opening:
-            if self._publishing is None or self._publishing.is_closed:
-                self._publishing = await self.open_channel(confirms=True)
-            return self._publishing
+            if link.publishing is None or link.publishing.is_closed:
+                link.publishing = await self.open_channel(link, confirms=True)
+                link.publishing_since_s = asyncio.get_running_loop().time()
+            return link.publishing
+
+    def _give_up_channel(self, unconfirmed_since_s: float) -> None:
+        """Publish on another channel from now on. A queue that has lost its leader may never confirm on this one; what
+        else is under way there is published again."""
+        link = self._keeper.link
+        if link is not None and link.publishing is not None and link.publishing_since_s <= unconfirmed_since_s:
+            closing = asyncio.create_task(close_quietly(link.publishing), name="bus:given-up channel")
+            link.publishing = None
+            self._given_up.add(closing)
+            closing.add_done_callback(self._given_up.discard)
 
     async def _exists(self, queue: Queue) -> bool:
         try:
@@ -250,7 +268,7 @@ class RabbitBus:
         start: Any = offset.astimezone() if isinstance(offset, datetime) else offset
         await queue.consume(incoming.put, arguments={"x-stream-offset": start})
         first = offset if isinstance(offset, int) else 0
-        while not self._closed:
+        while not self.closed:
             try:
                 # Not wait_for: in Python 3.11 that loses a cancellation that comes together with a message.
                 async with asyncio.timeout(_STREAM_IDLE_S):
@@ -263,54 +281,8 @@ class RabbitBus:
             number = _stream_offset(message)
             # The broker starts at the beginning of the chunk that has the offset.
             if number >= first:
-                yield Record(offset=number, message=from_incoming(message), timestamp=message.timestamp)
-
-    async def _connect(self, *, within_s: float | None) -> None:
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(UnavailableError),
-            wait=Backoff(first_s=0.2, most_s=self._settings.reconnect_most_s),
-            stop=stop_after_delay(within_s) if within_s else stop_never,
-            before_sleep=self._log_attempt,
-            reraise=True,
-        )
-        await attempts(self._connect_once)
-
-    def _log_attempt(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        _log.warning("bus.unreachable", name=self._name, attempt=state.attempt_number, error=str(error))
-
-    async def _connect_once(self) -> None:
-        with translated(f"connect to {urlsplit(self._url).hostname}"):
-            connection = await aio_pika.connect(
-                self._url,
-                timeout=min(self._settings.connect_s, _ATTEMPT_S),
-                client_properties={"connection_name": self._name},
-                heartbeat=None if "heartbeat" in parse_qs(urlsplit(self._url).query) else self._settings.heartbeat_s,
-            )
-        connection.close_callbacks.add(self._lost)
-        self._connection, self._publishing = connection, None
-        self._down.clear()
-        self._up.set()
-
-    def _lost(self, _: Any, error: BaseException | None) -> None:
-        self._up.clear()
-        self._down.set()
-        if not self._closed:
-            _log.warning("bus.lost", name=self._name, error=str(error))
-
-    async def _supervise(self) -> None:
-        while not self._closed:
-            await self._down.wait()
-            if self._closed:
-                return
-            try:
-                await self._connect(within_s=None)
-            except ForbiddenError as error:
-                # Users and permissions may follow: a restored broker starts before its definitions are loaded.
-                _log.error("bus.refused", name=self._name, error=str(error))
-                await asyncio.sleep(self._settings.reconnect_most_s)
-                continue
-            _log.info("bus.reconnected", name=self._name)
+                kept = cut(from_incoming(message), RECORDING_BYTES)
+                yield Record(offset=number, message=kept, timestamp=message.timestamp)
 
 
 async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
@@ -329,52 +301,3 @@ async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
 
 def _stream_offset(message: AbstractIncomingMessage) -> int:
     return int(message.headers["x-stream-offset"])  # type: ignore[arg-type]
-
-
-class RabbitSubscription:
-    """A consumer that outlives its channels."""
-
-    def __init__(self, bus: RabbitBus, queue: str, *, prefetch: int) -> None:
-        self._bus = bus
-        self._queue = queue
-        self._prefetch = prefetch
-        self._closing = asyncio.Event()
-        self._channel: AbstractChannel | None = None
-
-    async def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
-        """Deliveries until it is closed, over as many connections as it takes."""
-        failures = 0
-        while not (self._closing.is_set() or self._bus.closed):
-            try:
-                async for message, channel in self._consume():
-                    failures = 0
-                    yield RabbitDelivery(self._bus, message, channel, queue=self._queue)
-            except (UnavailableError, NotFoundError) as error:
-                # While a broker is restored, a queue may be missing for a moment.
-                _log.warning("subscription.interrupted", queue=self._queue, error=str(error))
-                failures += 1
-                await asyncio.sleep(_SUBSCRIBING.pause_s(failures))
-
-    async def close(self) -> None:
-        """Close the channel; the broker delivers unsettled messages again."""
-        self._closing.set()
-        if self._channel is not None:
-            await close_quietly(self._channel)
-
-    async def _consume(self) -> AsyncIterator[tuple[AbstractIncomingMessage, AbstractChannel]]:
-        channel = await self._bus.open_channel()
-        self._channel = channel
-        incoming: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
-        channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
-        with translated(f"consume {self._queue}"):
-            await channel.set_qos(prefetch_count=self._prefetch)
-            queue = await channel.get_queue(self._queue, ensure=True)
-            await queue.consume(incoming.put)
-        try:
-            while True:
-                message = await incoming.get()
-                if message is None or self._closing.is_set():
-                    return
-                yield message, channel
-        finally:
-            await close_quietly(channel)

@@ -2,11 +2,12 @@
 
 When a connection falls silent, aiormq ends its waiters with the CancelledError of its own reader. Nobody has cancelled
 the waiting task, so it must get an error instead: a CancelledError would end it silently. Conversely aiormq uses
-`asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together with the result: the cancelled task
-would go on, and its owner would wait for it for ever.
+`asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together with the result or with an error: the
+cancelled task would go on, and its owner would wait for it for ever.
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -30,27 +31,35 @@ _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
 )
 """The first matching row counts. PublishError: no queue took a mandatory message. DeliveryError: the broker refused, a
 queue is full. RuntimeError: aiormq writes to a connection that is closing."""
+_ERRORS: tuple[type[BaseException], ...] = (SlicebusError, *(theirs for theirs, _ in _TABLE))
 _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 """Texts of the broker: the user lacks a permission, or the message has another user's id."""
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise the slicebus error for an error of the broker or the connection."""
+    """Raise the slicebus error for an error of the broker or the connection. A task that was cancelled meanwhile gets
+    its CancelledError, whatever the library made of that."""
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task else 0
+
+    def is_cancelled() -> bool:
+        return task is not None and task.cancelling() > cancelled_before
+
     try:
         yield
-        if task and task.cancelling() > cancelled_before:
-            raise asyncio.CancelledError
-    except SlicebusError:
-        raise
     except asyncio.CancelledError as error:
-        if task is None or task.cancelling() > cancelled_before:
+        if task is None or is_cancelled():
             raise
         raise UnavailableError(f"{what}: the connection has fallen silent") from error
-    except tuple(row[0] for row in _TABLE) as error:
-        raise _error_of(error)(f"{what}: {error or type(error).__name__}") from error
+    except _ERRORS as error:
+        if is_cancelled():
+            raise asyncio.CancelledError from error
+        if isinstance(error, SlicebusError):
+            raise
+        raise _error_of(error)(f"{what}: {_text_of(error)}") from error
+    if is_cancelled():
+        raise asyncio.CancelledError
 
 
 async def close_quietly(channel: AbstractChannel) -> None:
@@ -63,3 +72,14 @@ def _error_of(error: BaseException) -> type[SlicebusError]:
     if any(word in str(error) for word in _REFUSALS):
         return ForbiddenError
     return next(ours for theirs, ours in _TABLE if isinstance(error, theirs))
+
+
+def _text_of(error: BaseException) -> str:
+    """The error for people. aiormq wraps those of TLS, whose text is a tuple with a line number of OpenSSL."""
+    cause = error if isinstance(error, ssl.SSLError) else error.__cause__
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return f"the broker's certificate is refused: {cause.verify_message}"
+        case ssl.SSLError():
+            return f"TLS failed: {cause.reason or cause}"
+    return str(error) or type(error).__name__

@@ -64,13 +64,21 @@ class RabbitDelivery:
     """One message that a consumer holds, and its channel."""
 
     def __init__(
-        self, bus: "RabbitBus", incoming: AbstractIncomingMessage, channel: AbstractChannel, *, queue: str
+        self,
+        bus: "RabbitBus",
+        incoming: AbstractIncomingMessage,
+        message: WireMessage,
+        channel: AbstractChannel,
+        *,
+        queue: str,
+        on_settled: Callable[[], None],
     ) -> None:
         self._bus = bus
         self._incoming = incoming
         self._channel = channel
         self._queue = queue
-        self._message = from_incoming(incoming)
+        self._on_settled = on_settled
+        self._message = message
 
     @property
     def message(self) -> WireMessage:
@@ -124,6 +132,7 @@ class RabbitDelivery:
                     await settle()
         except UnavailableError as error:
             _log.info("delivery.unsettled", queue=self._queue, message_id=self._message.message_id, error=str(error))
+        self._on_settled()
 
     def _is_stale(self) -> bool:
         """Whether its channel is closed, so that it can no longer be settled."""

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from slicebus.bus.sizes import MESSAGE_BYTES
+
 
 class BusSettings(msgspec.Struct, frozen=True):
     """One connection's settings; the defaults suit a broker in the same region."""
@@ -15,6 +17,12 @@ class BusSettings(msgspec.Struct, frozen=True):
     for two of them and delivers to the standby, which needs no longer to get the Lease. This side waits for three."""
     reconnect_most_s: float = 15.0
     """The longest pause between two attempts to reconnect."""
+    files_s: float = 5.0
+    """How often the files of the login are looked at, while there is a connection."""
     in_flight: int = 500
     """The most publishes that wait for a confirm at once. A broker confirms 1,000 a second one by one, 4,000
     pipelined."""
+    in_flight_bytes: int = 16 * 1024**2
+    """Their most bytes at once. A larger message is published alone."""
+    message_bytes: int = MESSAGE_BYTES
+    """The limit of a message. A larger one is not published, and of a received one only the headers are kept."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Message
@@ -39,6 +40,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: Resource
     manifest: Manifest
+    impersonate: Impersonation | None = None
+    """As whom. None: as the role itself."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,12 +52,14 @@ from slicebus.journal.recording import (
     Received,
     Record,
 )
-from slicebus.kube.cache import Cache, Change
+from slicebus.journal.redaction import MARK, Redactor
+from slicebus.kube.cache import Cache, Change, Key, key_of
 from slicebus.kube.resources import Resource
 from slicebus.proto import codec
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import ProtocolError
-from slicebus.proto.messages import Manifest, Message
+from slicebus.proto.headers import ATTRIBUTES
+from slicebus.proto.messages import Manifest, Message, job_of
 
 
 class State(Protocol):
@@ -68,6 +70,10 @@ class State(Protocol):
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """The tables, by name."""
+
+    def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
+        """Whether an object is none of the role's: a cache has it, and no decision reads it unless it is named. It is
+        recorded from the first decision on that names it."""
 
 
 class Incoming:
@@ -101,6 +107,8 @@ class Decider(Generic[S]):
         self._recorder = recorder
         self._begun = False
         self._received = 0
+        self._caches: dict[str, _Recorded] = {}
+        """By kind."""
 
     def recording(self) -> AbstractAsyncContextManager[None]:
         """Publish the recorded decisions until the context is left."""
@@ -111,11 +119,12 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            cache.subscribe(partial(self._changed, DiffWriter(resource_name(resource))))
+            recorded = self._caches[resource.kind] = _Recorded(resource, cache, self._recorder.redactor)
+            cache.subscribe(partial(self._changed, recorded))
         for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
         self._begun = True
-        self._recorder.begin(Began(version=version("slicebus")), partial(content, self.state))
+        self._recorder.begin(Began(version=version("slicebus")), self._content)
 
     def receive(self, wire: WireMessage) -> Incoming:
         """The decoded message. Raises ProtocolError."""
@@ -127,32 +136,87 @@ class Decider(Generic[S]):
             problem = problem_of(error)
             raise
         finally:
-            self._record(lambda: Received.of(wire, number=number, at=_at(), problem=problem))
+            self._record(lambda: self._received_record(wire, number, problem))
 
     def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **given: P.kwargs) -> R:
         """The outcome of the decision. Raises what the decision raises."""
         what, at = decision.__name__, _at()
+        if self._begun:
+            for value in given.values():
+                self._record_named(value)
         try:
             outcome = decision(self.state, *args, **given)
         except Exception as error:
             failed = failure_of(error)
-            self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), failed=failed))
+            self._record(lambda: Decided(what=what, at=at, given=self._arguments(given), failed=failed))
             raise
-        self._record(lambda: Decided(what=what, at=at, given=Raw(encode(given)), outcome=Raw(encode_outcome(outcome))))
+        self._record(
+            lambda: Decided(
+                what=what, at=at, given=self._arguments(given), outcome=self._hidden(encode_outcome(outcome))
+            )
+        )
         return outcome
 
-    def _changed(self, diffs: DiffWriter, change: Change) -> None:
+    def _content(self) -> Iterator[Put | Noted]:
+        """The whole state at the time of the call, without secrets and without what is foreign."""
+        assert self._recorder is not None
+        objects = [(resource_name(each.resource), each.objects()) for each in self._caches.values()]
+        tables = [(name, list(table.items())) for name, table in self.state.tables().items()]
+        return content(objects, tables, self._recorder.redactor)
+
+    def _changed(self, recorded: "_Recorded", change: Change) -> None:
         old, new = change.old, change.new
-        if new is not None:
-            self._record(lambda: diffs.put(new))
-        elif old is not None:
-            self._record(lambda: diffs.gone(old))
+        if new is None:
+            if old is not None and not recorded.forget(old):
+                self._record(lambda: recorded.diffs.gone(old))
+        elif (old is None or recorded.leaves_out(old)) and self.state.is_foreign(recorded.resource, new):
+            recorded.leave_out(new)
+        else:
+            recorded.forget(new)
+            for owner in new["metadata"].get("ownerReferences") or ():
+                self._record_foreign(owner["kind"], new["metadata"].get("namespace"), owner["name"])
+            self._record(lambda: recorded.diffs.put(new))
+
+    def _record_named(self, value: object) -> None:
+        """Record the job that an argument of a decision names, where it was left out."""
+        named = job_of(value.message) if isinstance(value, Incoming) else value
+        kind, namespace, name = (getattr(named, field, None) for field in ("kind", "namespace", "name"))
+        if isinstance(kind, str) and isinstance(name, str):
+            self._record_foreign(kind, namespace, name)
+
+    def _record_foreign(self, kind: str, namespace: str | None, name: str) -> None:
+        recorded = self._caches.get(kind)
+        manifest = recorded.take_in(namespace, name) if recorded is not None else None
+        if recorded is not None and manifest is not None:
+            diffs = recorded.diffs
+            self._record(lambda: diffs.put(manifest))
 
     def _noted(self, table: str, key: object, value: object) -> None:
         if value is FORGOTTEN:
             self._record(lambda: Forgot(table=table, key=Raw(encode(key))))
         else:
-            self._record(lambda: Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value))))
+            self._record(lambda: Noted(table=table, key=Raw(encode(key)), value=self._hidden(encode(value))))
+
+    def _arguments(self, given: Mapping[str, object]) -> Raw:
+        """Arguments of a decision without secrets. Short ones name a job, a cluster or a time."""
+        encoded = encode(given)
+        return Raw(encoded) if len(encoded) <= _SHORT else self._hidden(encoded)
+
+    def _hidden(self, encoded: bytes) -> Raw:
+        """JSON of ours without secrets."""
+        assert self._recorder is not None
+        return Raw(encoded if encoded is _NOTHING else self._recorder.redactor.encoded(encoded))
+
+    def _received_record(self, wire: WireMessage, number: int, problem: str) -> Received:
+        """A message without secrets; without its content where that cannot be searched."""
+        assert self._recorder is not None
+        redactor = self._recorder.redactor
+        searched = redactor.encoded(wire.body)
+        body = MARK.encode() if searched == _UNSEARCHED else searched
+        # The attributes of a message that can be read are ids, names and times.
+        unchecked = wire.headers if problem else {n: text for n, text in wire.headers.items() if n not in ATTRIBUTES}
+        clean = msgspec.structs.replace(wire, headers=wire.headers | redactor.headers(unchecked), body=body)
+        return Received.of(clean, number=number, at=_at(), problem=problem)
 
     def _record(self, make: Callable[[], Record]) -> None:
         if self._recorder is not None and self._begun:
@@ -164,22 +228,54 @@ def resource_name(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-def content(state: State) -> Iterator[Put | Noted]:
-    """The whole state at the time of the call."""
-    objects = [(resource_name(resource), cache.all()) for resource, cache in state.decides_by()]
-    tables = [(name, list(table.items())) for name, table in state.tables().items()]
-    return _content(objects, tables)
+class _Recorded:
+    """What is recorded of a cache: its objects, apart from those that are left out."""
+
+    def __init__(self, resource: Resource, cache: Cache, redactor: Redactor) -> None:
+        self.resource = resource
+        self.diffs = DiffWriter(resource_name(resource), redactor)
+        self._cache = cache
+        self._left_out: set[Key] = set()
+
+    def objects(self) -> list[Manifest]:
+        """The objects that are recorded."""
+        return [manifest for manifest in self._cache.all() if not self.leaves_out(manifest)]
+
+    def leaves_out(self, manifest: Manifest) -> bool:
+        """Whether an object is left out."""
+        return key_of(manifest) in self._left_out
+
+    def leave_out(self, manifest: Manifest) -> None:
+        """Record nothing about an object."""
+        self._left_out.add(key_of(manifest))
+
+    def forget(self, manifest: Manifest) -> bool:
+        """Whether an object was left out. It no longer is."""
+        was_left_out = self.leaves_out(manifest)
+        self._left_out.discard(key_of(manifest))
+        return was_left_out
+
+    def take_in(self, namespace: str | None, name: str) -> Manifest | None:
+        """An object that was left out, and from now on is not; None for any other."""
+        key = namespace or "", name
+        if key not in self._left_out:
+            return None
+        self._left_out.discard(key)
+        return self._cache.get(*key)
 
 
-def _content(
-    objects: Sequence[tuple[str, list[Manifest]]], tables: Sequence[tuple[str, list[tuple[Any, Any]]]]
+def content(
+    objects: Sequence[tuple[str, list[Manifest]]],
+    tables: Sequence[tuple[str, list[tuple[Any, Any]]]],
+    redactor: Redactor,
 ) -> Iterator[Put | Noted]:
+    """Objects and the entries of tables, by the names of resources and tables, without secrets."""
     for of, manifests in objects:
         for manifest in manifests:
-            yield Put(of=of, object=manifest)
+            yield Put(of=of, object=redactor.value(manifest))
     for table, entries in tables:
         for key, value in entries:
-            yield Noted(table=table, key=Raw(encode(key)), value=Raw(encode(value)))
+            yield Noted(table=table, key=Raw(encode(key)), value=Raw(redactor.encoded(encode(value))))
 
 
 def _enc_hook(value: object) -> object:
@@ -194,6 +290,9 @@ encode = _encoder.encode
 
 _COMMANDS = frozenset(get_args(Command))
 _NOTHING = b"[]"
+_SHORT = 256
+_UNSEARCHED = encode(MARK)
+"""What the redactor leaves of a body that it cannot search."""
 
 
 def encode_outcome(outcome: object) -> bytes:
@@ -227,8 +326,8 @@ def _command(command: Command) -> RecordedCommand:
             return Remembered(table=table, key=Raw(encode(key)), value=Raw(encode(value)))
         case Forget(table=table, key=key):
             return Forgotten(table=table, key=Raw(encode(key)))
-        case Create(resource=resource, manifest=manifest):
-            return Created(of=resource_name(resource), manifest=manifest)
+        case Create(resource=resource, manifest=manifest, impersonate=impersonate):
+            return Created(of=resource_name(resource), manifest=manifest, impersonate=impersonate or UNSET)
         case Patch():
             return _patched(command)
         case PatchEach(patches=patches, lets_start=lets_start):

@@ -35,7 +35,7 @@ from slicebus.journal.recording import (
     Source,
     decode_batch,
 )
-from slicebus.journal.redaction import MARK, redacted
+from slicebus.journal.redaction import MARK, has_marks, redacted
 from slicebus.kube.cache import Cache
 from slicebus.proto import codec
 from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
@@ -56,6 +56,9 @@ class Model(msgspec.Struct, frozen=True):
     state: Callable[[], State]
     decisions: Mapping[str, Decision]
     """By name."""
+    hashed: frozenset[str] = frozenset()
+    """The decisions that compare a hash of what a recording has without secrets with one of what had them. Where
+    something was taken out, they cannot be made again."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
@@ -223,7 +226,7 @@ class Replay:
             case Gone(of=of, namespace=namespace, name=name) if of in self._caches:
                 present = self._caches[of].get(namespace, name)
                 if present is not None:
-                    self._caches[of].remove(present)
+                    self._caches[of].drop(present)
             case Noted(table=name, key=key, value=value) if name in self._tables:
                 reader = self._readers[name]
                 self._tables[name][_read(reader.key, key)] = _read(reader.value, value)
@@ -261,7 +264,15 @@ class Replay:
         if made == recorded:
             made = recorded  # One copy is enough.
         same = made is recorded or (not problem and _same(recorded, made))
+        if not same and record.what in self._model.hashed and self._lacks_secrets():
+            self.passed_over += 1
+            return None
         return Made(self.source, position, record.at, record.what, given, recorded, made, same, problem)
+
+    def _lacks_secrets(self) -> bool:
+        """Whether secrets were taken out of the status of some object."""
+        statuses = (manifest.get("status") for cache in self._caches.values() for manifest in cache.all())
+        return any(has_marks(orjson.dumps(status)) for status in statuses if status)
 
     def _make(self, what: str, given: bytes) -> bytes:
         """The outcome of a decision as JSON. Raises InvalidError when this version cannot make it."""

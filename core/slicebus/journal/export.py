@@ -1,6 +1,7 @@
 """The journal as a file: JSON Lines, one record a line, lossless except for secrets.
 
-An export without secrets also leaves out every body that is no JSON: nobody can search that for secrets.
+An export without secrets also leaves out every body that is no JSON: nobody can search that for secrets. Every line is
+safe to show: a character that a terminal would act on is escaped.
 """
 
 import base64
@@ -12,7 +13,8 @@ import orjson
 from msgspec import Raw
 
 from slicebus.bus.contract import Record
-from slicebus.journal.redaction import MARK, redacted
+from slicebus.journal.printable import printable_json
+from slicebus.journal.redaction import MARK, redacted, redacted_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.topology import DECISIONS_TYPE
@@ -28,7 +30,7 @@ def to_line(record: Record, *, redact: bool = True) -> bytes:
         "offset": record.offset,
         "recorded": record.timestamp.isoformat() if record.timestamp else None,
         "routing_key": message.routing_key,
-        "headers": redacted(message.headers) if redact else message.headers,
+        "headers": redacted_headers(message.headers) if redact else message.headers,
         "message_id": message.message_id,
         "correlation_id": message.correlation_id,
         "user_id": message.user_id,
@@ -36,7 +38,7 @@ def to_line(record: Record, *, redact: bool = True) -> bytes:
         "type": message.type,
         "persistent": message.persistent,
     }
-    return orjson.dumps(line | _body(message, redact=redact))
+    return printable_json(orjson.dumps(line | _body(message, redact=redact)))
 
 
 class _Line(msgspec.Struct):
@@ -95,9 +97,10 @@ def _body(message: WireMessage, *, redact: bool) -> dict[str, Any]:
         written = orjson.dumps(value)
     except orjson.JSONDecodeError:
         return {"body": MARK} if redact and message.body else verbatim
-    except (orjson.JSONEncodeError, RecursionError):
+    except orjson.JSONEncodeError:
         return {"body": MARK} if redact else verbatim
-    return {"body": orjson.Fragment(written)} if redact or written == message.body else verbatim
+    is_as_sent = written == message.body and printable_json(written) is written
+    return {"body": orjson.Fragment(written)} if redact or is_as_sent else verbatim
 
 
 def _with_readable_messages(batch: Any) -> Any:

@@ -4,19 +4,25 @@ The writer remembers the version before as hashes. Comparing with the version it
 has long left the processor's caches.
 """
 
+from typing import Any
+
 import orjson
 from msgspec import Raw
 
 from slicebus.journal.recording import Gone, Put
+from slicebus.journal.redaction import Redactor
 from slicebus.kube.cache import Key, Manifest, key_of
 from slicebus.proto.errors import InvalidError
+
+_METADATA = "metadata"
 
 
 class DiffWriter:
     """Writes the objects of one resource as differences."""
 
-    def __init__(self, of: str) -> None:
+    def __init__(self, of: str, redactor: Redactor) -> None:
         self._of = of
+        self._redactor = redactor
         self._hashes: dict[Key, tuple[str, dict[str, int]]] = {}
         """By namespace and name: the UID, and the hash of each part, such as `spec`."""
 
@@ -27,8 +33,16 @@ class DiffWriter:
         parts = {name: orjson.dumps(value) for name, value in manifest.items()}
         hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
         same = tuple(name for name in hashes if hashes[name] == before.get(name)) if known == uid else ()
+        changed = {name: self._part(name, value, parts[name]) for name, value in manifest.items() if name not in same}
         self._hashes[key] = uid, hashes
-        return Put(of=self._of, object={name: Raw(parts[name]) for name in parts if name not in same}, same=same)
+        return Put(of=self._of, object=changed, same=same)
+
+    def _part(self, name: str, value: Any, encoded: bytes) -> Raw:
+        """A part without secrets."""
+        if name != _METADATA:
+            return Raw(self._redactor.encoded(encoded))
+        clean = self._redactor.metadata(value)
+        return Raw(encoded if clean is value else orjson.dumps(clean))
 
     def gone(self, manifest: Manifest) -> Gone:
         """The record of a deleted object."""

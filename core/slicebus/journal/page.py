@@ -8,6 +8,7 @@ from itertools import accumulate
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from slicebus.journal.printable import printable
 from slicebus.journal.traces import STEP, Hop, Size, Trace
 from slicebus.proto.messages import Direction
 
@@ -137,6 +138,15 @@ def _arrow(hop: Hop) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("slicebus.journal", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("slicebus.journal", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_shown,
     )
     return environment.get_template("page.html.j2")
+
+
+def _shown(value: object) -> object:
+    """What a page shows of a value: a text of somebody else's has no character that a browser acts on."""
+    return printable(value) if isinstance(value, str) else value

@@ -11,6 +11,7 @@ when, is a record of its own: a replay sets its tables by those.
 import msgspec
 from msgspec import Raw
 
+from slicebus.kube.impersonation import Impersonation
 from slicebus.proto.messages import JobRef, Manifest
 
 
@@ -39,6 +40,8 @@ class Created(_Command, frozen=True, kw_only=True, tag="create"):
     of: str
     """The resource: `pods`, `jobs.batch`."""
     manifest: Manifest
+    impersonate: Impersonation | msgspec.UnsetType = msgspec.UNSET
+    """As whom. Unset: as the role itself."""
 
 
 class Patched(_Command, frozen=True, kw_only=True, tag="patch"):

@@ -14,6 +14,7 @@ sooner where the state is small. Snapshots are at most a fifth of what is record
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -35,10 +36,12 @@ from slicebus.journal.recording import (
     encode_record,
     encode_snapshot_part,
 )
+from slicebus.journal.redaction import Redactor
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.topology import DECISIONS
 
 _log = structlog.get_logger()
+_KEY_BYTES = 32
 _PERIOD_S = 0.05
 _BATCH_BYTES = 64 * 1024
 _MOST_BYTES = 8 * 1024 * 1024
@@ -59,6 +62,8 @@ class Recorder:
     """Publishes the records of one source to the stream."""
 
     def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry) -> None:
+        self.redactor = Redactor.keyed(secrets.token_bytes(_KEY_BYTES))
+        """Takes secrets out of what is recorded. The key goes with the process."""
         self._bus = bus
         self._source = source
         self._waiting: list[bytes] = []

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from slicebus.journal.redaction import MARK
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.headers import PREFIX
@@ -23,6 +24,7 @@ FORMAT = "slicebus.decisions/1"
 RoleName = Literal["manager", "agent"]
 Manifest = dict[str, Any]
 _NOTHING = Raw(b"[]")
+_UNREADABLE_BYTES = 16 * 1024
 
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 """What encoding a record may raise, for an object that is nested too deep or is no JSON."""
@@ -114,7 +116,10 @@ class Received(_Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, wire: WireMessage, *, number: int, at: float, problem: str = "") -> "Received":
-        """The record of a message."""
+        """The record of a message. A large one that cannot be read is recorded without its content, which the journal
+        has as a message: whoever sends many must not fill the recording too."""
+        if problem and len(wire.body) + sum(map(len, wire.headers.values())) > _UNREADABLE_BYTES:
+            wire = msgspec.structs.replace(wire, body=MARK.encode(), headers={})
         try:
             text, body = wire.body.decode(), b""
         except UnicodeDecodeError:

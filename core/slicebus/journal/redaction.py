@@ -1,53 +1,251 @@
-"""Takes secrets out of recorded messages.
+"""Takes secrets out of what is recorded or exported, and leaves marks in their place.
 
-It takes out the values of environment variables and annotations with secret-sounding names, credentials in URLs, and
-the data of Secrets; also inside a manifest that is the text of an annotation. The names of Secrets stay.
+It takes out the values of environment variables, the data of Secrets, values whose names say that they are secret, and
+what looks like a secret in texts (`secret_patterns`): in arguments, commands, YAML, and JSON that is a text. The names
+of Secrets stay. What no name and no form gives away stays too.
+
+A recording has a mark with a keyed hash: equal secrets have equal marks, so that a decision that compares them decides
+the same again. The key is drawn for each source and kept nowhere, so nobody can try secrets out. An export has one mark
+for all secrets, and leaves the marks of recordings.
 """
 
-import re
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-MARK = "(redacted)"
+from slicebus.journal.secret_patterns import MARKS, Mark, is_harmless, is_secret_name, is_secret_option, with_marks
 
-_SECRET_NAME = re.compile(r"passw|token|secret|credential|api[-_]?key|access[-_]?key|private[-_]?key", re.IGNORECASE)
-_URL_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/?#\s]+@", re.IGNORECASE)
+MARK = "(redacted)"
+_OPENING = "(redacted"
+
 _SECRET_DATA = ("data", "stringData")
+_ENV = "env"
+_ARGUMENTS = ("args", "command")
+_CONTAINERS = ("containers", "initContainers")
+_BEFORE_CONTAINERS = b'"containers":'
+"""In JSON: within a text its quotes would be escaped."""
+_KNOWN_BY = 1024
+_WRITTEN = ("annotations", "labels")
+_TEMPLATE = "template"
+_CLEAN = object()
+"""What is remembered of a part without secrets."""
+_MOST_LEVELS = 150
+"""A message has 100 at most, and a recording wraps it in some more. Far from where Python would end the recursion."""
+_SHORTEST = 6
+_TEXTS_KEPT = 4096
+_PARTS_KEPT = 512
+_RESTS_KEPT = 2048
+_LONGEST_REST = 4096
+_LONGEST_KEPT = 64 * 1024
+
+
+class _TooDeepError(Exception):
+    """A value has more levels than are searched."""
+
+
+class Redactor:
+    """Replaces secrets with marks. It remembers what it has searched: the same texts and templates come again."""
+
+    def __init__(self, mark: Mark = lambda _: MARK) -> None:
+        self._make = mark
+        self._texts: dict[str, str] = {}
+        self._parts: dict[bytes, Any] = {}
+        self._harmless: set[bytes] = set()
+        """JSON in which nothing can be a secret: specs and statuses come again."""
+        self._known: dict[bytes, tuple[bytes, bytes]] = {}
+        """Containers as JSON, and what is recorded of them, by how they begin."""
+
+    @classmethod
+    def keyed(cls, key: bytes) -> "Redactor":
+        """Marks are hashes under this key of at most 64 bytes."""
+        return cls(lambda secret: f"(redacted:{hashlib.blake2b(_bytes(secret), digest_size=8, key=key).hexdigest()})")
+
+    def value(self, value: Any) -> Any:
+        """The value without secrets: itself where it has none, and `MARK` where it is nested too deep to search it.
+        Never raises."""
+        try:
+            return self._value(value, 0)
+        except _TooDeepError:
+            return MARK
+
+    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers without secrets. Each is searched by itself."""
+        return {name: self._mark(text) if is_secret_name(name) else self.value(text) for name, text in headers.items()}
+
+    def encoded(self, encoded: bytes) -> bytes:
+        """JSON without secrets: itself where it has none. What may have some and cannot be read is replaced as a
+        whole."""
+        rest, spliced = self._without_known(encoded)
+        if rest in self._harmless:
+            return spliced
+        if is_harmless(rest):
+            if len(self._harmless) >= _RESTS_KEPT:
+                self._harmless.clear()
+            if len(rest) <= _LONGEST_REST:
+                self._harmless.add(rest)
+            return spliced
+        try:
+            value = orjson.loads(encoded)
+            clean = self.value(value)
+            return encoded if clean is value else orjson.dumps(clean)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            return orjson.dumps(MARK)
+
+    def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """An object's metadata without secrets: users write into its annotations and labels, and nowhere else."""
+        written = {name: metadata[name] for name in _WRITTEN if name in metadata}
+        clean = self._remembered(written, 0)
+        return metadata if clean is written else metadata | clean
+
+    def _without_known(self, encoded: bytes) -> tuple[bytes, bytes]:
+        """JSON without the containers in it that were searched before, and the same with them as they are recorded.
+        Most of what is recorded is the same containers again, and reading them takes longer than comparing bytes."""
+        at, rest, spliced = 0, list[bytes](), list[bytes]()
+        while (found := encoded.find(_BEFORE_CONTAINERS, at)) >= 0:
+            found += len(_BEFORE_CONTAINERS)
+            known = self._known.get(encoded[found : found + _KNOWN_BY])
+            if known is None or not encoded.startswith(known[0], found):
+                break
+            rest.append(encoded[at:found])
+            spliced += (rest[-1], known[1])
+            at = found + len(known[0])
+        if not at:
+            return encoded, encoded
+        return b"".join((*rest, encoded[at:])), b"".join((*spliced, encoded[at:]))
+
+    def _learn(self, containers: bytes, found: Any) -> None:
+        if len(self._known) >= _PARTS_KEPT:
+            self._known.clear()
+        self._known[containers[:_KNOWN_BY]] = containers, orjson.dumps(found)
+
+    def _mark(self, secret: str) -> str:
+        """The mark of a secret; a mark, and nothing, as they are."""
+        return secret if not secret or MARKS.fullmatch(secret) else self._make(secret)
+
+    def _value(self, value: Any, level: int) -> Any:
+        if isinstance(value, str):
+            return self._text(value, level) if len(value) >= _SHORTEST else value
+        if isinstance(value, dict):
+            return self._object(value, level + 1)
+        if isinstance(value, list):
+            return self._list(value, level + 1)
+        return value
+
+    def _list(self, values: list[Any], level: int) -> list[Any]:
+        if level > _MOST_LEVELS:
+            raise _TooDeepError
+        clean = [self._value(entry, level) for entry in values]
+        return clean if any(map(_is_other, clean, values)) else values
+
+    def _object(self, value: dict[str, Any], level: int) -> dict[str, Any]:
+        if level > _MOST_LEVELS:
+            raise _TooDeepError
+        changed = {}
+        for name, entry in value.items():
+            clean = self._entry(name, entry, level)
+            if clean is not entry:
+                changed[name] = clean
+        if value.get("kind") == "Secret":
+            changed |= {name: MARK for name in _SECRET_DATA if name in value}
+        if isinstance(value.get("value"), str) and is_secret_name(str(value.get("name", ""))):
+            changed["value"] = self._mark(value["value"])
+        return value | changed if changed else value
+
+    def _entry(self, name: str, entry: Any, level: int) -> Any:
+        if isinstance(entry, str):
+            return self._mark(entry) if is_secret_name(name) else self._value(entry, level)
+        if isinstance(entry, list):
+            if name in _CONTAINERS:
+                return self._remembered(entry, level)
+            if name == _ENV:
+                clean = [self._variable(variable, level) for variable in entry]
+                return clean if any(map(_is_other, clean, entry)) else entry
+            if name in _ARGUMENTS:
+                return self._arguments(self._list(entry, level))
+        if name == _TEMPLATE and isinstance(entry, dict):
+            return self._remembered(entry, level)
+        return self._value(entry, level)
+
+    def _remembered(self, part: Any, level: int) -> Any:
+        """Templates and containers are the largest part of most objects, and come again in each copy and message."""
+        try:
+            key = orjson.dumps(part)
+        except orjson.JSONEncodeError:
+            raise _TooDeepError from None
+        if key in self._parts:
+            found = self._parts[key]
+            return part if found is _CLEAN else found
+        found = self._list(part, level + 1) if isinstance(part, list) else self._object(part, level + 1)
+        if len(self._parts) >= _PARTS_KEPT:
+            self._parts.clear()
+        if len(key) <= _LONGEST_KEPT:
+            self._parts[key] = _CLEAN if found is part else found
+            if isinstance(part, list):
+                self._learn(key, found)
+        return found
+
+    def _variable(self, variable: Any, level: int) -> Any:
+        if isinstance(variable, dict) and isinstance(variable.get("value"), str):
+            clean = self._mark(variable["value"])
+            return variable if clean is variable["value"] else variable | {"value": clean}
+        return self._value(variable, level)
+
+    def _arguments(self, arguments: list[Any]) -> list[Any]:
+        """Arguments whose predecessor says that they are secret: `--password`, `hunter2`."""
+        clean = [
+            self._mark(argument)
+            if isinstance(argument, str) and isinstance(before, str) and is_secret_option(before)
+            else argument
+            for before, argument in zip(["", *arguments], arguments, strict=False)
+        ]
+        return clean if any(map(_is_other, clean, arguments)) else arguments
+
+    def _text(self, text: str, level: int) -> str:
+        found = self._texts.get(text)
+        if found is None:
+            found = self._searched(text, level)
+            if len(self._texts) >= _TEXTS_KEPT:
+                self._texts.clear()
+            if len(text) <= _LONGEST_KEPT:
+                self._texts[text] = found
+        return text if found == text else found
+
+    def _searched(self, text: str, level: int) -> str:
+        """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is searched as a value."""
+        if text.lstrip()[:1] in ("{", "["):
+            try:
+                inner = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                clean = self._value(inner, level + 1)
+                try:
+                    return text if clean is inner else orjson.dumps(clean).decode()
+                except orjson.JSONEncodeError:
+                    raise _TooDeepError from None
+        return with_marks(text, self._mark)
 
 
 def redacted(value: Any) -> Any:
-    """A copy of the value without secrets."""
-    if isinstance(value, dict):
-        return _redacted_object(value)
-    if isinstance(value, list):
-        return [redacted(entry) for entry in value]
-    if isinstance(value, str):
-        return _redacted_text(value)
-    return value
+    """The value without secrets, with one mark for all of them."""
+    return Redactor().value(value)
 
 
-def _redacted_text(text: str) -> str:
-    """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is redacted as a value."""
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            inner = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            pass
-        else:
-            clean = redacted(inner)
-            return text if clean == inner else orjson.dumps(clean).decode()
-    return _URL_CREDENTIALS.sub(rf"\g<scheme>{MARK}@", text)
+def redacted_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers without secrets, with one mark for all of them."""
+    return Redactor().headers(headers)
 
 
-def _redacted_object(value: dict[str, Any]) -> dict[str, Any]:
-    if value.get("kind") == "Secret":
-        return {name: MARK if name in _SECRET_DATA else redacted(entry) for name, entry in value.items()}
-    if isinstance(value.get("value"), str) and _SECRET_NAME.search(str(value.get("name", ""))):
-        return value | {"value": MARK}
-    return {name: MARK if _is_secret(name, entry) else redacted(entry) for name, entry in value.items()}
+def has_marks(encoded: bytes) -> bool:
+    """Whether something was taken out of this JSON."""
+    return _OPENING.encode() in encoded
 
 
-def _is_secret(name: str, value: Any) -> bool:
-    """Whether a text has a secret-sounding name; `secretName` is a reference."""
-    return isinstance(value, str) and bool(_SECRET_NAME.search(name)) and not name.endswith("Name")
+def _is_other(one: object, another: object) -> bool:
+    return one is not another
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

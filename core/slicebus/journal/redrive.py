@@ -3,15 +3,20 @@
 A receiver would take an old report of a state for the state now. An order that a newer one overtook would do nothing at
 best; after its tombstone has expired it would even start a job again that has ended. So only the newest message about
 each job goes out again. A receiver that has it takes it for a duplicate; one that lost it needs it.
+
+Messages that were selected in a file are published only as the broker's own journal has them. There the broker has
+verified who sent them. Whoever can edit a file could otherwise give orders, and report for any cluster.
 """
 
 from datetime import datetime
+from hashlib import sha256
 
 import msgspec
 
 from slicebus.bus.dead_letters import Requeue, again
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import Direction, JobRef, Message, ScaleRequest, job_of, version_of
 
@@ -28,7 +33,8 @@ class Since:
 
     def __init__(self) -> None:
         self._first: datetime | None = None
-        self._seen: set[str] = set()
+        self._ids: set[str] = set()
+        self._contents: set[bytes] = set()
         self._epochs: dict[str, int] = {}
         self._versions: dict[JobRef, tuple[int, int]] = {}
         self._requests: dict[JobRef, tuple[datetime, int, str, int]] = {}
@@ -38,10 +44,11 @@ class Since:
         published, received = entry.published, entry.received
         if published is not None and self._first is None:
             self._first = published
+        self._ids.add(entry.record.message.message_id or "")
+        self._contents.add(_content(entry.record.message))
         if received is None or published is None:
             return
         envelope, message = received.envelope, received.message
-        self._seen.add(envelope.id)
         if message.direction is Direction.UP:
             self._epochs[envelope.speaker] = max(envelope.epoch, self._epochs.get(envelope.speaker, 0))
         job, version = job_of(message), version_of(message)
@@ -53,11 +60,11 @@ class Since:
             self._versions[job] = max(found, self._versions.get(job, found))
 
     def why_not(self, entry: Entry, message: Message) -> str:
-        """Why a message is not the newest about its job; empty where it is."""
+        """Why a message is not in that journal, or not the newest about its job; empty where it is."""
         assert entry.received is not None
         envelope = entry.received.envelope
-        if not self._covers(entry):
-            return "the broker's journal does not go back so far: what came after it is not known"
+        if _content(entry.record.message) not in self._contents:
+            return self._why_absent(entry)
         epoch = self._epochs.get(envelope.speaker, envelope.epoch)
         if message.direction is Direction.UP and envelope.epoch < epoch:
             return f"epoch {envelope.epoch} of {envelope.cluster} has ended, {epoch} speaks now"
@@ -71,10 +78,12 @@ class Since:
                 return f"version {version} was overtaken by {newer}, offset {offset}"
         return ""
 
-    def _covers(self, entry: Entry) -> bool:
-        if entry.record.message.message_id in self._seen:
-            return True
-        return self._first is not None and entry.published is not None and entry.published >= self._first
+    def _why_absent(self, entry: Entry) -> str:
+        if entry.record.message.message_id in self._ids:
+            return "the broker's journal has another message under this id: somebody has changed one of them"
+        if self._first is None or entry.published is None or entry.published < self._first:
+            return "the broker's journal does not go back so far: what came after it is not known"
+        return "the broker's journal has no such message: nobody knows who sent it"
 
 
 def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
@@ -92,6 +101,11 @@ def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
         return again(entry.record.message, manager=manager)
     except InvalidError as error:
         return Left(str(error))
+
+
+def _content(message: WireMessage) -> bytes:
+    """A digest of everything that a receiver reads of a message."""
+    return sha256(msgspec.json.encode(message, order="sorted")).digest()
 
 
 def _key(request: ScaleRequest) -> list[str | int]:

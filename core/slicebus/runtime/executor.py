@@ -96,8 +96,8 @@ class Executor:
                     self._remember(command)
                 case Forget():
                     self._forget(command)
-                case Create(resource=resource, manifest=manifest):
-                    await self._create(resource, manifest)
+                case Create():
+                    await self._create(command)
                 case Patch():
                     await self._patch(command)
                 case PatchEach(patches=patches, lets_start=lets_start):
@@ -119,7 +119,7 @@ class Executor:
         except NotFoundError:
             await self._drop(resource, target)
             return None
-        self._keep(resource, found)
+        await self._take(resource, target, found)
         return found
 
     def _remember(self, command: Remember) -> None:
@@ -140,10 +140,12 @@ class Executor:
         found = await self.refresh(command.resource, command.target)
         return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
 
-    async def _create(self, resource: Resource, manifest: Manifest) -> None:
-        metadata = manifest["metadata"]
+    async def _create(self, command: Create) -> None:
+        resource, metadata = command.resource, command.manifest["metadata"]
         try:
-            created = await self._client.create(resource, manifest, field_manager=self._component)
+            created = await self._client.create(
+                resource, command.manifest, field_manager=self._component, impersonate=command.impersonate
+            )
         except (ConflictError, TransientError):
             # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):
@@ -187,9 +189,8 @@ class Executor:
         metadata = target["metadata"]
         attempts = AsyncRetrying(retry=retry_if_exception_type(TransientError), wait=_BACKOFF)
         with suppress(NotFoundError):
-            self._keep(
-                resource, await attempts(self._client.get, resource, metadata["name"], metadata.get("namespace"))
-            )
+            found: Manifest = await attempts(self._client.get, resource, metadata["name"], metadata.get("namespace"))
+            await self._take(resource, target, found)
 
     async def _patch_each(self, patches: Sequence[Patch], *, unless: Callable[[], bool]) -> None:
         """Raise the first error after every patch was tried; a conflict only where there is no other error."""
@@ -221,6 +222,14 @@ class Executor:
         cache = self._caches(resource)
         if cache is not None:
             cache.put(manifest, is_own=is_own)
+
+    async def _take(self, resource: Resource, target: Manifest, found: Manifest) -> None:
+        """Keep what was read under the name of a target. If it is another object, the target has gone."""
+        if found["metadata"]["uid"] != target["metadata"]["uid"]:
+            await self._drop(resource, target)
+            if self._is_watched(target):
+                return
+        self._keep(resource, found)
 
     async def _drop(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)

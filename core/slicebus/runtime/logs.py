@@ -2,10 +2,13 @@
 
 import logging
 import sys
-from typing import Annotated, Literal
+from collections.abc import MutableMapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 import structlog
+
+from slicebus.journal.printable import printable, printable_lines
 
 LogFormat = Literal["json", "console"]
 LogLevel = Annotated[str, msgspec.Meta(pattern="(?i)^(debug|info|warning|error|critical)$")]
@@ -14,7 +17,8 @@ LogLevel = Annotated[str, msgspec.Meta(pattern="(?i)^(debug|info|warning|error|c
 def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -> None:
     """Log events to standard error: one JSON object a line, or columns for people.
 
-    What libraries log by the standard library's logging comes out the same way, from WARNING on.
+    What libraries log by the standard library's logging comes out the same way, from WARNING on. No text of somebody
+    else's controls the terminal: JSON escapes all but ASCII.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.types.Processor = (
@@ -25,6 +29,7 @@ def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        *([] if format == "json" else [_made_printable]),
     ]
     structlog.configure(
         processors=[*shared, renderer],
@@ -40,3 +45,11 @@ def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -
         )
     )
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+
+
+def _made_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event with texts that a terminal only shows. A traceback keeps its lines."""
+    return {
+        name: (printable_lines if name == "exception" else printable)(value) if isinstance(value, str) else value
+        for name, value in event.items()
+    }

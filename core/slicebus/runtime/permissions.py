@@ -20,6 +20,8 @@ class Permission(msgspec.Struct, frozen=True):
     """Only in the namespace that the role runs in."""
     name: str = ""
     """Only on the object of this name."""
+    namespaces: tuple[str, ...] = ()
+    """Only in these; none for all of them."""
 
     def __str__(self) -> str:
         name = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
@@ -32,17 +34,20 @@ def definitions_of(resources: Iterable[Resource]) -> tuple[Permission, ...]:
     return tuple(Permission(CRDS, ("get",), name=resource.definition) for resource in resources if resource.is_custom)
 
 
+def by_name(resource: Resource, *names: str) -> tuple[Permission, ...]:
+    """Permissions to keep objects of these names in the role's own namespace. A create cannot be restricted by name."""
+    named = (Permission(resource, ("get", "patch"), own_namespace=True, name=name) for name in names)
+    return (*named, Permission(resource, ("create",), own_namespace=True))
+
+
 async def missing(client: KubeClient, wanted: Iterable[Permission], *, namespace: str) -> list[str]:
     """The permissions that the server's authorizer denies, as `verb resource`."""
     return [
-        f"{verb} {permission}{f' in {namespace}' if permission.own_namespace else ''}"
+        f"{verb} {permission}{f' in {where}' if where else ''}"
         for permission in wanted
+        for where in ((namespace,) if permission.own_namespace else permission.namespaces or ("",))
         for verb in permission.verbs
         if not await client.can_i(
-            verb,
-            permission.resource,
-            namespace=namespace if permission.own_namespace else "",
-            subresource=permission.subresource,
-            name=permission.name,
+            verb, permission.resource, namespace=where, subresource=permission.subresource, name=permission.name
         )
     ]

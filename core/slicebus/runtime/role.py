@@ -1,9 +1,8 @@
 """The life cycle of a manager or agent: probes first, then connections, then the Lease, then the work."""
 
 import asyncio
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import ClassVar, Generic, TypeVar
 
 import structlog
@@ -13,15 +12,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.bus.settings import BusSettings
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection
 from slicebus.kube.resources import Resource
-from slicebus.proto.errors import TransientError
-from slicebus.proto.topology import Topology, journal_queue
+from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
 from slicebus.runtime.settings import RoleSettings
@@ -29,6 +26,7 @@ from slicebus.slices.jobs import LEFT_OUT
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
+_ABSENT = (TransientError, ForbiddenError, NotFoundError)
 _RENEWALS = 3
 """A role without an answer for so many renewals of its Lease is not ready."""
 
@@ -59,12 +57,14 @@ class Role(ABC, Generic[Settings]):
         )
         self._informers: Informers | None = None
         self._epoch: int | None = None
+        self._refusal = ""
         self.leading = asyncio.Event()
         """Set once the role does its work."""
 
     @abstractmethod
-    async def topology(self) -> Topology:
-        """The queues and exchanges that the role needs. Transient errors are retried."""
+    async def prepare(self) -> None:
+        """Return when the broker has what the role needs, and lets it use that. NotFoundError and ForbiddenError are
+        retried as transient errors are: what is missing or refused may come."""
 
     @abstractmethod
     async def lead(self, epoch: int) -> None:
@@ -82,9 +82,17 @@ class Role(ABC, Generic[Settings]):
         *,
         unserved: MutableMapping[str, str],
         definitions: MutableMapping[str, str],
+        namespaces: Collection[str] = (),
     ) -> Informers:
-        """The informers that feed this role's caches. The role waits for every resource that is not `optional`."""
-        made = Informers(self._client, optional=frozenset(optional), unserved=unserved, definitions=definitions)
+        """The informers that feed this role's caches, in these namespaces, or in all. The role waits for every resource
+        that is not `optional`."""
+        made = Informers(
+            self._client,
+            optional=frozenset(optional),
+            unserved=unserved,
+            definitions=definitions,
+            namespaces=namespaces,
+        )
         self._informers = made
         return made
 
@@ -92,6 +100,8 @@ class Role(ABC, Generic[Settings]):
         """The reason why it does not work; empty while it leads, or stands by, in working order."""
         if not self._bus.connected:
             return "there is no connection to the broker"
+        if self._refusal:
+            return f"waits: {self._refusal}"
         if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
             return "the API server has not answered for the Lease"
         awaited = self._informers.awaited if self._informers else []
@@ -114,15 +124,29 @@ class Role(ABC, Generic[Settings]):
             group.create_task(self._begin(epoch), name="lead")
 
     async def _begin(self, epoch: int) -> None:
-        settings = self._settings
-        journal = journal_queue(max_age=settings.journal_max_age, max_bytes=settings.journal_max_bytes)
-        topology = await retry_until_available("topology", self.topology) + Topology((), (journal,), ())
-        await retry_until_available("declare", lambda: self._bus.declare(topology))
+        await self.until_allowed("broker", self.prepare)
         await self.lead(epoch)
 
+    async def until_allowed(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of a call to the broker, once what it needs is there and allowed; until then the role says what is
+        missing."""
+        result = await retry_until_available(what, call, on=_ABSENT, waiting=self._wait_for)
+        self._refusal = ""
+        return result
 
-async def retry_until_available(what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-    """The result of a call that a role needs to start. Transient errors are retried without end."""
+    def _wait_for(self, error: SlicebusError) -> None:
+        self._refusal = str(error)
+
+
+async def retry_until_available(
+    what: str,
+    call: Callable[[], Awaitable[Result]],
+    *,
+    on: tuple[type[SlicebusError], ...] = (TransientError,),
+    waiting: Callable[[SlicebusError], None] = lambda _: None,
+) -> Result:
+    """The result of a call that a role needs to start. Errors of the types `on` are retried without end; `waiting` gets
+    each of them."""
 
     async def attempt() -> Result:
         return await call()
@@ -130,9 +154,11 @@ async def retry_until_available(what: str, call: Callable[[], Awaitable[Result]]
     def log_attempt(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         _log.warning("role.waiting", what=what, error=str(error))
+        if isinstance(error, SlicebusError):
+            waiting(error)
 
     attempts = AsyncRetrying(
-        retry=retry_if_exception_type(TransientError),
+        retry=retry_if_exception_type(on),
         wait=_BACKOFF,
         before_sleep=log_attempt,
     )
@@ -144,19 +170,27 @@ async def run_role(
 ) -> None:
     """Connect as `name`, serve the probes, and work until cancelled.
 
-    Waits for an unreachable broker, alive and not ready: a restart would only make the wait longer. A standby is ready
-    while it waits for the Lease. Raises ForbiddenError when the broker refuses the user.
+    Waits for a broker that is unreachable or refuses the user, alive and not ready: a restart would only make the wait
+    longer. A password may change in its Secret before the broker knows it. A standby is ready while it waits for the
+    Lease.
     """
-    registry, working = CollectorRegistry(), list[Role[Settings]]()
+    registry, working, refusal = CollectorRegistry(), list[Role[Settings]](), "waits for the broker"
 
     def not_ready() -> str:
-        return working[0].not_ready() if working else "waits for the broker"
+        return working[0].not_ready() if working else refusal
+
+    async def connected() -> Bus:
+        return await connect(settings.amqp_url, name=name, settings=settings.bus, access=settings.access)
+
+    def refused(error: SlicebusError) -> None:
+        nonlocal refusal
+        refusal = str(error)
 
     async with (
         health_server(settings.health_address, not_ready=not_ready, registry=registry),
         await KubeClient.connect(kubeconfig=settings.kubeconfig) as client,
     ):
-        bus = await connect(settings.amqp_url, name=name, settings=BusSettings(connect_s=math.inf))
+        bus = await retry_until_available("broker", connected, on=(ForbiddenError,), waiting=refused)
         try:
             working.append(role(settings, client, bus, registry))
             await working[0].run()

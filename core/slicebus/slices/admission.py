@@ -16,13 +16,14 @@ from slicebus.slices.kueue import INADMISSIBLE, EvictionReason
 from slicebus.slices.placement import Placed, Placer, usage_of
 from slicebus.slices.preemption import (
     WAITING_FOR_PREEMPTED,
+    Claim,
     Preemptor,
     Victim,
     message_of,
     preempted_for,
     without,
 )
-from slicebus.slices.queue_order import Pending, by_distance, by_share, preemptors_first, rank, waits_for_preempted
+from slicebus.slices.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
 from slicebus.slices.quota import (
     ClusterQueue,
     Cohort,
@@ -33,10 +34,11 @@ from slicebus.slices.quota import (
     usable_queue,
 )
 from slicebus.slices.reservations import Reservations
+from slicebus.slices.rings import Rings
 from slicebus.slices.rivals import Rivals
 from slicebus.slices.sharing import FairSharing, Head
 from slicebus.slices.usage import QuotaUse
-from slicebus.slices.victims import Search
+from slicebus.slices.victims import Search, no_victims
 from slicebus.slices.workload import Admission, Slice, SliceKey
 
 _VICTIMS_SHOWN = 3
@@ -62,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = Strategy.SPREAD
     """The placement strategy of queues that name none."""
     fair_sharing: FairSharing = FairSharing.OFF
+    rings_since: str | None = None
+    """See `Rings`."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -105,11 +109,12 @@ class _Cycle:
         self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
+        self.rings = Rings(snapshot.slices, snapshot.rings_since)
         self.rivals = Rivals(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
-        self.placer = Placer(Fleet(snapshot.clusters, snapshot.load, snapshot.granted), snapshot.strategy)
-        leaving = self.use.evicted_holders()
-        self.placer.evict(leaving)
+        fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
+        self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
+        self.placer.evict(leaving := self.use.evicted_holders())
         self.victims: dict[str, list[Slice]] = {}
         """The evicted slices by the UID of their preemptor."""
         for victim in leaving:
@@ -126,7 +131,7 @@ class _Cycle:
                 by_queue.setdefault(queue.name, deque()).append(slice)
         for name, slices in by_queue.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
-                by_queue[name] = preemptors_first(slices, self._is_preemptor)
+                by_queue[name] = preemptors_first(slices, self._claim_of)
         for slice, found in self._ranked(by_queue):
             queue = self._usable_queue_of(slice)
             decisions = self._decisions_of(slice, queue, found)
@@ -136,7 +141,7 @@ class _Cycle:
 
     def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:
-            return by_distance(pending, self._assess, self._is_preemptor)
+            return by_distance(pending, self._assess, self._claim_of)
         trees: dict[int, list[str]] = {}
         for name in pending:
             trees.setdefault(id(self.use.current.queues[name].root), []).append(name)
@@ -148,13 +153,12 @@ class _Cycle:
         return Head(
             node=self.use.projected.queues[queue],
             needs={key: need - own.get(key, 0) for key, need in needs.items()},
-            waits_for_preempted=self._is_preemptor(slice),
+            claim=self._claim_of(slice),
             rank=rank(slice),
         )
 
-    def _is_preemptor(self, slice: Slice) -> bool:
-        """Whether workloads were preempted for the slice that are leaving, or left since the last cycle."""
-        return slice.uid in self.victims or waits_for_preempted(slice)
+    def _claim_of(self, slice: Slice) -> Claim:
+        return claim_of(slice, self.victims)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
         return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.namespace, slice.queue].cluster_queue]
@@ -177,6 +181,8 @@ class _Cycle:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
+        if replaced is None and (behind := self.rings.behind(slice)):
+            return behind
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
 
@@ -196,12 +202,12 @@ class _Cycle:
         if (
             isinstance(found, Nomination)
             and Mode.NO_FIT < found.mode < Mode.AFTER_EVICTION
-            and self._is_preemptor(slice)
+            and self._claim_of(slice) is not Claim.NONE
         ):
             # Its victims are leaving. It gets no others, as long as it fits when they are gone.
-            kept = nominate(slice, msgspec.structs.replace(room, victims=_no_victims), replaced=replaced)
+            kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
             found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else found
-        if room.projected is not None and not (isinstance(found, Nomination) and found.mode >= Mode.AFTER_EVICTION):
+        if self.use.is_apart(room.queue.name) and (isinstance(found, Misfit) or found.mode < Mode.AFTER_EVICTION):
             # After the evictions it may fit in other flavors than those with room now.
             then = nominate(slice, _projected(room), replaced=replaced)
             if isinstance(then, Nomination) and then.mode is Mode.FIT:
@@ -236,7 +242,7 @@ class _Cycle:
 
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
         """Evict the victims of a slice, and let the slice wait."""
-        needs = usage_of(slice, found.admission)
+        needs, misfit = usage_of(slice, found.admission), found.misfit
         replaced = self.use.held.get(slice.chain_id)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
@@ -245,17 +251,18 @@ class _Cycle:
             )
             victims = self.search.victims(preemptor)
             then = self._then(slice, room, replaced, victims) if victims else None
+        if ring := self.rings.gone_round(slice, victims):
+            then, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {ring}")
         if then is None or self.rivals.would_preempt(preemptor, usage_of(slice, then), victims):
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
             self.rivals.remember(slice, queue)
-            return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, found.misfit)]
+            return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, misfit)]
         evicted = [victim.candidate.slice for victim in victims]
         self.placer.evict(evicted)
-        with self.placer.projected():
-            nowhere = self._place(slice, queue, found.admission)
-        if isinstance(nowhere, Misfit):
-            # It would have quota and no cluster: nobody loses quota for that.
+        with self.placer.projected(), without(victims):
+            nowhere = self._place(slice, queue, then, later=True)
+        if isinstance(nowhere, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
             self.placer.evict(evicted, times=-1)
             return [_wait(slice, nowhere)]
         self.use.preempt(victims)
@@ -287,10 +294,11 @@ class _Cycle:
         """Let a slice wait for evicted workloads, and reserve their quota for it."""
         own = [*victims, *self.victims.get(slice.uid, ())]
         self.reservations.keep(slice, found.admission, self._usable_queue_of(slice))
+        self.rings.waits(slice)
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.
-            reason = WAITING_FOR_PREEMPTED if waits_for_preempted(slice) else found.misfit.reason
+            reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else found.misfit.reason
             return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
         keys = sorted({each.key for each in own})
         message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
@@ -318,11 +326,12 @@ class _Cycle:
         self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
-    def _place(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Placed | Misfit:
-        """The place where a slice would run."""
+    def _place(self, slice: Slice, queue: ClusterQueue, found: Admission, *, later: bool = False) -> Placed | Misfit:
+        """The place where a slice would run, with the quota that is free now or after the evictions."""
         replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
-            return self.placer.find(slice, admission, self._room(slice, queue), own=own, replaced=replaced)
+            room = _projected(self._room(slice, queue)) if later else self._room(slice, queue)
+            return self.placer.find(slice, found, room, own=own, replaced=replaced)
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
@@ -369,16 +378,12 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
 
 def is_pending(slice: Slice) -> bool:
     """Whether a slice wants quota and has none, as one does again after its eviction."""
-    return slice.active and _lacks_quota(slice)
+    return slice.active and slice.lacks_quota
 
 
 def _is_deactivated(slice: Slice) -> bool:
     """Whether a slice would be pending if it were active."""
-    return not slice.active and _lacks_quota(slice)
-
-
-def _lacks_quota(slice: Slice) -> bool:
-    return slice.admission is None and not (slice.finished or slice.deleting)
+    return not slice.active and slice.lacks_quota
 
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:
@@ -393,8 +398,3 @@ def _projected(room: Room) -> Room:
 def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
     found = assign(slice, _projected(room), replaced=replaced)
     return found if isinstance(found, Admission) else None
-
-
-def _no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:
-    """An assessment that allows no preemption."""
-    return Mode.NO_CANDIDATES, 0

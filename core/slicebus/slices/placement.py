@@ -1,6 +1,6 @@
 """Places a slice that fits the quota: on a cluster, with the flavors that it gets there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -8,7 +8,7 @@ import msgspec
 
 from slicebus.slices import own_api
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
-from slicebus.slices.fleet import NO_PLACE, Fleet, Strategy, describe
+from slicebus.slices.fleet import NO_PLACE, Fleet, Strategy, Tenant, describe
 from slicebus.slices.kueue import INADMISSIBLE
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
@@ -27,10 +27,13 @@ class Placed(msgspec.Struct, frozen=True):
 class Placer:
     """Places the slices of one cycle. What one slice takes, a later one does not get."""
 
-    def __init__(self, fleet: Fleet, strategy: Strategy) -> None:
-        """`strategy` is that of queues that name none."""
+    def __init__(
+        self, fleet: Fleet, strategy: Strategy, namespaces: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """`strategy` is that of queues that name none. `namespaces` has the labels of each."""
         self._fleet = fleet
         self._strategy = strategy
+        self._namespaces = namespaces or {}
         self._evicted: dict[str, Usage] = {}
         """What the evicted chains use, by cluster."""
 
@@ -67,8 +70,7 @@ class Placer:
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
     ) -> Placed | Misfit:
         """A chain grows on its cluster. It is charged only for pods that have room there."""
-        more = {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
-        short = self._fleet.short(cluster, more)
+        short = self._fleet.short(cluster, self._more(slice, found, own))
         if not short:
             return Placed(found, cluster)
 
@@ -78,27 +80,39 @@ class Placer:
 
         there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
         part = assign_part(slice, there, replaced=replaced) if slice.partial else None
-        if part is not None:
+        if part is not None and not self._fleet.short(cluster, self._more(slice, part, own)):
             return Placed(part, cluster)
         lacking = describe(short)
         message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
         return Misfit(message, f"{lacking} on cluster {cluster}", NO_PLACE)
+
+    @staticmethod
+    def _more(slice: Slice, found: Admission, own: Usage) -> Usage:
+        return {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
+
+    def _tenant(self, slice: Slice, queue: ClusterQueue) -> Tenant:
+        return Tenant(
+            selector=parse_selector(slice.cluster_selector),
+            namespace=slice.namespace,
+            namespace_labels=self._namespaces.get(slice.namespace, {}),
+            cluster_queue=queue.name,
+        )
 
     def _place(self, slice: Slice, found: Admission, room: Room) -> Placed | Misfit:
         """A cluster with room in the nominated flavors, else in later ones."""
         if wrong := _wrong_placement(slice, room.queue):
             return Misfit(wrong, reason=INADMISSIBLE)
         strategy = Strategy(room.queue.placement or self._strategy)
-        selector, needs = parse_selector(slice.cluster_selector), usage_of(slice, found)
-        if cluster := self._fleet.place(strategy, needs, selector=selector, first=slice.cluster):
+        tenant, needs = self._tenant(slice, room.queue), usage_of(slice, found)
+        if cluster := self._fleet.place(strategy, needs, tenant=tenant, first=slice.cluster):
             return Placed(found, cluster)
         others: list[tuple[list[int], str, Admission]] = []
         has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
-        ranked = self._fleet.candidates(strategy, needs, selector=selector, first=slice.cluster)
+        ranked = self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster)
         for name in ranked if has_choice else ():
             there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
             fitting = assign(slice, there)
-            if isinstance(fitting, Admission):
+            if isinstance(fitting, Admission) and not self._fleet.short(name, usage_of(slice, fitting)):
                 others.append((_flavor_ranks(fitting, room.queue), name, fitting))
         if others:
             _, cluster, found = min(others, key=lambda other: other[0])
@@ -110,7 +124,7 @@ class Placer:
                 over_quota.append(over)
             else:
                 tried.append(other)
-        obstacles = [self._fleet.why_not(tried, selector=selector)]
+        obstacles = [self._fleet.why_not(tried, tenant=tenant)]
         obstacles += [f"the quota lacks {describe(over)}" for over in over_quota]
         message = f"no worker cluster can take it: {'; '.join(obstacles)}"
         return Misfit(message, "a worker cluster with room for it", NO_PLACE)

@@ -8,6 +8,7 @@ Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import IntEnum
 from functools import partial
 
 import msgspec
@@ -27,8 +28,19 @@ _DUE_TO = {
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
 }
 _MESSAGE = re.compile(
-    r"Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), .*; preemptor path: \S*/(?P<queue>[^/;]+);"
+    r"(Previously: )?Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), JobUID: (?P<job>[^)]+)\)"
+    r".*; preemptor path: \S*/(?P<queue>[^/;]+);"
 )
+
+
+class Claim(IntEnum):
+    """A waiting slice's claim to quota that others were preempted for. Slices are decided in this order."""
+
+    FREED = 0
+    """The workloads that were preempted for it have left, perhaps since the last cycle."""
+    TO_BE_FREED = 1
+    """Workloads that were preempted for it are leaving."""
+    NONE = 2
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +173,13 @@ def preemptor_uid(message: str) -> str:
     """The UID of the preemptor in a victim's message; empty for any other message."""
     found = _MESSAGE.match(message)
     return found["uid"] if found else ""
+
+
+def preemptor_job(message: str) -> str:
+    """The UID of the preemptor's job in a victim's message, also in that of a victim that has quota again; empty for
+    any other message."""
+    found = _MESSAGE.match(message)
+    return found["job"] if found else ""
 
 
 def preempting_queue(message: str) -> str:

@@ -4,12 +4,13 @@ Source: Kueue v0.19.2, `pkg/scheduler`.
 """
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import accumulate
 
 from slicebus.slices.flavors import Misfit, Mode, Nomination
 from slicebus.slices.kueue import Condition
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
+from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, Claim
 from slicebus.slices.sharing import Head, fairest
 from slicebus.slices.workload import Slice
 
@@ -19,6 +20,7 @@ Pending = Mapping[str, deque[Slice]]
 Assessed = Nomination | Misfit
 Assess = Callable[[Slice], Assessed]
 """What a slice could be assigned now. Called again whenever an earlier decision may have changed that."""
+ClaimOf = Callable[[Slice], Claim]
 
 
 def rank(slice: Slice) -> Rank:
@@ -26,25 +28,29 @@ def rank(slice: Slice) -> Rank:
     return -slice.priority, slice.created, slice.uid
 
 
-def waits_for_preempted(slice: Slice) -> bool:
-    """Whether the last cycle left the slice waiting for workloads that were preempted for it."""
-    return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
+def claim_of(slice: Slice, preemptors: Container[str]) -> Claim:
+    """The claim of a slice, given the UIDs of those whose victims are leaving."""
+    if slice.uid in preemptors:
+        return Claim.TO_BE_FREED
+    waits_for_preempted = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
+    return Claim.FREED if waits_for_preempted else Claim.NONE
 
 
-def preemptors_first(pending: Iterable[Slice], is_preemptor: Callable[[Slice], bool]) -> deque[Slice]:
-    """The queue with preemptors first: otherwise a slice before one would take the freed quota, and lose it again."""
-    return deque(sorted(pending, key=lambda slice: not is_preemptor(slice)))
+def preemptors_first(pending: Iterable[Slice], claim_of: ClaimOf) -> deque[Slice]:
+    """The queue with preemptors first: otherwise a slice before one would take the freed quota, and lose it again.
+
+    For the same reason those whose victims have left come before those whose victims are still leaving.
+    """
+    return deque(sorted(pending, key=claim_of))
 
 
-def by_distance(
-    pending: Pending, assess: Assess, is_preemptor: Callable[[Slice], bool]
-) -> Iterator[tuple[Slice, Assessed]]:
+def by_distance(pending: Pending, assess: Assess, claim_of: ClaimOf) -> Iterator[tuple[Slice, Assessed]]:
     """Without fair sharing: preemptors first, then by the distance that the quota comes from, then by rank."""
-    preemptors = Counter({name: sum(map(is_preemptor, slices)) for name, slices in pending.items()})
+    # A preemptor lifts its whole queue: the slices before it come first. The last claim is that of the queue.
+    claims = {name: list(accumulate(map(claim_of, reversed(slices)), min)) for name, slices in pending.items()}
 
-    def order(name: str, distance: int) -> tuple[bool, int, Rank, str]:
-        # A preemptor lifts its whole queue: the slices before it come first.
-        return not preemptors[name], distance, rank(pending[name][0]), name
+    def order(name: str, distance: int) -> tuple[Claim, int, Rank, str]:
+        return claims[name][-1], distance, rank(pending[name][0]), name
 
     heap = [order(name, 0) for name in pending]
     heapq.heapify(heap)
@@ -57,7 +63,7 @@ def by_distance(
             heapq.heappush(heap, order(name, nominated.distance))
             continue
         slice = queue.popleft()
-        preemptors[name] -= is_preemptor(slice)
+        claims[name].pop()
         yield slice, found
         if queue:
             heapq.heappush(heap, order(name, 0))

@@ -14,7 +14,7 @@ import msgspec
 from slicebus.slices.cohorts import Node
 from slicebus.slices.kueue import PreemptionReason
 from slicebus.slices.policies import Whom
-from slicebus.slices.preemption import Candidate, Holders, Preemptor, Trial, Victim, candidates, fits
+from slicebus.slices.preemption import Candidate, Claim, Holders, Preemptor, Trial, Victim, candidates, fits
 from slicebus.slices.quota import FlavorResource, Usage
 
 LARGEST_SHARE = 2**63 - 1
@@ -93,7 +93,7 @@ class Head(msgspec.Struct, frozen=True):
     """The node of the queue."""
     needs: Usage
     """What it would use in addition."""
-    waits_for_preempted: bool
+    claim: Claim
     rank: tuple[int, str, str]
     """Breaks ties: priority, then age."""
 
@@ -127,7 +127,7 @@ def _shares_with(head: Head) -> dict[str, Share]:
 def _order(head: Head, after: Share) -> tuple[object, ...]:
     """The key to sort by: preemptors first, then who borrows nothing of its needs, then by share."""
     asked = {key for key, need in head.needs.items() if need > 0}
-    return not head.waits_for_preempted, bool(after.borrowed & asked), after.order, head.rank
+    return head.claim, bool(after.borrowed & asked), after.order, head.rank
 
 
 def fair(preemptor: Preemptor, holders: Holders, strategies: Sequence[FairStrategy]) -> list[Victim]:

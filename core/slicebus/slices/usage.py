@@ -37,6 +37,8 @@ class QuotaUse:
         }
         self.current = grow(queues.values(), cohorts, total_by_queue(self.charged))
         self._projected: Forest | None = None
+        self._apart: set[Node] = set()
+        """The roots of the projected trees that differ from the current ones."""
         self._chains_by_queue: dict[str, list[str]] | None = None
         self._candidates: dict[str, list[Candidate]] = {}
         self._admitted: set[str] = set()
@@ -53,6 +55,10 @@ class QuotaUse:
     def projected(self) -> Forest:
         """The tree after the evictions; the same as `current` while no chain is evicted."""
         return self._projected or self.current
+
+    def is_apart(self, queue: str) -> bool:
+        """Whether anything is evicted or reserved in the tree of a queue."""
+        return self.projected.queues[queue].root in self._apart
 
     def evicted_holders(self) -> list[Slice]:
         """The evicted quota holders."""
@@ -118,7 +124,9 @@ class QuotaUse:
         before = self.own(queue, slice)
         usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage())
         self._has_given = True
-        self._project().queues[queue].give(_difference(usage, before))
+        node = self._project().queues[queue]
+        node.give(_difference(usage, before))
+        self._apart.add(node.root)
 
     def preempt(self, victims: Iterable[Victim]) -> None:
         """Leave the victims out of `projected`."""
@@ -126,7 +134,9 @@ class QuotaUse:
         for victim in victims:
             candidate = victim.candidate
             self._evicted.add(candidate.slice.chain_id)
-            projected.queues[candidate.node.name].use_all(candidate.usage, times=-1)
+            node = projected.queues[candidate.node.name]
+            node.use_all(candidate.usage, times=-1)
+            self._apart.add(node.root)
             self._candidates.pop(candidate.node.name, None)
 
     def holders_of(self, node: Node) -> Sequence[Candidate]:
@@ -172,6 +182,8 @@ class QuotaUse:
         if self._projected is None:
             usage = {key: used for key, used in self.charged.items() if key[1] not in self._evicted}
             self._projected = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
+            queues = {queue for queue, chain in self.charged if chain in self._evicted}
+            self._apart = {self._projected.queues[name].root for name in queues & self._projected.queues.keys()}
             self._candidates = {}
             if self._standing is not None:
                 _link(self.current, self.current)

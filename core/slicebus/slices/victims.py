@@ -15,6 +15,11 @@ _REMEMBERED = 16
 """So many failed searches of a queue are remembered."""
 
 
+def no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:
+    """An assessment that allows no preemption."""
+    return Mode.NO_CANDIDATES, 0
+
+
 class Search:
     """The searches of one cycle. Slices of a queue come by rank: a later one that needs as much fails too."""
 

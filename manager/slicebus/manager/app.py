@@ -6,6 +6,7 @@ import os
 import structlog
 
 from slicebus.ambient.clock import now, random_bytes
+from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
@@ -27,12 +28,15 @@ from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.decide.slice_history import SliceHistory
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
+from slicebus.manager.permissions import COMPONENT
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
-from slicebus.proto.topology import Topology, manager_topology
+from slicebus.proto.rights import manager_uses
+from slicebus.proto.topology import Topology, journal_queue, manager_topology
+from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
@@ -45,17 +49,22 @@ _COLLECT_S = 60.0
 class Manager(Role[ManagerSettings]):
     """One manager."""
 
-    component = "slicebus-manager"
+    component = COMPONENT
 
-    async def topology(self) -> Topology:
-        """The queues and exchanges that this role uses."""
-        return manager_topology()
+    async def prepare(self) -> None:
+        """Make the exchanges, the dead-letter queue, the journal and the manager's queues. Nobody else makes them."""
+        age, size = self._settings.journal_max_age, self._settings.journal_max_bytes
+        journal = Topology((), (journal_queue(max_age=age, max_bytes=size),), ())
+        await self._bus.declare(manager_topology() + journal)
+        await require(self._bus, manager_uses())
 
     async def lead(self, epoch: int) -> None:
         """Manage until cancelled."""
         store = Store()
         decide = Decider(store, self.recorder(Source("manager", "", epoch)))
         beside_kueue = self._settings.admission is Admission.KUEUE
+        if self._settings.message_bytes != MESSAGE_BYTES:
+            store.settings["message_bytes"] = str(self._settings.message_bytes)
         if beside_kueue:
             store.settings["admission"] = Admission.KUEUE
             store.settings["placement_strategy"] = self._settings.placement_strategy
@@ -114,6 +123,7 @@ class Manager(Role[ManagerSettings]):
             registry=self._registry,
             on_dead=dead.count,
             fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
+            epoch_skew_s=self._settings.epoch_skew_s,
         )
         reconciler = Reconciler(decide, executor, guard=guard, resyncer=resyncer)
         watch = FleetWatch(
@@ -149,7 +159,7 @@ class Manager(Role[ManagerSettings]):
             group.create_task(watch.run(), name="fleet")
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
-                group.create_task(inbox.run(lane, prefetch=self._settings.prefetch), name=f"inbox:{lane}")
+                group.create_task(inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane))), name=f"inbox:{lane}")
 
     def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:

@@ -16,7 +16,10 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.settings import Admission
-from slicebus.runtime.permissions import READ, Permission, definitions_of
+from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
+
+COMPONENT = "slicebus-manager"
+"""The name of its Lease, and of the reporter of its Events."""
 
 _CRDS: tuple[Resource, ...] = (WORKLOADS, RESOURCEFLAVORS, WORKERCLUSTERS)
 _BUILTIN_CRDS: tuple[Resource, ...] = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES)
@@ -31,7 +34,7 @@ _PERMISSIONS = (
     Permission(WORKERCLUSTERS, READ),
     Permission(WORKERCLUSTERS, ("patch",), "status"),
     Permission(EVENTS, ("create", "patch")),
-    Permission(LEASES, ("get", "create", "patch"), own_namespace=True),
+    *by_name(LEASES, COMPONENT),
 )
 _BUILTIN_PERMISSIONS = (
     # Where OwnerReferencesPermissionEnforcement is on, a Workload that blocks its job's deletion needs this.

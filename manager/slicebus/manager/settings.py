@@ -1,12 +1,18 @@
 """The manager's settings, from the environment."""
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import msgspec
+
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
+
+_JOURNAL_LEAST_BYTES = 1_000_000
+"""Less than a megabyte is a slip."""
 
 
 class Admission(StrEnum):
@@ -27,6 +33,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
         "drain_at_once": "SLICEBUS_DRAIN_AT_ONCE",
+        "epoch_skew_s": "SLICEBUS_EPOCH_SKEW_SECONDS",
         "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
         "fair_sharing": "SLICEBUS_FAIR_SHARING",
         "queue_status_s": "SLICEBUS_QUEUE_STATUS_SECONDS",
@@ -36,6 +43,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         "slice_history_limit": "SLICEBUS_SLICE_HISTORY_LIMIT",
         "slice_history_s": "SLICEBUS_SLICE_HISTORY_SECONDS",
         "dead_letter_alert_s": "SLICEBUS_DEAD_LETTER_ALERT_SECONDS",
+        "journal_max_age": "SLICEBUS_JOURNAL_MAX_AGE",
+        "journal_max_bytes": "SLICEBUS_JOURNAL_MAX_BYTES",
     }
 
     admission: Admission = Admission.BUILTIN
@@ -47,6 +56,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
     drain_at_once: Count = 10
     """How many jobs of a drained cluster are evicted at a time."""
+    epoch_skew_s: Seconds = 300.0
+    """How far the clock of an agent may be ahead of the manager's: a later epoch is refused."""
     placement_strategy: Strategy = Strategy.SPREAD
     """Which cluster with room a new job gets, unless its ClusterQueue names a strategy."""
     fair_sharing: FairSharing = FairSharing.OFF
@@ -64,6 +75,9 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """How long a finished slice is kept."""
     dead_letter_alert_s: Seconds = 600.0
     """A cluster gets an Event when it has a dead letter older than this, and the next one not before this time."""
+    journal_max_age: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,5}[YMDhms]$")] = JOURNAL_MAX_AGE
+    """How long the journal keeps a message, in RabbitMQ's notation. An existing journal keeps its own setting."""
+    journal_max_bytes: Annotated[int, msgspec.Meta(ge=_JOURNAL_LEAST_BYTES)] = JOURNAL_MAX_BYTES
 
     def __post_init__(self) -> None:
         """Jobs are requeued only after their cluster counts as not connected. Raises ValueError otherwise."""

@@ -4,17 +4,19 @@ For the demo and for tests. No role imports it; contract tests compare each part
 registers the scheme `memory://USER@BROKER` with `slicebus.bus.factory`.
 """
 
-from urllib.parse import SplitResult
+from urllib.parse import urlsplit
 
+from slicebus.bus.access import Access
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import register
 from slicebus.bus.settings import BusSettings
 
 
-async def _connect(url: SplitResult, _name: str, _settings: BusSettings) -> Bus:
+async def _connect(url: str, _name: str, settings: BusSettings, _access: Access) -> Bus:
     from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 
-    return MemoryBus(MemoryBroker.named(url.hostname or "local"), user=url.username or "guest")
+    parts = urlsplit(url)
+    return MemoryBus(MemoryBroker.named(parts.hostname or "local"), user=parts.username or "guest", settings=settings)
 
 
 register("memory", _connect)

@@ -7,19 +7,24 @@ It is deterministic: no threads, no randomness, and a clock only for the time of
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar
 
 import msgspec
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
+from slicebus.bus.settings import BusSettings
+from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of
 from slicebus.bus.topics import matches
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
+from slicebus.proto.rights import Use
 from slicebus.proto.topology import DEAD, Binding, Queue, Topology
+from slicebus.sandbox.streams import Stream
 
 
 class _Entry:
@@ -63,48 +68,6 @@ class _Queue:
         return self.consumers[:1] if self.single_active else list(self.consumers)
 
 
-class _Stream:
-    """An append-only log by offset."""
-
-    def __init__(self, declared: Queue) -> None:
-        self.declared = declared
-        self.records: deque[Record] = deque()
-        self.next_offset = 0
-        self.bytes = 0
-        self.grew = asyncio.Event()
-
-    def append(self, message: WireMessage, now: datetime) -> None:
-        self.records.append(Record(offset=self.next_offset, message=message, timestamp=now))
-        self.next_offset += 1
-        self.bytes += len(message.body)
-        limit = self.declared.arguments.get("x-max-length-bytes")
-        while isinstance(limit, int) and self.bytes > limit and len(self.records) > 1:
-            self.bytes -= len(self.records.popleft().message.body)
-        self.grew.set()
-        self.grew = asyncio.Event()
-
-    def start(self, offset: StreamOffset) -> int:
-        """The first offset that a reader wants."""
-        first = self.records[0].offset if self.records else self.next_offset
-        match offset:
-            case "first":
-                return first
-            case "next":
-                return self.next_offset
-            case "last":
-                return max(first, self.next_offset - 1)
-            case datetime():
-                later = (record.offset for record in self.records if record.timestamp and record.timestamp >= offset)
-                return next(later, self.next_offset)
-            case _:
-                return max(first, offset)
-
-    def since(self, offset: int) -> list[Record]:
-        first = self.records[0].offset if self.records else self.next_offset
-        skipped = max(0, offset - first)
-        return [self.records[index] for index in range(skipped, len(self.records))]
-
-
 class MemoryBroker:
     """The broker. Connections that give the same name share one."""
 
@@ -114,7 +77,7 @@ class MemoryBroker:
         self._clock = clock
         self.exchanges: set[str] = set()
         self.queues: dict[str, _Queue] = {}
-        self.streams: dict[str, _Stream] = {}
+        self.streams: dict[str, Stream] = {}
         self.bindings: dict[Binding, None] = {}
 
     @classmethod
@@ -134,7 +97,7 @@ class MemoryBroker:
             if not queue.kept and (difference := self._difference(queue)) is not None:
                 raise InvalidError(difference)
             if queue.arguments.get("x-queue-type") == "stream":
-                self.streams.setdefault(queue.name, _Stream(queue))
+                self.streams.setdefault(queue.name, Stream(queue))
             else:
                 self.queues.setdefault(queue.name, _Queue(queue))
         self.bindings |= dict.fromkeys(topology.bindings)
@@ -212,11 +175,12 @@ class MemoryDelivery:
     def __init__(self, subscription: "MemorySubscription", entry: _Entry) -> None:
         self._subscription = subscription
         self._entry = entry
+        self._message = subscription.keep(entry.message)
 
     @property
     def message(self) -> WireMessage:
         """The message."""
-        return self._entry.message
+        return self._message
 
     @property
     def queue(self) -> str:
@@ -253,10 +217,11 @@ class MemoryDelivery:
 class MemorySubscription:
     """A consumer of one queue."""
 
-    def __init__(self, broker: MemoryBroker, queue: _Queue, *, prefetch: int, user: str) -> None:
+    def __init__(self, broker: MemoryBroker, queue: _Queue, *, prefetch: int, user: str, keep: Keep) -> None:
         self.broker = broker
         self.queue = queue
         self.user = user
+        self.keep = keep
         self.unsettled: dict[_Entry, None] = {}
         self._prefetch = prefetch
         self._offered: asyncio.Queue[_Entry | None] = asyncio.Queue()
@@ -304,9 +269,10 @@ class MemorySubscription:
 class MemoryBus:
     """A connection to an in-process broker."""
 
-    def __init__(self, broker: MemoryBroker, *, user: str) -> None:
+    def __init__(self, broker: MemoryBroker, *, user: str, settings: BusSettings = BusSettings()) -> None:  # noqa: B008 a frozen value
         self._broker = broker
         self._user = user
+        self._settings = settings
         self._subscriptions: set[MemorySubscription] = set()
         self._open = True
 
@@ -320,6 +286,9 @@ class MemoryBus:
         """Whether it is open."""
         return self._open
 
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Never call back: this connection is lost only for good."""
+
     async def declare(self, topology: Topology) -> None:
         """Create what is missing."""
         self._check_open()
@@ -330,22 +299,33 @@ class MemoryBus:
         self._check_open()
         return self._broker.problems(topology)
 
+    async def refused(self, uses: Iterable[Use]) -> Sequence[Use] | None:
+        """None: every user may do everything here."""
+        self._check_open()
+        return None
+
     async def publish(self, exchange: str, message: WireMessage) -> None:
         """Route a message to every matching queue."""
         self._check_open()
         if message.user_id is not None and message.user_id != self._user:
             raise ForbiddenError(f"user_id {message.user_id!r} is not the connection's user {self._user!r}")
+        check_publishable(exchange, message, most_bytes=self._settings.message_bytes)
         # A broker is never as fast as a function call: other tasks run first.
         await asyncio.sleep(0)
         self._broker.publish(exchange, msgspec.structs.replace(message))
 
     @asynccontextmanager
-    async def subscribe(self, queue: str, *, prefetch: int) -> AsyncIterator[MemorySubscription]:
+    async def subscribe(
+        self, queue: str, *, prefetch: int, keep: Keep | None = None
+    ) -> AsyncIterator[MemorySubscription]:
         """Consume a queue until the context is left."""
         self._check_open()
         if queue not in self._broker.queues:
             raise NotFoundError(f"no queue {queue}")
-        subscription = MemorySubscription(self._broker, self._broker.queues[queue], prefetch=prefetch, user=self._user)
+        kept = keep or partial(cut, most_bytes=limit_of(queue, self._settings.message_bytes))
+        subscription = MemorySubscription(
+            self._broker, self._broker.queues[queue], prefetch=prefetch, user=self._user, keep=kept
+        )
         subscription.queue.consumers.append(subscription)
         self._subscriptions.add(subscription)
         self._broker.deliver(queue)

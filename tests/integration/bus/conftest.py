@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.topology import agent_topology, manager_topology
+from support.rabbitmq import ADMIN
+
+USERS = ("manager", "east", "west", ADMIN)
 
 
 @pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
@@ -17,14 +21,15 @@ async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     """Connects as a user to a broker of the test's own; every connection is closed afterwards."""
     if request.param == "memory":
         name = request.getfixturevalue("broker_name")
-        urls = {user: f"memory://{user}@{name}" for user in ("manager", "east", "west")}
+        urls = {user: f"memory://{user}@{name}" for user in USERS}
     else:
         broker, vhost = request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost")
-        urls = {user: broker.url(vhost, user, user) for user in ("manager", "east", "west")}
+        urls = {user: broker.url(vhost, user) for user in USERS}
     async with AsyncExitStack() as stack:
 
-        async def make(user: str = "manager") -> Bus:
-            bus = await connect(urls[user], name=f"test {user}", settings=BusSettings(confirm_s=10.0))
+        async def make(user: str = "manager", **how: Any) -> Bus:
+            settings = BusSettings(**{"confirm_s": 10.0} | how)
+            bus = await connect(urls[user], name=f"test {user}", settings=settings)
             stack.push_async_callback(bus.aclose)
             return bus
 

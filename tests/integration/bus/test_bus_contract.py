@@ -28,6 +28,7 @@ from slicebus.proto.topology import (
     manager_queue,
     manager_topology,
 )
+from support.rabbitmq import ADMIN
 from support.waiting import eventually
 
 DEAD_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}\+00:00")
@@ -72,24 +73,26 @@ async def test_concurrent_publishes_are_all_confirmed(bus: Bus) -> None:
     assert set(await take(bus, CONTROL, 300, prefetch=100)) == bodies
 
 
-async def test_what_no_queue_takes_is_an_error(bus: Bus) -> None:
+async def test_what_no_queue_takes_is_an_error(connect_as: Connect) -> None:
+    bus = await connect_as(ADMIN)
     await bus.declare(Topology(exchanges=(Exchange("lonely"),), queues=(), bindings=()))
     with pytest.raises(NotFoundError):
         await bus.publish("lonely", message())
 
 
-async def test_an_unknown_exchange_is_an_error_and_the_next_publish_goes_through(bus: Bus) -> None:
+async def test_an_unknown_exchange_is_an_error_and_the_next_publish_goes_through(connect_as: Connect, bus: Bus) -> None:
+    admin = await connect_as(ADMIN)
     with pytest.raises(NotFoundError):
-        await bus.publish("no-such-exchange", message())
-    await bus.publish(UP, message(body=b"after"))
+        await admin.publish("no-such-exchange", message())
+    await admin.publish(UP, message(body=b"after"))
     assert await take(bus, CONTROL, 1) == [b"after"]
 
 
 async def test_another_users_id_is_refused(connect_as: Connect, bus: Bus) -> None:
     west = await connect_as("west")
     with pytest.raises(ForbiddenError):
-        await west.publish(UP, message(user_id="east"))
-    await west.publish(UP, message(user_id="west"))
+        await west.publish(UP, message("west.hello", user_id="east"))
+    await west.publish(UP, message("west.hello", user_id="west"))
     assert west.user == "west"
 
 
@@ -284,7 +287,7 @@ async def test_a_journal_that_goes_on_is_read_to_where_it_was(bus: Bus) -> None:
 
 async def test_declaring_again_changes_nothing(connect_as: Connect, bus: Bus) -> None:
     await bus.publish(UP, message(body=b"kept"))
-    other = await connect_as("east")
+    other = await connect_as("manager")
     await asyncio.gather(*(b.declare(manager_topology() + agent_topology(EAST)) for b in (bus, other)))
     assert await take(bus, CONTROL, 1) == [b"kept"]
     assert await bus.check(manager_topology() + agent_topology(EAST)) == []
@@ -299,7 +302,7 @@ async def test_a_queue_with_other_arguments_is_named(bus: Bus) -> None:
 
 
 async def test_what_is_missing_is_named(connect_as: Connect) -> None:
-    bus = await connect_as()
+    bus = await connect_as(ADMIN)
     problems = await bus.check(
         Topology(
             exchanges=(Exchange("nowhere"),),

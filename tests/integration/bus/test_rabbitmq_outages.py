@@ -10,7 +10,7 @@ from slicebus.bus.factory import connect
 from slicebus.bus.rabbitmq import RabbitBus
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ForbiddenError, ThrottledError, TransientError, UnavailableError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, ThrottledError, TransientError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import UP, manager_queue, manager_topology
 from support.proxy import Proxy
@@ -25,7 +25,7 @@ FAST = BusSettings(connect_s=10.0, confirm_s=30.0, reconnect_most_s=1.0)
 
 @pytest.fixture
 async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[RabbitBus]:
-    made = await connect(rabbitmq.url(vhost), name="outage", settings=FAST)
+    made = await connect(rabbitmq.url(vhost, "manager"), name="outage", settings=FAST)
     assert isinstance(made, RabbitBus)
     await made.declare(manager_topology())
     yield made
@@ -88,11 +88,7 @@ async def test_cut_connections_are_taken_up_again(rabbitmq: RabbitBroker, bus: R
     consuming = asyncio.create_task(collect(bus, received))
     await bus.publish(UP, message(1))
 
-    async def seen() -> bool:
-        return bool(await asyncio.to_thread(rabbitmq.api, "GET", "connections"))
-
-    await eventually(seen, "the management knows the connection")
-    assert await asyncio.to_thread(rabbitmq.close_connections)
+    await asyncio.to_thread(rabbitmq.close_connections)
 
     async def again() -> bool:
         try:
@@ -111,10 +107,53 @@ async def test_cut_connections_are_taken_up_again(rabbitmq: RabbitBroker, bus: R
     await asyncio.gather(consuming, return_exceptions=True)
 
 
+async def test_whoever_wants_to_know_hears_of_each_connection_that_follows_a_lost_one(
+    rabbitmq: RabbitBroker, bus: RabbitBus
+) -> None:
+    heard = asyncio.Event()
+    bus.on_reconnect(heard.set)
+    assert not heard.is_set()
+    await asyncio.to_thread(rabbitmq.close_connections)
+    async with asyncio.timeout(30):
+        await heard.wait()
+
+
+async def delete_queue(rabbitmq: RabbitBroker, vhost: str) -> None:
+    await asyncio.to_thread(rabbitmq.api, "DELETE", f"queues/{vhost}/{CONTROL}")
+
+
+async def test_a_queue_that_is_made_again_goes_on(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
+    received: set[int] = set()
+    consuming = asyncio.create_task(collect(bus, received))
+    await bus.publish(UP, message(1))
+
+    async def has(number: int) -> bool:
+        return number in received
+
+    await eventually(lambda: has(1), "the first message is there")
+    await delete_queue(rabbitmq, vhost)
+    # Of a queue that is made again in the same moment RabbitMQ tells its consumers nothing.
+    await asyncio.sleep(1.0)
+    await bus.declare(manager_topology())
+    await bus.publish(UP, message(2))
+    await eventually(lambda: has(2), "the subscription goes on")
+    consuming.cancel()
+    await asyncio.gather(consuming, return_exceptions=True)
+
+
+async def test_a_queue_that_has_gone_ends_its_subscription(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
+    consuming = asyncio.create_task(collect(bus, set()))
+    await bus.publish(UP, message(1))
+    await delete_queue(rabbitmq, vhost)
+    with pytest.raises(NotFoundError, match=CONTROL):
+        async with asyncio.timeout(60):
+            await consuming
+
+
 async def test_a_blocked_connection_is_throttled_and_recovers(
     rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus
 ) -> None:
-    impatient = await connect(rabbitmq.url(vhost), name="impatient", settings=BusSettings(confirm_s=3.0))
+    impatient = await connect(rabbitmq.url(vhost, "manager"), name="impatient", settings=BusSettings(confirm_s=3.0))
     try:
         await impatient.publish(UP, message(0))
         await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.00001")
@@ -137,7 +176,7 @@ async def test_a_blocked_connection_is_throttled_and_recovers(
 async def test_a_connection_that_stands_still_is_given_up(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
     received: set[int] = set()
     async with Proxy.before(rabbitmq.port) as proxy:
-        url = rabbitmq.url(vhost).replace(f":{rabbitmq.port}/", f":{proxy.port}/") + "?heartbeat=1"
+        url = rabbitmq.url(vhost, "manager").replace(f":{rabbitmq.port}/", f":{proxy.port}/") + "?heartbeat=1"
         stalled = await connect(url, name="stalled", settings=FAST)
         assert isinstance(stalled, RabbitBus)
         consuming = asyncio.create_task(collect(stalled, received))
@@ -174,4 +213,4 @@ async def test_a_broker_that_is_not_there_is_unavailable() -> None:
 
 async def test_a_wrong_password_is_forbidden(rabbitmq: RabbitBroker, vhost: str) -> None:
     with pytest.raises(ForbiddenError):
-        await connect(rabbitmq.url(vhost, "guest", "wrong"), name="wrong", settings=FAST)
+        await connect(rabbitmq.url(vhost, "manager", "wrong"), name="wrong", settings=FAST)

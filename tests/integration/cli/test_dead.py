@@ -25,9 +25,9 @@ IDS = [f"0190a000-0000-7000-8000-00000000000{number}" for number in range(3)]
 @pytest.fixture
 async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[Bus]:
     """Three dead letters."""
-    made = await connect(rabbitmq.url(vhost, "manager", "manager"), name="test")
+    made = await connect(rabbitmq.url(vhost, "manager"), name="test")
     await made.declare(manager_topology() + agent_topology(ClusterName("east")))
-    east = await connect(rabbitmq.url(vhost, "east", "east"), name="test")
+    east = await connect(rabbitmq.url(vhost, "east"), name="test")
     for id in IDS:
         await east.publish(UP, wire(id=id))
     await east.aclose()
@@ -42,7 +42,7 @@ async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 def url(rabbitmq: RabbitBroker, vhost: str) -> str:
-    return rabbitmq.url(vhost, "manager", "manager")
+    return rabbitmq.url(vhost, "manager")
 
 
 async def call(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,8 +93,17 @@ async def test_requeue_publishes_them_and_discard_removes_them(bus: Bus, url: st
     await depths(bus, 1, 1)
 
 
-async def test_another_user_cannot_requeue(bus: Bus, rabbitmq: RabbitBroker, vhost: str) -> None:
-    done = await call(rabbitmq.url(vhost, "west", "west"), "requeue", "--all", "--yes")
+async def test_another_user_does_not_even_see_them(bus: Bus, rabbitmq: RabbitBroker, vhost: str) -> None:
+    done = await call(rabbitmq.url(vhost, "west"), "list")
+    assert (done.returncode, "ACCESS_REFUSED" in done.stderr) == (2, True), done
+    await depths(bus, 3, 0)
+
+
+async def test_another_user_cannot_requeue_whatever_the_broker_lets_it_do(
+    bus: Bus, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    rabbitmq.broaden(vhost, "west")
+    done = await call(rabbitmq.url(vhost, "west"), "requeue", "--all", "--yes")
     assert done.returncode == 1
     assert done.stdout.count("left ") == 3
     await depths(bus, 3, 0)

@@ -4,7 +4,8 @@ import pytest
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.cli.checks import Check, checks, needs_of
+from slicebus.cli.check import Check
+from slicebus.cli.checks import checks, needs_of
 from slicebus.proto.topology import Topology, journal_queue, manager_topology
 from support.rabbitmq import RabbitBroker
 
@@ -14,7 +15,7 @@ def url(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
         return f"memory://manager@{request.getfixturevalue('broker_name')}"
     broker: RabbitBroker = request.getfixturevalue("rabbitmq")
-    return broker.url(request.getfixturevalue("vhost"), "manager", "manager")
+    return broker.url(request.getfixturevalue("vhost"), "manager")
 
 
 async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from slicebus.ambient.clock import now
-from slicebus.cli.checks import Check, checks, needs_of
+from slicebus.cli.check import Check
+from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
@@ -19,6 +19,7 @@ from slicebus.runtime.leadership import annotations
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.slices.jobs import LEFT_OUT
+from support.kubeconfig import write_kubeconfig
 
 
 class Doctor:
@@ -56,17 +57,7 @@ async def doctor(tmp_path: Path, broker_name: str) -> AsyncIterator[Doctor]:
             await client.create(CRDS, definition)
         await client.create(NAMESPACES, objects.namespace(objects.SYSTEM_NAMESPACE))
         await client.create(WORKERCLUSTERS, objects.worker_cluster("east"))
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": server.url}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "users": [{"name": "test", "user": {}}],
-        }
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        yield Doctor(client, path, broker_name)
+        yield Doctor(client, write_kubeconfig(tmp_path / "kubeconfig", server.url), broker_name)
 
 
 async def test_a_manager_that_never_led_has_to_be_started_and_no_cluster_is_blamed(doctor: Doctor) -> None:

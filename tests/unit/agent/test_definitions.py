@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.decide import inventory, orders, reconcile
-from slicebus.agent.decide.orders import RefusedOrder
+from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerView
 from slicebus.kube.resources import CRDS, GONE, PODS, RAYCLUSTERS, WORKLOADS, Resource

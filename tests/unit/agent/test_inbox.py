@@ -31,6 +31,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
 from slicebus.sandbox.bus import MemoryBus
+from support.waiting import eventually
 from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_spec
 from unit.agent.test_reconciler import plain
 from unit.agent.worker import Worker, types
@@ -343,3 +344,25 @@ async def test_an_order_that_comes_again_creates_no_job(
         assert await standing(worker) == expected
     assert worker.inventory_requests == asked
     assert (await worker.copies() == []) is (expected is None)
+
+
+async def test_the_queues_are_waited_for_and_named_until_the_manager_has_made_them(worker: Worker) -> None:
+    async with receiving(worker):
+        await asyncio.sleep(0)
+        assert worker.inbox.not_ready.startswith(f"waits: queue {agent_queue(EAST, Lane.CONTROL, EAST_UID)} is missing")
+        manager = Manager(worker)
+
+        async def made() -> bool:
+            return worker.inbox.not_ready == ""
+
+        await eventually(made, "it has its queues")
+        await manager.order(a_spec(1))
+    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
+
+
+async def test_an_older_managers_queues_are_enough(worker: Worker) -> None:
+    worker.broker.declare(agent_topology(EAST))
+    async with receiving(worker):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert worker.inbox.not_ready == ""

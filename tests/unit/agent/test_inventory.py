@@ -1,5 +1,7 @@
 """The inventory: one item a job, and pages that stay below their limit."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -8,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
+from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.proto.messages import InventoryItem, JobPhase, RequestKey
+from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash, status_hash
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
+from unit.kube.loop_time import LoopTime
 
 HELD = spec_hash(EAST, "w1", {"main": 1}, {"main": 1})
 UNREADY = status_hash({}, JobPhase.RUNNING, False)
@@ -66,7 +71,7 @@ NEXT = annotations.PendingRequests.after(
 )
 REQUESTS: dict[str, tuple[annotations.PendingRequests | None, RequestKey | None]] = {
     "none": (None, None),
-    "not at the broker yet": (ASKED, None),
+    "not confirmed": (ASKED, RequestKey("worker-uid", 2)),
     "not answered": (CONFIRMED, RequestKey("worker-uid", 2)),
     "answered": (CONFIRMED.answered(by=RequestKey("worker-uid", 2)), None),
     "only the one before is answered": (
@@ -156,3 +161,22 @@ def test_items_are_made_when_their_page_is() -> None:
 
     next(pages(items(), round=1))
     assert len(made) < 400
+
+
+async def test_after_a_reconnect_there_are_two(jumping: LoopTime) -> None:
+    published: list[float] = []
+
+    async def publish(_: Message) -> None:
+        published.append(jumping.now)
+
+    settings = AgentSettings(amqp_url="memory://a@b", cluster=EAST, manager_user="m", namespace="n", identity="i")
+    store: Any = SimpleNamespace(caches=tuple, keys=tuple)
+    inventories = InventoryPublisher(settings, store=store, publish=publish, listed=lambda _: None)
+    task = asyncio.create_task(inventories.run())
+    await asyncio.sleep(1)
+    reconnected = jumping.now
+    inventories.ask_twice()
+    await asyncio.sleep(100)
+    assert [round(at - reconnected) for at in published] == [0, 30]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

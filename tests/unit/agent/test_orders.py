@@ -5,14 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import orders
-from slicebus.agent.decide.orders import RefusedOrder, Step
+from slicebus.agent.decide import orders, reconcile
+from slicebus.agent.decide.orders import Step
+from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
-from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, Suspend
+from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, ScaleRequest, Suspend
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
 from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_pod, a_spec, a_view, encoded, short, shorts
 
@@ -321,6 +323,71 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
         assert annotations.PendingRequests.from_job(after) == left
 
 
+ANSWERED = annotations.PendingRequests("worker-uid", 4, {"main": 3})
+FORGOTTEN: dict[str, tuple[Manifest, bool]] = {
+    "an order takes back what another had granted": (a_job(3, granted=3, requested=ANSWERED), True),
+    "the job was not granted more before": (a_job(3, granted=1, requested=ANSWERED), False),
+    "it asks for no more than that": (
+        a_job(3, granted=3, requested=msgspec.structs.replace(ANSWERED, wanted={"main": 1})),
+        False,
+    ),
+    "it was suspended, and comes back with less": (a_job(3, granted=0, suspended=True, requested=ANSWERED), False),
+    "the manager has overruled the request": (
+        a_job(3, granted=3, requested=msgspec.structs.replace(ANSWERED, overruled=True)),
+        False,
+    ),
+    "another request is on its way": (
+        a_job(
+            5,
+            granted=3,
+            requested=annotations.PendingRequests.after(
+                ANSWERED, RequestKey("worker-uid", 5), wanted={"main": 5}, granted={"main": 3}
+            ),
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "again"), FORGOTTEN.values(), ids=FORGOTTEN.keys())
+def test_a_request_that_the_manager_has_forgotten_is_made_again(job: Manifest, again: bool) -> None:
+    answers = RequestKey("worker-uid", 4)
+    spec = msgspec.structs.replace(a_spec(9, granted=1), answers=answers)
+    relabel = Relabel(
+        job=REF, spec_version=9, from_workload="w1", to_workload="w1", granted={"main": 1}, answers=answers
+    )
+    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+        [patch] = step.decide(a_view(job))
+        assert isinstance(patch, Patch)
+        moved = merge_patch(job, patch.body)
+        before, after = map(annotations.PendingRequests.from_job, (job, moved))
+        if not again:
+            assert after == before
+            continue
+        publish, *_ = reconcile.request(a_view(moved), EAST)
+        assert isinstance(publish, Publish)
+        assert isinstance(publish.message, ScaleRequest)
+        assert (publish.message.wanted, publish.message.worker_generation) == ({"main": 3}, 5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "granted", "left"),
+    [(RequestKey("worker-uid", 3), 1, True), (REQUEST.key, 3, False)],
+    ids=["the order was made before it", "the order answers it"],
+)
+def test_a_copy_that_is_made_anew_is_granted_nothing_that_the_one_before_has_given_up(
+    answers: RequestKey, granted: int, left: bool
+) -> None:
+    view = msgspec.structs.replace(a_view(None, a_copy()), left_requests={REF.uid: REQUEST})
+    spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
+    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
+    assert isinstance(create, Create)
+    assert annotations.granted(create.manifest) == {"main": granted}
+    # The new copy begins with the size of the spec, which the manager has to hear of.
+    expected = msgspec.structs.replace(REQUEST, overruled=True) if left else None
+    assert annotations.PendingRequests.from_job(create.manifest) == expected
+
+
 TAKEN_OVER = {
     "another size": (1, 3, "w1", True),
     "another size, before the job moves to the next slice": (1, 3, "w2", True),
@@ -411,6 +478,12 @@ def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, rea
     message = publish.message
     assert (message.workload, message.spec_version, message.reason) == ("w2", 4, reason)
     assert message.message == str(error)
+
+
+def test_a_refusal_quotes_no_more_than_a_condition_takes() -> None:
+    [publish] = orders.refusal(a_spec(), RefusedOrder("OtherObject", "x" * 100_000), EAST)
+    assert isinstance(publish, Publish)
+    assert len(publish.message.message) < 32_768
 
 
 def test_a_report_has_the_applied_version_whatever_was_ordered() -> None:

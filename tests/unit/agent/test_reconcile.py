@@ -31,6 +31,8 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "grown": (a_view(a_job(5)), 5),
     "shrunk": (a_view(a_job(1, granted=5)), 1),
     "to nothing": (a_view(a_job(0)), 0),
+    "given another size by an order, and back at once": (a_view(a_job(1, baseline=4)), 1),
+    "made by a version that noted no baseline": (a_view(a_job(1, baseline=None)), None),
     "asked already": (a_view(a_job(5, requested=asked(5))), None),
     "asked already, and edited otherwise since": (a_view(a_job(5, requested=asked(5), generation=4)), None),
     "asked for another size": (a_view(a_job(8, requested=asked(5))), 8),
@@ -178,7 +180,20 @@ def gated(*names: str) -> tuple[Manifest, ...]:
     return tuple(a_pod(name, gated=True, phase="Pending") for name in names)
 
 
+def owned(pod: Manifest, uid: str, *, kind: str = "Job", name: str = "train") -> Manifest:
+    owner = {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+    return pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]}}
+
+
+FORMER, PRESENT, OTHERS = gated("a", "b", "c")
 UNGATE: dict[str, tuple[WorkerView, list[str]]] = {
+    "of this job, not of an earlier one of its name": (
+        a_view(
+            a_job(3, granted=3),
+            pods=(owned(FORMER, "gone"), owned(PRESENT, "worker-uid"), owned(OTHERS, "gone", name="train-submitter")),
+        ),
+        ["b", "c"],
+    ),
     "no job": (a_view(None, pods=gated("a")), []),
     "as many as granted": (a_view(a_job(3, granted=2), pods=gated("c", "b", "a")), ["a", "b"]),
     "what runs counts": (a_view(a_job(3, granted=2), pods=(a_pod("z"), *gated("b", "a"))), ["a"]),
@@ -248,10 +263,6 @@ def lasting(**spec: Any) -> Manifest:
 LIFETIMES: dict[str, tuple[Manifest | None, list[Manifest]]] = {
     "none": (a_job(), []),
     "a Job's": (lasting(ttlSecondsAfterFinished=0), [{"spec": {"ttlSecondsAfterFinished": None}}]),
-    "a RayJob's": (
-        lasting(ttlSecondsAfterFinished=9, deletionStrategy={}, shutdownAfterJobFinishes=True),
-        [{"spec": {"ttlSecondsAfterFinished": None, "deletionStrategy": None}}],
-    ),
     "of a job that is not ours": (a_job(ours=False) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
     "of a job that is going": (a_job(deleting=True) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
     "no job": (None, []),

@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Patch
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.errors import ConflictError, UnavailableError
-from slicebus.proto.messages import Applied, JobPhase, JobRef, ScaleRequest, Status
+from slicebus.proto.messages import Applied, JobPhase, JobRef, RequestKey, ScaleRequest, Status
 from slicebus.slices import kueue, own_api
 from slicebus.slices.ungate import is_gated
 from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
@@ -386,6 +386,18 @@ async def test_a_job_that_a_write_does_not_find_is_known_until_the_watch_says_ho
     assert worker.store.view(KEY).job is not None
     worker.store.cache_of(JOBS).remove(job, is_final=True)
     assert worker.store.departed[REF.uid].seen
+
+
+async def test_the_requests_of_a_job_that_has_gone_are_known_until_it_is_there_again(worker: Worker) -> None:
+    request = annotations.PendingRequests.after(
+        None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3}
+    )
+    await given_job(worker, requested=request)
+    await delete_job(worker)
+    assert dict(worker.store.left_requests) == {REF.uid: request}
+    await given_job(worker)
+    await worker.sync()
+    assert dict(worker.store.left_requests) == {}
 
 
 async def test_a_job_that_was_deleted_before_its_first_reconcile_is_reported_as_gone_once(worker: Worker) -> None:

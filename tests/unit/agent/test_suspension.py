@@ -74,6 +74,28 @@ async def test_a_suspension_is_reported_again_after_a_restart_and_a_resync(worke
     assert await reported(worker) == [SUSPENDED]
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["the same agent", "the next agent"])
+@pytest.mark.parametrize("over", [JobPhase.SUCCEEDED, JobPhase.FAILED])
+async def test_a_job_that_has_ended_reports_its_end_instead(
+    worker: Worker, manager: Manager, over: JobPhase, restarts: bool
+) -> None:
+    """Its pods may end after it, as a RayJob's do, and after the order. The manager would run it again elsewhere."""
+    await grown(worker, manager, a_pod("train-a"))
+    ended = a_job(over={JobPhase.SUCCEEDED: "Complete", JobPhase.FAILED: "Failed"}[over])["status"]
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"status": ended}), subresource="status")
+    await worker.sync()
+    await manager.order(SUSPEND)
+    assert await worker.reconcile_job() == []
+    await pod_goes(worker)
+    agent = Worker(worker.client) if restarts else worker
+    await agent.tombstones.load()
+    await agent.sync()
+    [report] = await agent.reconcile_job()
+    assert isinstance(report, Status)
+    assert (report.phase, report.spec_version) == (over, SUSPEND.spec_version)
+    assert await reported(agent) == []
+
+
 async def test_nobody_on_the_worker_resumes_a_suspended_job(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager)
     await manager.order(SUSPEND)

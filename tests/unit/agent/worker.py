@@ -8,6 +8,7 @@ import pytest
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.job_locks import JobLocks
+from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
@@ -76,6 +77,8 @@ class Worker:
         self.broker = MemoryBroker()
         self.requeued: list[JobKey] = []
         self.terms: list[Terms] = []
+        self.policy = PolicySource(None, own_namespace=SYSTEM, client=client, store=self.store)
+        self.policy.load()
         self.inbox = Inbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
@@ -84,6 +87,7 @@ class Worker:
             executor=self.executor,
             tombstones=self.tombstones,
             locks=self.locks,
+            policy=self.policy,
             requeue=self.requeued.append,
             ask_inventory=self._ask_inventory,
             terms=self._take,

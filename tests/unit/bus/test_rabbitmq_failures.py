@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from slicebus.bus.rabbitmq_failures import translated
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.errors import NotFoundError, SlicebusError, UnavailableError
 
 
 async def test_a_cancellation_by_the_library_is_a_lost_connection() -> None:
@@ -26,12 +26,20 @@ async def test_a_cancellation_of_the_task_stays_one() -> None:
         await waiting
 
 
-async def test_a_cancellation_that_the_library_has_lost_is_raised_all_the_same() -> None:
+@pytest.mark.parametrize("error", [None, ConnectionResetError(), NotFoundError("no exchange"), TimeoutError()])
+async def test_a_cancellation_that_the_library_has_lost_is_raised_all_the_same(error: Exception | None) -> None:
     ended = asyncio.Event()
 
-    async def wait() -> None:
-        with translated("publish"), suppress(asyncio.CancelledError):
+    async def lose() -> None:
+        try:
             await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+
+    async def wait() -> None:
+        with suppress(SlicebusError), translated("publish"):
+            await lose()
         ended.set()
 
     waiting = asyncio.create_task(wait())

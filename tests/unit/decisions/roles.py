@@ -38,6 +38,9 @@ class Store:
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         return {"seen": self.seen}
 
+    def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
+        return manifest["metadata"].get("labels") == {"foreign": "true"}
+
 
 def names(store: Store) -> list[str]:
     return [pod["metadata"]["name"] for pod in store.pods.all()]

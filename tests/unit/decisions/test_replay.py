@@ -19,6 +19,7 @@ from slicebus.journal.recording import (
     Began,
     Decided,
     Gap,
+    Gone,
     Noted,
     Put,
     RoleName,
@@ -152,7 +153,7 @@ async def test_an_export_without_secrets_replays_the_same(role: Role) -> None:
     assert b"hunter2" not in b"".join(lines)
     _, made = replay(list(map(from_line, lines)))
     assert [(each.what, each.same) for each in made] == [("node_of", True), ("reason", True)]
-    assert b"(redacted)" in made[0].made
+    assert b"(redacted:" in made[0].made
 
 
 async def test_an_outcome_that_cannot_be_encoded_does_not_stop_the_role(role: Role) -> None:
@@ -200,6 +201,11 @@ WHOLE: dict[str, tuple[list[Record], int, int]] = {
     "a batch that came twice": (
         [batch(0, *START, put("b")), batch(1, decided("a", "b")), batch(1, decided("x"))],
         1,
+        0,
+    ),
+    "an object that comes back as it was, with its definition": (
+        [batch(0, *START, Gone(of="pods", namespace="team", name="a"), decided(), put("a"), decided("a"))],
+        2,
         0,
     ),
     "its beginning is missing": ([batch(3, put("b"), decided("x")), batch(4, shown(0, put("c")), decided("c"))], 1, 1),

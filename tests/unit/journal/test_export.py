@@ -93,7 +93,7 @@ def test_any_record_comes_back(body: bytes, headers: dict[str, str], texts: list
 SECRETS: dict[str, tuple[Any, Any]] = {
     "an environment variable": (
         {"env": [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "HOME", "value": "/root"}]},
-        {"env": [{"name": "DB_PASSWORD", "value": MARK}, {"name": "HOME", "value": "/root"}]},
+        {"env": [{"name": "DB_PASSWORD", "value": MARK}, {"name": "HOME", "value": MARK}]},
     ),
     "an annotation": ({"annotations": {"x/api-key": "hunter2"}}, {"annotations": {"x/api-key": MARK}}),
 }

@@ -29,6 +29,7 @@ from slicebus.journal.recorded_commands import (
     Requeued,
     commands_of,
 )
+from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import ClusterName, Resync
@@ -38,9 +39,14 @@ POD = {"kind": "Pod", "metadata": {"namespace": "team", "name": "a", "uid": "u",
 NAME = "Pod team/a u@7"
 EAST = ClusterName("east")
 FORGET = Forget(table="notes", key=["a", 1])
+SOMEBODY = Impersonation("system:serviceaccount:team:jobs", {"slicebus.dev/agent": "slicebus-system"})
 REMEMBER = Remember(table="notes", key=["a", 1], value=JOB)
 COMMANDS: dict[str, tuple[Command, RecordedCommand]] = {
     "create": (Create(resource=JOBS, manifest=POD), Created(of="jobs.batch", manifest=POD)),
+    "create as somebody else": (
+        Create(resource=JOBS, manifest=POD, impersonate=SOMEBODY),
+        Created(of="jobs.batch", manifest=POD, impersonate=SOMEBODY),
+    ),
     "merge patch": (
         Patch(resource=PODS, target=POD, body={"a": 1}, subresource="status"),
         Patched(of="pods", target=NAME, subresource="status", body={"a": 1}),
@@ -69,6 +75,12 @@ REMOVED_GATE = COMMANDS["JSON patch"][1]
 @pytest.mark.parametrize(("command", "recorded"), COMMANDS.values(), ids=COMMANDS.keys())
 def test_a_command_is_read_as_it_was_written(command: Command, recorded: RecordedCommand) -> None:
     assert commands_of(encode_outcome([command])) == [recorded]
+
+
+def test_a_create_by_the_role_itself_is_recorded_as_ever() -> None:
+    outcome = b'[{"do":"create","of":"jobs.batch","manifest":{"kind":"Job"}}]'
+    assert commands_of(outcome) == [Created(of="jobs.batch", manifest={"kind": "Job"})]
+    assert encode_outcome([Create(resource=JOBS, manifest={"kind": "Job"})]) == outcome
 
 
 @pytest.mark.parametrize("correlation", [None, MessageId("chain")])

@@ -14,6 +14,7 @@ from slicebus.journal import recorder as module
 from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
+from slicebus.journal.redaction import Redactor
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.topology import JOURNAL, common_topology
@@ -206,7 +207,7 @@ async def test_differences_after_a_gap_refer_to_the_version_before_and_not_to_th
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST_BYTES", 100_000)
-    diffs = DiffWriter("pods")
+    diffs = DiffWriter("pods", Redactor())
 
     def change(version: int, spec: str) -> None:
         metadata = {"name": "p", "uid": "u", "resourceVersion": str(version)}

@@ -139,9 +139,35 @@ def test_what_the_journal_does_not_cover_is_left() -> None:
         left = redrive(asked, since, manager="manager")
         assert isinstance(left, Left)
         assert "does not go back so far" in left.why
-    before = Since()
-    before.see(sent(Resync(), offset=1, at_s=1))
-    assert isinstance(redrive(asked, before, manager="manager"), Requeue)
+
+
+def changed(entry: Entry, **fields: Any) -> Entry:
+    return Entry.from_record(Record(entry.offset, msgspec.structs.replace(entry.record.message, **fields), None))
+
+
+ASKED = sent(SPEC)
+BODY = ASKED.record.message.body
+FORGED: dict[str, tuple[Entry, str]] = {
+    "it is not there": (changed(ASKED, message_id="0190ffff-0000-7000-8000-000000000009"), "has no such message"),
+    "another body": (changed(ASKED, body=BODY.replace(b'"main":5', b'"main":9')), "another message under this id"),
+    "another sender": (changed(ASKED, user_id="other"), "another message under this id"),
+    "another header": (
+        changed(ASKED, headers=ASKED.record.message.headers | {"cloudEvents_epoch": "9"}),
+        "another message under this id",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "why"), FORGED.values(), ids=FORGED.keys())
+def test_what_the_journal_does_not_have_with_this_content_is_left(asked: Entry, why: str) -> None:
+    """A file may be anybody's. The journal has what the broker has verified."""
+    since = Since()
+    for each in (sent(Resync(), offset=1, at_s=1), ASKED):
+        since.see(each)
+    assert isinstance(redrive(ASKED, since, manager="manager"), Requeue)
+    left = redrive(asked, since, manager="manager")
+    assert isinstance(left, Left)
+    assert why in left.why
 
 
 UNUSABLE: dict[str, tuple[Record, str]] = {

@@ -118,6 +118,28 @@ def test_without_a_cluster_the_check_shows_what_is_missing() -> None:
     assert in_words(commands) == [("check", "Pending", waits), ("requeue", 10.0)]
 
 
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ({"namespace_selector": {"matchLabels": {"stage": "production"}}}, "takes no jobs of namespace team"),
+        ({"cluster_queues": frozenset({"other"})}, "takes no jobs of ClusterQueue"),
+        ({"max_room": {"cpu": 0}}, "more cpu of its maxRoom"),
+    ],
+    ids=["another namespace", "another queue", "no room under its cap"],
+)
+def test_a_cluster_gets_only_the_jobs_that_it_takes(rules: dict[str, Any], why: str) -> None:
+    closed = Cluster(name="east", accepted=True, cordoned=False, connected=True, **rules)
+    at = Places(
+        clusters=frozenset({"east"}),
+        fleet=Fleet([closed], {}, {}),
+        strategy=Strategy.SPREAD,
+        namespace_labels={"stage": "test"},
+    )
+    [(_, state, message), _] = in_words(reconcile(kueues_job(suspended=True), kueues_workload(cluster=None), at=at))
+    assert state == "Pending"
+    assert why in message
+
+
 def test_before_its_admission_a_first_slice_is_dispatched_with_nothing_to_run() -> None:
     commands = reconcile(kueues_job(suspended=True), kueues_workload())
     assert in_words(commands) == [("w1", "version 1 is held"), ("workload-spec to east", 1)]

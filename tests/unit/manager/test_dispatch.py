@@ -203,6 +203,18 @@ class TestLeaving:
         assert view.is_withdrawn
         assert dispatch.abandon(view) == []
 
+    def test_a_copy_that_is_newer_than_the_manager_is_recalled_above_its_version(self) -> None:
+        [patch] = dispatch.abandon(self.view(given_up=True))
+        assert isinstance(patch, Patch)
+        left = a_view(a_job(), merge_patch(patch.target, patch.body), left_copies={"east": 4}, given_up=True)
+        [patch] = dispatch.renew(left, above=9)
+        assert isinstance(patch, Patch)
+        after = merge_patch(patch.target, patch.body)
+        assert a_view(a_job(), after).is_withdrawn
+        record = Dispatch.from_manifest(after)
+        assert record is not None
+        assert record.left_copies == {"east": 10}
+
     @pytest.mark.parametrize(
         ("recalled", "expected"), [({}, [("delete to west", 2)]), ({WEST: 1}, [("delete to west", 2)]), ({WEST: 2}, [])]
     )

@@ -205,8 +205,19 @@ def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any
     assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
     job = merge_patch(asking(1, 5), first.body)
     assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
-    again = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=8))
+    again = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7))
     assert [command.target["kind"] for command in again] == ["Workload"]
+    reported = a_view(job, evicted(version=4, applied=4))
+    assert intake.applied(reported, report(4), an_envelope(epoch=2, sequence=8)) == []
+
+
+def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
+    earlier = SizeRequest.none_before((2, 3), speaker=EAST, last=None)
+    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: earlier.to_annotation()})
+    commands = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7))
+    [forgotten] = applied(commands, "Job")
+    view = a_view(merge_patch(job, forgotten.body), a_workload(admitted=1, dispatched=5, applied=5))
+    assert intake.scale_request(view, asks(), an_envelope(epoch=2, sequence=6)) == []
 
 
 @pytest.mark.parametrize(
@@ -235,7 +246,7 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
-    floor = SizeRequest.none_before(an_envelope(epoch=2, sequence=7))
+    floor = SizeRequest.none_before((2, 7), speaker=EAST, last=None)
     job = a_job(annotations={own_api.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     commands = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))

@@ -32,27 +32,29 @@ PINNED = {"clusterUID": ONE, "ownQueues": True}
 
 
 @pytest.mark.parametrize(
-    ("has", "says", "listened"),
+    ("has", "says", "refused"),
     [
-        (None, None, True),
-        (None, ONE, True),
-        (ONE, ONE, True),
-        (ONE, OTHER, False),
-        (ONE, None, True),
+        (None, None, None),
+        (None, ONE, None),
+        (ONE, ONE, None),
+        (ONE, OTHER, DeadReason.WRONG_CLUSTER),
+        (ONE, None, DeadReason.NO_CLUSTER_UID),
     ],
-    ids=["neither", "the first", "the same", "another", "an older agent"],
+    ids=["neither", "the first", "the same", "another", "no UID where there was one"],
 )
 @pytest.mark.parametrize("epoch", [4, 5])
-def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid | None, listened: bool, epoch: int) -> None:
+def test_who_has_the_name(
+    has: ClusterUid | None, says: ClusterUid | None, refused: DeadReason | None, epoch: int
+) -> None:
     sender = Sender(accepted=True, user="east", epoch=5, uid=has)
     envelope = an_envelope(uid=says, epoch=epoch)
-    if listened and epoch == 5:
+    if refused is None and epoch == 5:
         authorize(envelope, sender)
         return
     with pytest.raises(ProtocolError) as raised:
         authorize(envelope, sender)
     # Of another cluster an epoch says nothing.
-    assert raised.value.reason is (DeadReason.FENCED_EPOCH if listened else DeadReason.WRONG_CLUSTER)
+    assert raised.value.reason is (refused or DeadReason.FENCED_EPOCH)
 
 
 def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
@@ -122,6 +124,18 @@ async def test_the_other_cluster_changes_nothing_and_is_reported(manager: Manage
     assert manager.registry.get_sample_value("slicebus_manager_of_other_clusters_total", counted) == 1
 
 
+async def test_a_message_without_a_uid_is_dead_where_the_cluster_has_one(manager: Manager) -> None:
+    """Whoever leaves it out would pass for any cluster of the name."""
+    ref = await manager.given_job()
+    await manager.receive(HELLO, uid=ONE)
+    await manager.receive(HELLO, epoch=9)
+    await manager.receive(status(ref, 7), epoch=9)
+    assert manager.dead == ["no-cluster-uid"] * 2
+    cluster = await manager.client.get(WORKERCLUSTERS, "east")
+    assert cluster["status"]["epoch"] == 3
+    assert await manager.job_status() == {}
+
+
 async def test_a_repinned_cluster_may_speak_whatever_its_epoch(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(HELLO, uid=ONE, epoch=9)
@@ -132,7 +146,7 @@ async def test_a_repinned_cluster_may_speak_whatever_its_epoch(manager: Manager)
     manager.store.clusters.put(await manager.client.patch(WORKERCLUSTERS, "east", None, repin, subresource="status"))
     await manager.receive(HELLO, uid=OTHER)
     await manager.receive(inventory(an_item(ref, 7)), uid=OTHER)
-    assert await record(manager) == Dispatch(7, LOST)
+    assert await record(manager) == Dispatch(7, LOST, moved=True)
     await manager.receive(status(ref, 2), uid=OTHER)
     assert (await manager.job_status())["active"] == 2
 

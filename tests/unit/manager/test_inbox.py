@@ -5,10 +5,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from slicebus.ambient.clock import now
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
+from slicebus.proto.epochs import epoch_at
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -56,6 +58,17 @@ async def test_a_hello_does_not_requeue_jobs_of_other_clusters(manager: Manager)
     await manager.given_job()
     await manager.receive(HELLO, cluster="west")
     assert manager.requeued == []
+
+
+async def test_a_forged_hello_does_not_fence_the_agent(manager: Manager) -> None:
+    now_epoch = epoch_at(now())
+    await manager.receive(HELLO, epoch=now_epoch)
+    await manager.receive(HELLO, epoch=2**31 - 1)
+    await manager.receive(HELLO, epoch=now_epoch + 3600)
+    assert manager.dead == ["future-epoch"] * 2
+    await manager.receive(Heartbeat(jobs=7), epoch=now_epoch)
+    east = await manager.client.get(WORKERCLUSTERS, "east")
+    assert (east["status"]["epoch"], east["status"]["jobs"]) == (now_epoch, 7)
 
 
 async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> None:

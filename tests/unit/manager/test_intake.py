@@ -70,6 +70,32 @@ def test_who_may_speak(cluster: str, user: str, epoch: str) -> None:
     assert raised.value.reason is expected
 
 
+NOW_EPOCH, SKEW = 1000, 300
+FUTURE: dict[str, tuple[int, int, DeadReason | None]] = {
+    "of now": (5, NOW_EPOCH, None),
+    "of a clock that is ahead": (5, NOW_EPOCH + SKEW, None),
+    "of the future": (5, NOW_EPOCH + SKEW + 1, DeadReason.FUTURE_EPOCH),
+    "of the far future": (5, 2**31 - 1, DeadReason.FUTURE_EPOCH),
+    "older than a forged one": (2**31 - 1, NOW_EPOCH, None),
+    "as forged as the stored one": (2**31 - 1, 2**31 - 1, DeadReason.FUTURE_EPOCH),
+    "older than one of a clock that is ahead": (NOW_EPOCH + SKEW, NOW_EPOCH, DeadReason.FENCED_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("stored", "epoch", "refused"), FUTURE.values(), ids=FUTURE.keys())
+def test_an_epoch_that_nobody_can_have_yet_fences_nobody(stored: int, epoch: int, refused: DeadReason | None) -> None:
+    sender, envelope = (
+        Sender(accepted=True, user="agent-east", epoch=stored),
+        an_envelope(user="agent-east", epoch=epoch),
+    )
+    if refused is None:
+        authorize(envelope, sender, newest_epoch=NOW_EPOCH + SKEW)
+        return
+    with pytest.raises(ProtocolError, match="'east'") as raised:
+        authorize(envelope, sender, newest_epoch=NOW_EPOCH + SKEW)
+    assert raised.value.reason is refused
+
+
 # --- whose job it is ------------------------------------------------------------------------------------------------
 
 RUNNING = a_view(a_job(), a_workload(admitted=1, dispatched=1))
@@ -217,10 +243,12 @@ REPORTS: dict[str, tuple[tuple[Manifest, ...], Applied, list[tuple[Any, ...]]]] 
     "a slice that is not there": (TWO, applied(2, "w9"), []),
     "a slice that was never dispatched": ((a_workload(admitted=1),), applied(2, "w1"), []),
     "deleted": (
-        TWO,
+        (a_workload(admitted=1, applied=1), withdrawn("w2", dispatched=3, applied=2)),
         applied(3, deleted=True),
-        [("w1", (own_api.APPLIED_ANNOTATION, "3")), ("w2", (own_api.APPLIED_ANNOTATION, "3"))],
+        [("w2", (own_api.APPLIED_ANNOTATION, "3"))],
     ),
+    "deleted by a version that nobody knows here": (TWO, applied(3, deleted=True), [("w2", "version 3 is held")]),
+    "deleted by an older version": (TWO, applied(1, deleted=True), [("w2", (own_api.APPLIED_ANNOTATION, "1"))]),
     "deleted, again": ((withdrawn(),), applied(2, deleted=True), []),
 }
 

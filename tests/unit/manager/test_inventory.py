@@ -13,7 +13,8 @@ from slicebus.manager.decide.inventory import (
     Difference,
     Stamp,
     difference,
-    forget_lost_request,
+    forget_lost_requests,
+    forget_withdrawn,
     lacks_request,
 )
 from slicebus.manager.state.annotations import SizeRequest
@@ -54,6 +55,12 @@ def suspending() -> JobView:
     record = Dispatch(3, CONTENT, suspended=True)
     workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return a_view(a_job(), workload)
+
+
+def left_behind() -> JobView:
+    """Given up at version 4: its copy is being recalled."""
+    workload = withdrawn(dispatched=4, applied=4)
+    return a_view(a_job(), workload, left_copies={EAST: 4}, given_up=True)
 
 
 def growing(applied: int = 3) -> JobView:
@@ -98,6 +105,8 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "ended": (ENDED, None, "NONE"),
     "ended, and there again": (ENDED, an_item(), "RENEW"),
     "ending": (ENDING, an_item(), "AGAIN"),
+    "left behind": (left_behind(), an_item(), "NONE"),
+    "left behind, and newer than the manager": (left_behind(), an_item(9), "RENEW"),
     "ended, the answer is missing": (ENDING, None, "AGAIN"),
     "another status": (dispatched(), an_item(status="other"), "STATUS"),
     "another status, of a job whose delete is held": (
@@ -122,6 +131,27 @@ def running(**requested: Any) -> JobView:
     """On east, with what is written down of its last request."""
     job = asking(1, 4, **requested) if requested else a_job()
     return a_view(job, a_workload(admitted=1, dispatched=3, applied=3))
+
+
+def test_a_request_that_the_worker_does_not_wait_for_is_withdrawn() -> None:
+    item = an_item()
+    assert difference(running(epoch=2), item) is Difference.WITHDRAWN
+    assert difference(running(epoch=2), item, waits=True) is Difference.NONE
+    assert difference(running(), item) is Difference.NONE
+    assert difference(running(uid="", generation=0), item) is Difference.NONE
+
+
+@pytest.mark.parametrize(("epoch", "forgets"), [(2, True), (3, False)], ids=["of an earlier agent", "of this agent"])
+def test_a_withdrawn_request_of_an_earlier_agent_is_forgotten(epoch: int, forgets: bool) -> None:
+    view = running(speaker=EAST, epoch=epoch, sequence=9)
+    commands = forget_withdrawn(view, speaker=EAST, published_at=AT)
+    assert len(commands) == forgets
+    for command in commands:
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        forgotten = SizeRequest.from_job(command.body)
+        assert forgotten is not None
+        assert not forgotten.asks_for_size
 
 
 LACKS: dict[str, tuple[JobView, bool]] = {
@@ -157,15 +187,16 @@ LOSES: dict[str, tuple[JobView, InventoryItem | None, bool]] = {
     "it was published since": (running(speaker=EAST, epoch=3, sequence=11), None, False),
     "the job is there": (running(speaker=EAST, epoch=3, sequence=9), an_item(2), False),
     "the job went, and its report is on its way": (running(speaker=EAST, epoch=3, sequence=9), GONE, False),
-    "there is none": (running(), None, False),
-    "it is forgotten already": (running(uid="", generation=0), None, False),
+    "there is none, and one may be on its way": (running(), None, True),
+    "it is forgotten already": (running(uid="", generation=0, speaker=EAST, epoch=3, sequence=10), None, False),
+    "one before is forgotten": (running(uid="", generation=0, speaker=EAST, epoch=3, sequence=9), None, True),
     "the job is gone": (a_view(None, a_workload(admitted=1, dispatched=3, applied=3)), None, False),
 }
 
 
 @pytest.mark.parametrize(("view", "item", "forgets"), LOSES.values(), ids=LOSES.keys())
 def test_a_request_goes_with_the_copy_that_made_it(view: JobView, item: InventoryItem | None, forgets: bool) -> None:
-    commands = forget_lost_request(view, item, speaker=EAST, published_at=AT)
+    commands = forget_lost_requests(view, item, speaker=EAST, published_at=AT)
     assert len(commands) == forgets
     for command in commands:
         assert isinstance(command, Patch)

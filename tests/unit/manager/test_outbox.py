@@ -277,6 +277,23 @@ def test_every_state_reaches_what_is_wanted_whenever_its_process_crashes(state: 
         assert crashed.view.workloads == undisturbed.view.workloads
 
 
+def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_that_is_reported() -> None:
+    workload = a_workload(admitted=1, dispatched=2, applied=2)
+    [lost] = dispatch.renew(a_view(a_job(), workload), above=7)
+    assert isinstance(lost, Patch)
+    workload = merge_patch(workload, lost.body)
+    ordered = [("workload-spec to east", 8), ("relabel to east", 8)]
+    [written, _, *messages] = hold(a_view(a_job(), workload))
+    assert isinstance(written, Patch)
+    assert [short(message) for message in messages] == ordered
+    workload = merge_patch(workload, written.body)
+    assert [short(message) for message in hold(a_view(a_job(), workload))[1:]] == ordered, "published again"
+    workload["metadata"]["annotations"][own_api.APPLIED_ANNOTATION] = "8"
+    [written, _, *messages] = hold(a_view(a_job(3), workload))
+    assert isinstance(written, Patch)
+    assert [short(message) for message in messages] == [("workload-spec to east", 9)]
+
+
 def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
     lost = Dispatch(3, LOST, cluster=EAST)
     job = a_job(over="Complete", annotations={own_api.DISPATCHED_ANNOTATION: lost.to_annotation()})

@@ -1,5 +1,6 @@
 """What is noted of each order, whatever the broker answers and when, and where it goes."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.act.publisher import Publisher
 from slicebus.manager.decide import dispatch
 from slicebus.manager.state.store import Store
-from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Delete
-from slicebus.proto.topology import Topology
+from slicebus.proto.messages import Delete, Hello, Lane
+from slicebus.proto.topology import Topology, agent_queue
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.apiserver.patches import merge_patch
+from unit.kube.loop_time import LoopTime
 from unit.manager.objects import EAST, REF, a_job, a_view, a_workload, shorts
 from unit.manager.test_worker_cluster_status import a_cluster
 
@@ -31,6 +33,8 @@ class Bus:
         """The number of the first message without a confirm."""
         self.asks_again = False
         """Whether the worker's agent has the message published again before the confirm."""
+        self.is_rebuilt = False
+        """Whether it has lost its queues."""
         self.noted: list[int | None] = []
         self.declared: list[str] = []
         self.keys: list[str] = []
@@ -45,6 +49,8 @@ class Bus:
             self.store.published.pop(REF, None)
         if self.refuses_from is not None and len(self.keys) > self.refuses_from:
             raise UnavailableError("no confirm")
+        if self.is_rebuilt:
+            raise NotFoundError("no queue")
 
 
 @pytest.fixture
@@ -122,3 +128,41 @@ async def test_an_order_goes_to_the_queues_of_the_cluster_that_has_the_name(bus:
         await run(bus, order)
     assert bus.keys == ["east.delete", "east.delete.uid-1", "east.delete"]
     assert "slicebus.agent.east.uid-1.control" in bus.declared
+
+
+async def test_the_queues_of_a_cluster_are_made_again_for_a_hello_and_after_a_while(
+    bus: Bus, jumping: LoopTime
+) -> None:
+    order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
+    queue = agent_queue(EAST, Lane.CONTROL)
+
+    async def made(*commands: Command, caused_by: Envelope | None = None) -> int:
+        before = bus.declared.count(queue)
+        for command in commands:
+            assert isinstance(command, Publish)
+            await publisher.publish(command, caused_by)
+        return bus.declared.count(queue) - before
+
+    connection: Any = bus
+    issuer = Issuer(epoch=1, user="manager", now=now, random=random_bytes)
+    publisher = Publisher(connection, issuer, bus.store)
+    hello = issuer.envelope(Hello(agent_version="1", kubernetes_version="v1", schema_version="1.1"), EAST)
+    assert await made(order, order) == 1
+    assert await made(order, caused_by=hello) == 1
+    assert await made(order) == 0
+    await asyncio.sleep(601)
+    assert await made(order, order) == 1
+
+
+async def test_the_queues_of_a_cluster_are_made_again_when_no_queue_took_an_order(bus: Bus) -> None:
+    order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
+    connection: Any = bus
+    publisher = Publisher(connection, Issuer(epoch=1, user="manager", now=now, random=random_bytes), bus.store)
+    queue = agent_queue(EAST, Lane.CONTROL)
+    await publisher.publish(order, None)
+    bus.is_rebuilt = True
+    with pytest.raises(UnavailableError, match="no queue"):
+        await publisher.publish(order, None)
+    bus.is_rebuilt = False
+    await publisher.publish(order, None)
+    assert bus.declared.count(queue) == 2

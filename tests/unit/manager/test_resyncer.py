@@ -104,7 +104,7 @@ async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Mana
     await manager.receive(inventory())
     assert await record(manager) == Dispatch(1, LOST)
     await manager.receive(inventory(an_item(ref, 7), round=2))
-    assert await record(manager) == Dispatch(7, LOST)
+    assert await record(manager) == Dispatch(7, LOST, moved=True)
 
 
 async def test_what_was_reported_since_counts_more_than_the_inventory(manager: Manager) -> None:

@@ -48,6 +48,15 @@ SPECS: dict[str, tuple[Manifest, dict[str, Any]]] = {
     ),
     "another user": (a_cluster(brokerUser="agent-1"), {"user": "agent-1"}),
     "cordoned and weighed": (a_cluster(cordoned=True, weight=3), {"cordoned": True, "weight": 3}),
+    "open to all": (a_cluster(), {"namespace_selector": {}, "cluster_queues": None, "max_room": {}}),
+    "for some": (
+        a_cluster(namespaceSelector={"matchLabels": {"a": "b"}}, clusterQueues=["cq"], maxRoom={"cpu": "2", "pods": 5}),
+        {
+            "namespace_selector": {"matchLabels": {"a": "b"}},
+            "cluster_queues": frozenset({"cq"}),
+            "max_room": {"cpu": 2000, "pods": 5},
+        },
+    ),
     "connected": (a_cluster(True, status={"epoch": 7}), {"connected": True}),
     "lost": (a_cluster(False), {"connected": False}),
 }

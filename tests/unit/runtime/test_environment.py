@@ -13,10 +13,14 @@ Role = type[AgentSettings] | type[ManagerSettings]
 ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
     "agent": (
         AgentSettings,
-        {"SLICEBUS_CLUSTER": "east", "AMQP_URL": "amqps://east:pw@broker/slicebus"},
+        {
+            "SLICEBUS_CLUSTER": "east",
+            "SLICEBUS_MANAGER_USER": "manager",
+            "AMQP_URL": "amqps://east:pw@broker/slicebus",
+        },
         AgentSettings.variables,
     ),
-    "manager": (ManagerSettings, {"AMQP_URL": "amqp://manager:pw@broker"}, ManagerSettings.variables),
+    "manager": (ManagerSettings, {"AMQP_URL": "amqps://manager:pw@broker"}, ManagerSettings.variables),
 }
 PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.values(), ids=ROLES.keys())
 
@@ -43,11 +47,14 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
     given: dict[str, Any] = {
         "cluster": "west",
         "amqp_url": "memory://a@b",
+        "amqp_insecure": "plaintext",
         "health_address": "127.0.0.1:1",
         "log_format": "console",
         "log_level": "debug",
         "workers": "2",
         "prefetch": "3",
+        "message_bytes": "300000",
+        "held_bytes": "600000",
         "lease_duration_s": "70",
         "admission": "kueue",
         "admission_writers": "5",
@@ -85,16 +92,26 @@ def test_an_empty_variable_counts_as_unset() -> None:
 COUNT = ["0", "-1", "1.5", "many", "NaN"]
 SECONDS = ["0", "-1", "NaN", "inf", "1e9", "10s"]
 WRONG: dict[str, list[str]] = {
-    "AMQP_URL": ["broker:5672", "http://broker", "amqp://", "amqp"],
+    "AMQP_URL": [
+        *("broker:5672", "http://broker", "amqp://", "amqp", "amqps:///v", "amqps://u:p/w@broker", "amqps://[broker"),
+        *("amqp://broker", "amqp://10.0.0.1/v", "amqps://broker?no_verify_ssl=1"),
+    ],
+    "SLICEBUS_AMQP_HOSTS": ["a:port", "a,,b", "u@a", "a/v"],
+    "SLICEBUS_AMQP_INSECURE": ["yes", "true", "PLAINTEXT"],
+    "SLICEBUS_AMQP_KEY_FILE": ["key.pem"],
+    "SLICEBUS_AMQP_PASSWORD_FILE": ["/etc/password"],
     "SLICEBUS_CLUSTER": ["East", "east.example", "-east", "e_st", "e" * 64, "e st"],
     "SLICEBUS_HEALTH_ADDRESS": ["8080", "localhost", "localhost:http", "localhost:", "a b:80", ":123456"],
     "SLICEBUS_LOG_FORMAT": ["xml", "JSON"],
     "SLICEBUS_LOG_LEVEL": ["LOUD", "20", "NOTSET"],
     "SLICEBUS_WORKERS": COUNT,
     "SLICEBUS_PREFETCH": COUNT,
+    "SLICEBUS_MESSAGE_BYTES": [*COUNT, "262143"],
+    "SLICEBUS_HELD_BYTES": COUNT,
     "SLICEBUS_HEARTBEAT_SECONDS": SECONDS,
     "SLICEBUS_STATUS_INTERVAL_SECONDS": SECONDS,
     "SLICEBUS_CLUSTER_LOST_SECONDS": SECONDS,
+    "SLICEBUS_EPOCH_SKEW_SECONDS": SECONDS,
     "SLICEBUS_LEASE_SECONDS": [*SECONDS, "5.9"],
     "SLICEBUS_LEASE_RENEW_SECONDS": [*SECONDS, "5.1"],
     "SLICEBUS_RECORD_DECISIONS": ["maybe", "2"],
@@ -128,7 +145,27 @@ def test_errors_show_no_password() -> None:
 
 
 def test_settings_cannot_be_changed() -> None:
-    settings = ManagerSettings.from_env({"AMQP_URL": "amqp://broker"})
+    settings = ManagerSettings.from_env({"AMQP_URL": "amqps://broker"})
     with pytest.raises(AttributeError):
         settings.workers = 1  # type: ignore[misc]
     assert msgspec.structs.replace(settings, workers=1).workers == 1
+
+
+@pytest.mark.parametrize(
+    ("message_bytes", "held_bytes", "queues", "prefetch"),
+    [
+        (2**20, 2**27, 2, 64),
+        (2**20, 2**27, 4, 32),
+        (2**20, 2**30, 2, 200),
+        (2**30, 2**20, 2, 1),
+        (2**18, 2**27, 2, 200),
+    ],
+)
+def test_the_prefetch_bounds_the_bytes_that_are_held(
+    message_bytes: int, held_bytes: int, queues: int, prefetch: int
+) -> None:
+    least = ROLES["manager"][1]
+    given = {"SLICEBUS_MESSAGE_BYTES": str(message_bytes), "SLICEBUS_HELD_BYTES": str(held_bytes)}
+    settings = ManagerSettings.from_env(least | given)
+    assert settings.prefetch_of(queues) == prefetch
+    assert settings.bus.message_bytes == message_bytes

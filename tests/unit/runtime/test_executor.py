@@ -22,6 +22,7 @@ from slicebus.decisions.commands import (
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import CONFIGMAPS, EVENTS, WORKERCLUSTERS, Resource
 from slicebus.proto.envelope import Envelope
@@ -50,6 +51,8 @@ class Shell:
         self.cache = Cache()
         self.notes: Table[str, int] = Table(str, int)
         self.is_fenced = False
+        self.is_watched = False
+        self.is_unconfirmed: SlicebusError | None = None
         self.done: list[Any] = []
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
@@ -60,6 +63,8 @@ class Shell:
             requeue=lambda job, delay_s: self.done.append((job, delay_s)),
             component="slicebus-test",
             is_fenced=lambda: self.is_fenced,
+            is_watched=lambda _: self.is_watched,
+            confirm=self._confirm,
         )
 
     async def run(self, *commands: Command, caused_by: Envelope | None = None) -> None:
@@ -81,6 +86,10 @@ class Shell:
 
     def cached(self, name: str = "one") -> Manifest | None:
         return self.cache.get(NAMESPACE, name)
+
+    async def _confirm(self, resource: Resource) -> None:
+        if self.is_unconfirmed:
+            raise self.is_unconfirmed
 
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
         if self.refuses:
@@ -112,6 +121,23 @@ async def test_commands_are_carried_out_in_order_and_the_cache_knows_at_once(she
         assert cached == await shell.there(name)
         assert cached is not None
         assert cached["data"] == {"a": value}
+
+
+async def test_an_object_is_created_as_the_command_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, seen = shell.client.create, list[Any]()
+
+    async def spy(*args: Any, **given: Any) -> Manifest:
+        seen.append(given["impersonate"])
+        return await create(*args, **given)
+
+    monkeypatch.setattr(shell.client, "create", spy)
+    somebody = Impersonation("system:serviceaccount:team:jobs")
+    await shell.run(
+        Create(resource=CONFIGMAPS, manifest=config_map("one")),
+        Create(resource=CONFIGMAPS, manifest=config_map("two"), impersonate=somebody),
+    )
+    assert seen == [None, somebody]
+    assert shell.cached("two") == await shell.there("two")
 
 
 async def test_only_the_answers_to_its_writes_are_its_own(shell: Shell) -> None:
@@ -177,6 +203,48 @@ async def test_a_patch_of_a_missing_object_is_a_conflict_and_leaves_the_cache(sh
     with pytest.raises(ConflictError, match="gone"):
         await shell.run(Patch(resource=CONFIGMAPS, target=one, body=body))
     assert shell.cached() is None
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["a conflict", "no answer"])
+@pytest.mark.parametrize(
+    ("is_watched", "is_unconfirmed", "heard"),
+    [
+        (False, None, ["first went", "second came"]),
+        (True, None, []),
+        (False, UnavailableError("its definition has gone"), []),
+    ],
+    ids=["it goes, then the other one comes", "its end is left to the watch", "it may have gone with its definition"],
+)
+async def test_another_object_of_the_name_never_takes_the_place_of_one_in_the_cache(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_answered: bool,
+    is_watched: bool,
+    is_unconfirmed: SlicebusError | None,
+    heard: list[str],
+) -> None:
+    """Otherwise nobody would hear that the first one went."""
+    one = await shell.given(a="first")
+    shell.is_watched, shell.is_unconfirmed = is_watched, is_unconfirmed
+    changes: list[str] = []
+
+    def hear(change: Change) -> None:
+        if change.old:
+            changes.append(change.old["data"]["a"] + (" was replaced" if change.new else " went"))
+        elif change.new:
+            changes.append(change.new["data"]["a"] + " came")
+
+    shell.cache.subscribe(hear)
+    changes.clear()
+    await shell.client.delete(CONFIGMAPS, "one", NAMESPACE)
+    await shell.client.create(CONFIGMAPS, config_map(a="second"))
+    if not is_answered:
+        monkeypatch.setattr(shell.client, "patch", _unavailable)
+    error = ConflictError if is_answered and not is_unconfirmed else UnavailableError
+    with pytest.raises(error):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(b="mine")))
+    assert changes == heard
 
 
 @pytest.mark.parametrize("changed", [True, False], ids=["it has changed", "it is as it was"])

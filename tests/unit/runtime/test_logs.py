@@ -1,13 +1,14 @@
 """The logs of a process: one line an event, from a level on, libraries included."""
 
 import logging
+import re
 
 import orjson
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.logs import LogFormat, configure_logging
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -68,3 +69,14 @@ def test_the_console_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     [line] = capsys.readouterr().err.splitlines()
     assert "slice.admitted" in line
     assert "east" in line
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_a_text_of_somebody_else_cannot_control_the_terminal(
+    format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(format=format)
+    structlog.get_logger().warning("message.refused", detail="\x1b]0;owned\x07\n\x9b31m\u202eevil")
+    told = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)  # Colours are structlog's own.
+    assert told.count("\n") == 1
+    assert not [sign for sign in "\x1b\x07\x9b\u202e" if sign in told]

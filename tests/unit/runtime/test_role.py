@@ -10,8 +10,16 @@ from prometheus_client import CollectorRegistry
 from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import LEASES
-from slicebus.proto.errors import InvalidError, ThrottledError, UnavailableError
+from slicebus.proto.errors import (
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    ThrottledError,
+    UnavailableError,
+)
 from slicebus.proto.topology import Topology, common_topology
+from slicebus.runtime.leadership import NOT_READY_ANNOTATION
 from slicebus.runtime.role import Role, retry_until_available
 from slicebus.runtime.settings import RoleSettings
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
@@ -26,12 +34,15 @@ class AwayBus(MemoryBus):
     def __init__(self) -> None:
         super().__init__(MemoryBroker(), user="u")
         self.away = asyncio.Event()
+        self.refusal: SlicebusError | None = None
         self.declared = 0
 
     async def declare(self, topology: Topology) -> None:
         self.declared += 1
         if self.away.is_set():
             raise UnavailableError("no connection within 30 s")
+        if self.refusal is not None:
+            raise self.refusal
         await super().declare(topology)
 
 
@@ -40,8 +51,8 @@ class Leader(Role[RoleSettings]):
 
     component = "slicebus-test"
 
-    async def topology(self) -> Topology:
-        return common_topology()
+    async def prepare(self) -> None:
+        await self._bus.declare(common_topology())
 
     async def lead(self, epoch: int) -> None:
         self.leading.set()
@@ -92,6 +103,30 @@ async def test_a_leader_that_loses_the_lease_ends(api: KubeClient) -> None:
         with pytest.raises(ExceptionGroup) as raised:
             await task
         assert raised.group_contains(LeaseLost)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ForbiddenError("the broker refuses its user u this: write slicebus.up"), NotFoundError("exchange slicebus.up")],
+)
+async def test_a_leader_waits_for_a_right_or_an_exchange_and_says_which(
+    api: KubeClient, refusal: SlicebusError
+) -> None:
+    bus = AwayBus()
+    bus.refusal = refusal
+    role = leader(api, bus)
+    async with running(role) as task:
+
+        async def said() -> bool:
+            written = (await api.get(LEASES, role.component, SYSTEM))["metadata"].get("annotations") or {}
+            return bool(written.get(NOT_READY_ANNOTATION) == f"waits: {refusal}")
+
+        await eventually(said, "the Lease says what is missing")
+        assert role.not_ready() == f"waits: {refusal}"
+        bus.refusal = None
+        await role.leading.wait()
+        assert role.not_ready() == ""
+        assert not task.done()
 
 
 async def test_only_transient_errors_are_retried(jumping: LoopTime) -> None:

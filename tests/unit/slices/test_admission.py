@@ -638,6 +638,33 @@ class TestRoom:
         there = [self.cluster("a", default=9), msgspec.structs.replace(self.cluster("b", default=9), labels=EU)]
         assert admission_of(snapshot(a_slice("a", cluster_selector=selector), clusters=there)).cluster == expected
 
+    @pytest.mark.parametrize(
+        ("rules", "why"),
+        [
+            ({"namespace_selector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}, "namespace team"),
+            ({"cluster_queues": frozenset({"other"})}, "ClusterQueue cq"),
+        ],
+        ids=["another namespace", "another queue"],
+    )
+    def test_no_selector_leads_to_a_cluster_that_takes_other_tenants(self, rules: dict[str, Any], why: str) -> None:
+        closed = msgspec.structs.replace(self.cluster("a", default=9), labels=EU, **rules)
+        there = [closed, self.cluster("b", default=9)]
+        assert admission_of(snapshot(a_slice("a"), clusters=there)).cluster == "b"
+        found = decision(snapshot(a_slice("a", cluster_selector="region=eu"), clusters=there))
+        assert isinstance(found, Wait)
+        assert found.reason == "NoPlace"
+        assert f"a takes no jobs of {why}, b is not among the clusters that the job selects" in found.message
+
+    def test_a_cluster_that_lies_about_its_room_gets_its_cap(self) -> None:
+        liar = msgspec.structs.replace(self.cluster("a", default=10**6), max_room={"cpu": 2000})
+        world = snapshot(
+            *(a_slice(name, job_uid=name) for name in "uvwxyz"),
+            clusters=[liar, msgspec.structs.replace(self.cluster("b", default=9), priority=-1)],
+        )
+        found = admits(msgspec.structs.replace(world, strategy=Strategy.ORDERED))
+        assert [admit.cluster for admit in found][:3] == ["a", "a", "b"]
+        assert sum(admit.cluster == "a" for admit in found) == 2
+
     def test_an_invalid_selector_is_named(self) -> None:
         found = decision(snapshot(a_slice("a", cluster_selector="region=eu=us")))
         assert isinstance(found, Wait)

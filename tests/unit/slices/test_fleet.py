@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.fleet import Cluster, Fleet, Strategy, Tenant, describe_room
 from slicebus.slices.quota import Usage
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import FlavorName
@@ -208,7 +208,66 @@ OBSTACLES: dict[str, tuple[list[Cluster], str]] = {
 
 @pytest.mark.parametrize(("clusters", "expected"), OBSTACLES.values(), ids=OBSTACLES.keys())
 def test_why_not_names_every_obstacle(clusters: list[Cluster], expected: str) -> None:
-    assert a_fleet(*clusters).why_not([ONE], selector=parse_selector("region=eu")) == expected
+    assert a_fleet(*clusters).why_not([ONE], tenant=Tenant(selector=parse_selector("region=eu"))) == expected
+
+
+TEAM = Tenant(
+    selector=parse_selector("region=eu"), namespace="team", namespace_labels={"stage": "test"}, cluster_queue="cq"
+)
+TAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "its namespace": ({"namespace_selector": {"matchLabels": {"stage": "test"}}}, ""),
+    "any namespace": ({"namespace_selector": {}}, ""),
+    "other namespaces": (
+        {"namespace_selector": {"matchLabels": {"stage": "production"}}},
+        "a takes no jobs of namespace team",
+    ),
+    "its queue": ({"cluster_queues": frozenset({"cq", "other"})}, ""),
+    "other queues": ({"cluster_queues": frozenset({"other"})}, "a takes no jobs of ClusterQueue cq"),
+    "no queue": ({"cluster_queues": frozenset[str]()}, "a takes no jobs of ClusterQueue cq"),
+}
+
+
+@pytest.mark.parametrize(("rules", "obstacle"), TAKES.values(), ids=TAKES.keys())
+def test_a_cluster_takes_the_jobs_of_its_tenants_whatever_they_select(rules: dict[str, Any], obstacle: str) -> None:
+    fleet = a_fleet(a_cluster("a", labels={"region": "eu"}, **rules))
+    assert fleet.place(Strategy.SPREAD, ONE, tenant=TEAM) == (None if obstacle else "a")
+    if obstacle:
+        assert fleet.why_not([ONE], tenant=TEAM) == obstacle
+
+
+LIAR = {"capacity": {CPU[0]: {"cpu": 10**9}, GPU[0]: {"cpu": 10**9}}, "max_room": {"cpu": 4000}}
+CAPPED: dict[str, tuple[Cluster, Usage, Usage]] = {
+    "it fits under the cap": (a_cluster("a", **LIAR), {CPU: 2000}, {}),
+    "it does not": (a_cluster("a", **LIAR), {CPU: 3001}, {(FlavorName("maxRoom"), "cpu"): 1001}),
+    "in two flavors together": (
+        a_cluster("a", **LIAR),
+        {CPU: 1500, (GPU[0], "cpu"): 1500},
+        {(FlavorName("maxRoom"), "cpu"): 1000},
+    ),
+    "another resource": (a_cluster("a", cpu=None, max_room={"memory": 1}), {CPU: 9000}, {}),
+    "nodes on demand": (
+        a_cluster("a", max_room={"cpu": 4000}),
+        {CPU: 9000},
+        {(FlavorName("maxRoom"), "cpu"): 7000},
+    ),
+    "less is reported": (a_cluster("a", cpu=3, max_room={"cpu": 4000}), {CPU: 2000}, {CPU: 1000}),
+    "it gives something back": (a_cluster("a", max_room={"cpu": 1000}), {CPU: -1000}, {}),
+}
+
+
+@pytest.mark.parametrize(("cluster", "needs", "short"), CAPPED.values(), ids=CAPPED.keys())
+def test_a_cluster_gets_no_more_than_its_cap_whatever_it_reports(cluster: Cluster, needs: Usage, short: Usage) -> None:
+    assert a_fleet(cluster, cpu={"a": 2}).short("a", needs) == short
+
+
+def test_a_capped_cluster_says_so_and_is_full_by_its_cap() -> None:
+    liar, honest = a_cluster("a", **LIAR), a_cluster("b", cpu=8)
+    assert a_fleet(liar, cpu={"a": 4}).why_not([ONE]) == "a lacks 1 more cpu of its maxRoom"
+    assert [*a_fleet(liar, honest, cpu={"a": 3, "b": 4}).candidates(Strategy.PACK, ONE)] == ["a", "b"]
+    assert [*a_fleet(liar, honest, cpu={"a": 1, "b": 4}).candidates(Strategy.PACK, ONE)] == ["b", "a"]
+    capped = a_cluster("a", cpu=8, max_room={"cpu": 4000})
+    assert describe_room(capped, {CPU: 1000}) == "default 7/8 cpu; maxRoom 3/4 cpu"
+    assert describe_room(a_cluster("a", max_room={"memory": 2**31}), {}) == "unlimited; maxRoom 2/2Gi"
 
 
 IN_FLAVORS: dict[str, tuple[Cluster, str]] = {

@@ -242,6 +242,13 @@ class TestWhileVictimsGo:
         assert set(evicted(decided)) == {"a", "b"}
         assert all(d.reason == WAITING_FOR_PREEMPTED for d in decided if isinstance(d, Wait))
 
+    def test_what_a_victim_has_left_is_for_its_preemptor_whoever_else_waits_for_victims(self) -> None:
+        _, (a, b, w) = self.run(holding("a", 5, -1, since=2), holding("b", 5, -1, since=1), waiting("w", 5))
+        decided, (a, b, w, high) = self.run(a, b, w, waiting("high", 5, 9))
+        assert set(evicted(decided)) == {"b"}
+        assert admitted_names(cycle(world(gone(a), b, w, high))) == {"w"}
+        assert admitted_names(cycle(world(a, gone(b), w, high))) == {"high"}
+
     def test_what_one_victim_leaves_over_serves_another(self) -> None:
         decided = cycle(world(holding("a", 10, -1), waiting("v", 5), waiting("w", 5)))
         assert set(evicted(decided)) == {"a"}
@@ -430,6 +437,21 @@ class TestFlavors:
         )
         assert evicted(decided) == {"low": IN_QUEUE}
 
+    def test_a_victim_in_the_first_while_others_leave_another_tree(self) -> None:
+        """Nobody would decide it again when they have left: that changes nothing for its queue."""
+        leaving = holding("leaving", 1, queue="far", evicted=True)
+        queues = [
+            a_queue(
+                "cq",
+                {"x": {"cpu": "4"}, "y": {"cpu": "4"}},
+                preemption=OWN,
+                flavorFungibility={"whenCanPreempt": "MayStopSearch"},
+            ),
+            queue("far"),
+        ]
+        decided = cycle(world(self.on("x", "low", 4), waiting("w", 2), leaving, queues=queues))
+        assert evicted(decided) == {"low": IN_QUEUE}
+
     def test_a_flavor_with_victims_before_one_without(self) -> None:
         decided = self.decide(self.on("x", "high", 4, 9), self.on("y", "low", 4), waiting("w", 2))
         assert evicted(decided) == {"low": IN_QUEUE}
@@ -487,6 +509,18 @@ class TestFlavors:
         full = [self.on("x", "low", 4), self.on("y", "high", 3, 9)]
         decided = self.decide(*full, self.with_head())
         assert (evicted(decided), [type(each) for each in decided]) == ({}, [Wait])
+
+    @pytest.mark.parametrize(("cores_of_y", "victims"), [(4, {"low"}), (1, set[str]())], ids=["room", "no room"])
+    def test_nobody_is_preempted_for_flavors_that_no_cluster_has_room_for_then(
+        self, cores_of_y: int, victims: set[str]
+    ) -> None:
+        # Beside `low` the head would take `y` and the workers `x`; with `low` gone they take each the other.
+        capacity = {FlavorName(name): {"cpu": 1000 * cores} for name, cores in (("x", 2), ("y", cores_of_y))}
+        worker = Cluster(name="worker", accepted=True, cordoned=False, connected=True, capacity=capacity)
+        job = waiting("w", 1, pod_sets=(a_pod_set("head"), a_pod_set("workers", 2)))
+        flavors = a_queue("cq", {"x": {"cpu": "2"}, "y": {"cpu": "2"}}, preemption=OWN)
+        decided = cycle(world(self.on("x", "low", 2), job, queues=[flavors], clusters=[worker]))
+        assert set(evicted(decided)) == victims
 
     def test_nobody_is_preempted_for_what_fits_in_other_flavors_when_the_evicted_are_gone(self) -> None:
         going = [

@@ -1,22 +1,27 @@
 """Receives orders: decode, check the sender, carry out the steps, then acknowledge the delivery."""
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from slicebus.agent.act.job_locks import JobLocks
+from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, orders
 from slicebus.agent.decide.catalog import Judgement, Verdict
+from slicebus.agent.decide.refusals import reason_of
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey
+from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import Backlog, dispatch
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.errors import PermanentError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.messages import (
     ClusterUid,
     Delete,
@@ -34,6 +39,7 @@ from slicebus.proto.topology import agent_queue
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
+_AWAITING = Backoff(first_s=0.2, most_s=5.0)
 _SUBJECT = "cloudEvents_subject"
 
 
@@ -51,6 +57,7 @@ class Inbox:
         executor: Executor,
         tombstones: Tombstones,
         locks: JobLocks,
+        policy: PolicySource,
         requeue: Callable[[JobKey], None],
         ask_inventory: Callable[[], None],
         terms: Callable[[Terms], Awaitable[None]],
@@ -64,19 +71,41 @@ class Inbox:
         self._executor = executor
         self._tombstones = tombstones
         self._locks = locks
+        self._policy = policy
         self._requeue = requeue
         self._ask_inventory = ask_inventory
         self._terms = terms
         self._backlog = backlog
+        self._uids = (cluster_uid, None)
+        self._open: set[str] = set()
 
     def queues(self) -> list[str]:
         """The names of its queues."""
-        return [agent_queue(self._settings.cluster, lane, uid) for uid in (self._cluster_uid, None) for lane in Lane]
+        return [agent_queue(self._settings.cluster, lane, uid) for uid in self._uids for lane in Lane]
+
+    @property
+    def not_ready(self) -> str:
+        """What keeps orders from it, for people; empty once a lane has its two queues, or one of them."""
+        if all(any(agent_queue(self._settings.cluster, lane, of) in self._open for of in self._uids) for lane in Lane):
+            return ""
+        name = agent_queue(self._settings.cluster, Lane.CONTROL, self._cluster_uid)
+        return f"waits: queue {name} is missing; the manager makes it for the cluster that it has accepted by this name"
 
     async def run(self, queue: str) -> None:
-        """Handle one queue until cancelled."""
-        async with self._bus.subscribe(queue, prefetch=self._settings.prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_subject, backlog=self._backlog)
+        """Handle one queue until cancelled. The manager makes it when it first answers, so it is waited for. Raises
+        NotFoundError when it has gone: what lay in it is asked for when the agent begins anew."""
+        prefetch = self._settings.prefetch_of(len(self.queues()))
+        for failures in itertools.count(1):
+            try:
+                async with self._bus.subscribe(queue, prefetch=prefetch) as subscription:
+                    self._open.add(queue)
+                    await dispatch(subscription, self._handle, key=_subject, backlog=self._backlog)
+                return
+            except (NotFoundError, ForbiddenError, TransientError) as error:
+                if isinstance(error, NotFoundError) and queue in self._open:
+                    raise
+                _log.info("queue.awaited", queue=queue, error=str(error))
+                await asyncio.sleep(_AWAITING.pause_s(failures))
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(delivery.message)
@@ -127,6 +156,8 @@ class Inbox:
     async def _carry_out(self, incoming: Incoming) -> None:
         message, cluster = incoming.message, self._settings.cluster
         try:
+            if isinstance(message, WorkloadSpec):
+                await self._policy.refresh(message.job)
             number: int | None = 0
             while number is not None:
                 number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, cluster=cluster)
@@ -134,8 +165,8 @@ class Inbox:
         except PermanentError as error:
             if not isinstance(message, WorkloadSpec):
                 raise
-            _log.warning("spec.refused", job=message.job.key, error=str(error))
             refusal = orders.refusal(message, error, cluster)
+            _log.warning("spec.refused", job=message.job.key, reason=reason_of(error), error=str(error))
             await self._executor.run(refusal, caused_by=incoming.envelope)
 
     async def _answer_unserved(self, incoming: Incoming, job: JobRef) -> None:

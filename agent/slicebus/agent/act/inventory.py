@@ -1,4 +1,5 @@
-"""Publishes inventories: one when the agent starts to lead, one for each resync, and one from time to time."""
+"""Publishes inventories: one when the agent starts to lead, one for each resync, two after each reconnect, and one from
+time to time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +16,8 @@ from slicebus.proto.messages import Inventory, Message
 
 _log = structlog.get_logger()
 _RETRY_S = 5.0
+_LOADED_S = 30.0
+"""After so long a broker that is rebuilt has its definitions."""
 
 
 class InventoryPublisher:
@@ -35,9 +38,19 @@ class InventoryPublisher:
         self._listed = listed
         self._round = 0
         self._asked = asyncio.Event()
+        self._asked_twice = False
 
     def ask(self) -> None:
         """Have an inventory published soon. Several calls before it starts lead to one inventory."""
+        self._asked.set()
+
+    def ask_twice(self) -> None:
+        """Have one published soon, and another a while later.
+
+        A broker that is being rebuilt may have the binding of the journal before that of the manager's queue. It
+        confirms what only the journal has got then.
+        """
+        self._asked_twice = True
         self._asked.set()
 
     async def publish(self) -> None:
@@ -61,7 +74,8 @@ class InventoryPublisher:
             except TimeoutError:
                 pass
             self._asked.clear()
-            pause_s = self._jittered()
+            pause_s = min(self._jittered(), _LOADED_S) if self._asked_twice else self._jittered()
+            self._asked_twice = False
             try:
                 await self.publish()
             except TransientError as error:

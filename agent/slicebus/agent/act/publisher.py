@@ -4,6 +4,7 @@ from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterUid
 from slicebus.proto.topology import exchange_of
@@ -18,7 +19,8 @@ class Publisher:
         self._issuer = issuer
 
     async def publish(self, command: Publish, caused_by: Envelope | None = None) -> None:
-        """Return when the broker has the message. Raises UnavailableError."""
+        """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: a broker that
+        is being rebuilt lacks exchanges and bindings for a moment."""
         message = command.message
         envelope = self._issuer.envelope(
             message,
@@ -27,4 +29,7 @@ class Publisher:
             correlation=command.correlation,
             cluster_uid=self._cluster_uid,
         )
-        await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        try:
+            await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        except NotFoundError as error:
+            raise UnavailableError(str(error)) from error

@@ -86,7 +86,7 @@ def room(
 def within_grant(view: WorkerView) -> Iterator[Granted]:
     """The pods of a job within its grant.
 
-    A pod beyond it (one that is still terminating) counts as foreign use: nobody's quota covers it.
+    A pod beyond it (one that is still terminating, one that cleans up) counts as foreign use: nobody's quota covers it.
     """
     job = view.reading
     if job is None:
@@ -96,7 +96,8 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     if admission is None:
         return
     given, left = Admission.from_manifest(admission), dict(job.granted)
-    for pod in sorted(filter(_node_of, (pod.manifest for pod in view.pods)), key=_stays_first):
+    charged = (pod.manifest for pod in view.pods if not pod.cleans_up)
+    for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
             left[pod_set] -= 1

@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.orders import KindNotServed, NextStep
+from slicebus.agent.decide.order_contents import ensure_readable
+from slicebus.agent.decide.orders import NextStep
+from slicebus.agent.decide.refusals import KindNotServed
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.tables import TableName
@@ -66,7 +68,7 @@ def judge(
     *,
     incoming: Incoming,
     cluster: ClusterName,
-    manager_user: str | None,
+    manager_user: str,
     cluster_uid: ClusterUid | None,
     redelivered: bool = False,
 ) -> Judgement:
@@ -80,12 +82,14 @@ def judge(
     if cluster_uid and envelope.cluster_uid not in (None, cluster_uid):
         detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if manager_user is not None and envelope.user_id != manager_user:
+    if envelope.user_id != manager_user:
         detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
     job = job_of(message)
     if not isinstance(message, (Resync, Terms)) and job is None:
         raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+    if isinstance(message, WorkloadSpec):
+        ensure_readable(message)
     if job is not None and job.kind not in JOB_RESOURCES:
         return Judgement(Verdict.NOT_SERVED, [])
     if job is not None and not isinstance(message, Delete) and _has_ended(store, message):
@@ -174,7 +178,7 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
         yield Then.AGAIN, reconcile.request(view, cluster)
         if not fenced:
-            yield Then.AGAIN, reconcile.ungate(view)
+            yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         last = store.reported.get(key)
         yield Then.DONE, reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
 

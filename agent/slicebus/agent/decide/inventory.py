@@ -42,9 +42,12 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:
-    """The request on a job that the broker has confirmed and no order has answered."""
+    """The newest request on a job that no order has answered.
+
+    The broker may have it although it has not confirmed it: the agent before may have ended in between.
+    """
     requested = annotations.PendingRequests.from_job(view.job) if view.job is not None else None
-    return requested.key if requested is not None and requested.confirmed and requested.unanswered else None
+    return requested.key if requested is not None and requested.unanswered else None
 
 
 def pages(entries: Iterable[Entry], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:

@@ -8,9 +8,10 @@ for an object that is being deleted.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from slicebus.agent.decide.order_contents import ensure_named
+from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
+from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
@@ -33,7 +34,12 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.jobs.copies import without
 from slicebus.slices.pod_requests import container_resources
+
+_REFUSAL_LENGTH = 4000
+"""It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
+_MANAGERS_OWN = (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION)
 
 
 class Step(NamedTuple):
@@ -51,21 +57,6 @@ class NextStep(NamedTuple):
     then: int | None
     """The number of the step after these commands; None when none is left."""
     commands: Sequence[Command]
-
-
-class RefusedOrder(PermanentError):
-    """An order that this cluster cannot carry out unless it changes. The agent answers with `Refused`."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class KindNotServed(RefusedOrder):
-    """An order for a job kind that this cluster or its agent lacks."""
-
-    def __init__(self, kind: str, why: str) -> None:
-        super().__init__("KindNotServed", f"it does not serve {kind}: {why}")
 
 
 def steps(message: Message, cluster: ClusterName) -> list[Step]:
@@ -169,8 +160,8 @@ def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) ->
         job=order.job,
         workload=order.workload["metadata"]["name"],
         spec_version=order.spec_version,
-        reason=getattr(error, "reason", type(error).__name__.removesuffix("Error")),
-        message=str(error),
+        reason=reason_of(error),
+        message=str(error)[:_REFUSAL_LENGTH],
     )
     return [Publish(cluster=cluster, message=refused)]
 
@@ -198,6 +189,8 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
 
 
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    ensure_named(order)
+    ensure_namespace(view.policy, view.key.namespace)
     if view.unserved:
         kind, reason = next(iter(view.unserved.items()))
         raise KindNotServed(kind, reason)
@@ -208,6 +201,8 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         annotations.is_of(copy, order.job) and annotations.is_linked(copy) for copy in view.copies
     ):
         raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
+    if view.job is None:
+        ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
     manifest = _copy_manifest(view, order, job)
     present = _copy(view, manifest["metadata"]["name"])
     if present is None:
@@ -221,13 +216,11 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
     """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
-    annotations = dict(metadata.get("annotations", {})) | {
+    annotations = without(metadata.get("annotations", {}), (*own_api.AGENTS_OWN, *_MANAGERS_OWN)) | {
         own_api.MANAGER_UID_ANNOTATION: order.job.uid,
         own_api.SPEC_VERSION_ANNOTATION: str(order.spec_version),
         own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
     }
-    for own in (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION):
-        annotations.pop(own, None)
     if job is not None:
         annotations |= link_to(view, job)
     return {
@@ -277,42 +270,53 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
     baseline = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
-    is_resized = job is not None and annotations.baseline(job.manifest) != counts
-    at = _stamp(order, job, workload=name, own=counts if is_resized else None)
-    at["annotations"] |= baseline
     if job is None:
         if order.job.uid in view.running:
             raise ConflictError(f"pods of an earlier {view.key} still run")
-        copy = kind.worker_copy(order.manifest, _places(order))
-        return [Create(resource=resource, manifest=_with_metadata(copy, at))]
+        requested = view.left_requests.get(order.job.uid)
+        left = requested.left_behind(order.answers) if requested is not None else None
+        at = _stamp(order, left, workload=name)
+        at["annotations"] |= baseline | _request_note(None, left)
+        manifest, impersonate = _with_metadata(_new_job(order), at), creator(view.policy, view.key.namespace)
+        return [Create(resource=resource, manifest=manifest, impersonate=impersonate)]
+    is_resized = annotations.baseline(job.manifest) != counts
     if job.slice == name and job.version < order.spec_version:
+        at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
+        at["annotations"] |= baseline
         return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
-    if annotations.baseline(job.manifest) != counts:
-        changed = baseline | _request_note(job.requested, _overruled(job.requested, counts))
+    if is_resized:
+        requested = job.requested.beside(counts) if job.requested is not None else None
+        changed = baseline | _request_note(job.requested, requested)
         return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
     return []
 
 
+def _new_job(order: WorkloadSpec) -> Manifest:
+    """The job as it is created here, but for what only an agent gives it."""
+    return KINDS[order.job.kind].worker_copy(order.manifest, _places(order))
+
+
 def _stamp(
-    order: WorkloadSpec | Relabel, job: JobReading | None, *, workload: str, own: Counts | None = None
+    order: WorkloadSpec | Relabel,
+    requested: annotations.PendingRequests | None,
+    *,
+    workload: str,
+    before: Counts | None = None,
+    own: Counts | None = None,
 ) -> Manifest:
     """The metadata of a job after an order. Its grant is capped by every unanswered request.
 
-    `own` is the size of the manager's spec, where the order has changed it.
+    `before` is what the job was granted; `own` is the size of the manager's spec, where the order has changed it.
     """
-    requested = job.requested if job is not None else None
     left = requested.answered(order.answers) if requested else None
     granted = left.allows(order.granted) if left else order.granted
     at = annotations.job_metadata(order.job, workload=workload, version=order.spec_version, grant=granted)
-    at["annotations"] |= _request_note(requested, _overruled(left, own) if own is not None else left)
+    if left is not None and own is not None:
+        left = left.beside(own)
+    elif requested is not None and requested.is_forgotten(before or {}, granted):
+        left = requested.again(granted)
+    at["annotations"] |= _request_note(requested, left)
     return at
-
-
-def _overruled(requested: annotations.PendingRequests | None, own: Counts) -> annotations.PendingRequests | None:
-    """A request after the worker took over another size: the requested size then needs a new request."""
-    if requested is None or requested.wanted == own:
-        return requested
-    return msgspec.structs.replace(requested, overruled=True)
 
 
 def _request_note(
@@ -352,7 +356,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
-    at = _stamp(order, job, workload=order.to_workload)
+    at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
     return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=_resumed(job, {"metadata": at}))]
 
 

@@ -51,7 +51,7 @@ def take_off_ttl(view: WorkerView) -> list[Command]:
     job = view.reading
     if job is None or job.is_going:
         return []
-    body = without_lifetime(job.manifest)
+    body = without_lifetime(job.manifest, standing_ttl_s=KINDS[view.key.kind].standing_ttl_s)
     return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)] if body else []
 
 
@@ -90,7 +90,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
 
     A request that the manager has overruled by a size of its own no longer stands. The same size needs a new request:
     otherwise the manager would never learn of it. So does a size below what an order has granted since: the manager
-    holds the quota until it is asked for less.
+    holds the quota until it is asked for less. And so does a size that an order has given and that was changed back
+    before this was called: no request has told of it.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -100,8 +101,9 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     key = RequestKey(uid, scale_target["metadata"]["generation"])
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
     is_overruled = last is not None and last.overruled is True and last.key != key
+    is_untold = last is None and annotations.baseline(job.manifest) not in (None, wanted)
     holds_more = last is not None and not last.unanswered and annotations.lowered(granted, wanted) != granted
-    if wanted != (last.wanted if last else granted) or is_lost or is_overruled or holds_more:
+    if wanted != (last.wanted if last else granted) or is_untold or is_lost or is_overruled or holds_more:
         if _runs_more_than(view, wanted):
             return []
         pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
@@ -145,15 +147,35 @@ def _runs_more_than(view: WorkerView, wanted: Counts) -> bool:
 def ungate(view: WorkerView) -> list[Command]:
     """One patch for each pod that may start now.
 
-    A patch without an answer counts as done, and is sent again.
+    A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of its earlier
+    RayCluster, is about to go with that and is not started.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    kind = KINDS[view.key.kind]
-    pods = to_ungate(view.pod_sets, job.granted, replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set))
-    again = [pod.manifest for pod in view.unanswered if _runs_within(job.granted, view, pod.pod_set)]
+    kind, owners = KINDS[view.key.kind], (job.manifest, scale_target)
+    pods = to_ungate(
+        view.pod_sets,
+        job.granted,
+        owners=owners,
+        replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set),
+    )
+    again = [
+        pod.manifest
+        for pod in view.unanswered
+        if _runs_within(job.granted, view, pod.pod_set) and not pod.is_left_by_another(owners)
+    ]
     patches = tuple(map(_ungate, (*again, *pods)))
+    return [PatchEach(patches=patches, lets_start=True)] if patches else []
+
+
+def ungate_cleanups(view: WorkerView) -> list[Command]:
+    """One patch for each gated pod that cleans up after a job, whatever is granted, whether the job is there or not.
+
+    Its RayCluster is being deleted, and does not go before that pod has ended.
+    """
+    gated = (pod.manifest for pod in view.pods if pod.cleans_up and pod.is_gated and not pod.is_terminating)
+    patches = tuple(Patch(resource=PODS, target=pod, body=_without_gate(pod)) for pod in gated)
     return [PatchEach(patches=patches, lets_start=True)] if patches else []
 
 
@@ -182,6 +204,8 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
 def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple[str, int] | None) -> list[Command]:
     """Suspends a job that the manager has suspended, and reports once when no pod of it is left. Ended pods may stay.
 
+    A job that has ended reports its end instead: the manager would run it again elsewhere.
+
     `reported`: UID of the manager's job and version of the last such report.
     """
     job = view.reading
@@ -191,7 +215,7 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
     applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
     confirmed = applied.job.uid, applied.spec_version
-    if view.pod_sets or reported == confirmed:
+    if view.pod_sets or job.outcome.phase.is_terminal or reported == confirmed:
         return []
     note = Remember(table=TableName.CONFIRMED_SUSPENDED, key=view.key, value=confirmed)
     return [Publish(cluster=cluster, message=applied), note]

@@ -81,6 +81,29 @@ class PendingRequests(msgspec.Struct, frozen=True):
         )
         return msgspec.structs.replace(self, unanswered=self.unanswered[max(known, default=0) :])
 
+    def beside(self, own: Counts) -> Self:
+        """The same after the worker took over a size of the manager's spec: another size needs a new request then."""
+        return self if self.wanted == own else msgspec.structs.replace(self, overruled=True)
+
+    def is_forgotten(self, before: Counts, granted: Counts) -> bool:
+        """Whether an order takes back what the last request was granted, although nobody has asked for less: the
+        manager no longer knows the request. So it is after a restore of its etcd."""
+        stands = not self.unanswered and self.overruled is not True
+        return stands and lowered(before, granted) != before and lowered(self.wanted, granted) != self.wanted
+
+    def again(self, granted: Counts) -> Self:
+        """The same size as a new request."""
+        return self.after(self, self.key, wanted=self.wanted, granted=granted)
+
+    def left_behind(self, by: RequestKey | UnsetType) -> Self | None:
+        """What a copy that is made anew takes over from the one before; None where the order for it answers all.
+
+        It begins with the size of the spec, so the last request no longer stands. But the manager gives away what the
+        requests gave back when it learns of them: they still cap what is granted.
+        """
+        left = self.answered(by)
+        return msgspec.structs.replace(left, overruled=True) if left.unanswered else None
+
     def allows(self, granted: Counts) -> Counts:
         """The granted counts, capped by every unanswered request."""
         for request in self.unanswered:

@@ -6,6 +6,8 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without
+from slicebus.slices.redis_cleanup import cleans_redis
 
 _KINDS_OF_LABEL = {
     label: tuple(name for name, kind in KINDS.items() if label in kind.owner_labels)
@@ -37,7 +39,7 @@ def keys_of_pod(pod: Manifest, find: Callable[[JobKey], Manifest | None]) -> Ite
 
     A label of several kinds names the first that is here, or any of them: a Job's may be that of a RayJob's submitter.
     """
-    labels = pod["metadata"].get("labels", {})
+    labels = _naming_labels(pod)
     for label in filter(labels.__contains__, _KINDS_OF_LABEL):
         for kind in _KINDS_OF_LABEL[label]:
             key = JobKey(kind, pod["metadata"]["namespace"], labels[label])
@@ -50,10 +52,15 @@ def keys_of_pod(pod: Manifest, find: Callable[[JobKey], Manifest | None]) -> Ite
 
 def owner_labels(pod: Manifest) -> Iterator[str]:
     """The labels of a pod that name its job, each as `namespace/label=value`."""
-    metadata = pod["metadata"]
-    for label in _KINDS_OF_LABEL:
-        if label in metadata.get("labels", {}):
-            yield f"{metadata['namespace']}/{label}={metadata['labels'][label]}"
+    labels = _naming_labels(pod)
+    for label in filter(labels.__contains__, _KINDS_OF_LABEL):
+        yield f"{pod['metadata']['namespace']}/{label}={labels[label]}"
+
+
+def _naming_labels(pod: Manifest) -> dict[str, str]:
+    """A pod's labels; of one that cleans up without those of its Job, which is KubeRay's own and no job of ours."""
+    labels: dict[str, str] = pod["metadata"].get("labels") or {}
+    return without(labels, KINDS["Job"].owner_labels) if cleans_redis(pod) else labels
 
 
 def _names_parent(labels: dict[str, str], kind: str) -> bool:

@@ -6,7 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from slicebus.agent.state import annotations, owners
+from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, JobReading, Tombstone, WorkerView
 from slicebus.decisions.table import Table
@@ -18,6 +20,11 @@ from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import Pod
 
+POLICY = "policy"
+"""The only key of the table of that name."""
+_NO_FILE = Policy()
+_LEFT_REQUESTS = 1000
+"""Of so many jobs. They are on their way to the manager, for minutes at most."""
 _BY_OWNER = "owner"
 _BY_JOB = "job"
 _OURS = f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}"
@@ -54,6 +61,8 @@ class Store:
         """UIDs of those whose end has to be reported to the manager, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
         """The manager's jobs that were here, and of which only a Workload is left, by UID."""
+        self.left_requests: Table[str, PendingRequests] = Table(str, PendingRequests)
+        """The requests without an answer of jobs that have gone from here, by the UID of the manager's job."""
         self.unanswered: Table[str, str] = Table(str, str)
         """The pods that may have been let start or not, by UID, with the version at which that was asked for. The same
         request may come late, until the pod has another version."""
@@ -61,6 +70,10 @@ class Store:
         """The job kinds that the API server does not serve now, and why."""
         self.definitions: Table[str, str] = Table(str, str)
         """The UID of the definition of each custom job kind; empty when it has gone, and every job of it."""
+        self.policy: Table[str, Policy] = Table(str, Policy)
+        """The policy of this cluster, under `POLICY`; none before it is read."""
+        self.namespaces: Table[str, dict[str, str]] = Table(str, dict[str, str])
+        """The labels of the namespaces that the policy was asked about."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -72,12 +85,16 @@ class Store:
             cache.subscribe(self._forget_seen)
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(self._note_departure)
+            self._caches[resource].subscribe(self._note_left_requests)
         self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
+        self.left_requests.observe(self._forget_seen)
         self.unanswered.observe(self._forget_seen)
         self.published.observe(self._forget_seen)
         self.unserved.observe(self._forget_seen)
         self.definitions.observe(self._forget_seen)
+        self.policy.observe(self._forget_seen)
+        self.namespaces.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -97,10 +114,17 @@ class Store:
             TableName.TOMBSTONES: self.tombstones,
             TableName.UNREPORTED: self.unreported,
             TableName.DEPARTED: self.departed,
+            TableName.LEFT_REQUESTS: self.left_requests,
             TableName.UNANSWERED: self.unanswered,
             TableName.UNSERVED: self.unserved,
             TableName.DEFINITIONS: self.definitions,
+            TableName.POLICY: self.policy,
+            TableName.NAMESPACES: self.namespaces,
         }
+
+    def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
+        """Whether an object is a job that no job of ours has made, and is none itself."""
+        return resource.kind in JOB_RESOURCES and not any(owners.keys_of_job(manifest))
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not watched."""
@@ -127,8 +151,11 @@ class Store:
             copies=tuple(self._copies(key)),
             pods=pods,
             unanswered=unanswered,
+            left_requests=self.left_requests,
             unserved=self._unserved_of(key.kind) if self.unserved else {},
             definition=self.definitions.get(key.kind),
+            policy=self.policy.get(POLICY, _NO_FILE),
+            namespace_labels=self.namespaces.get(key.namespace),
             published=self.published.get(key),
         )
 
@@ -219,6 +246,18 @@ class Store:
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
         if known is None or known.worker_uid != found.worker_uid:
             self.departed[job.ref.uid] = found
+
+    def _note_left_requests(self, change: Change) -> None:
+        if change.new is not None:
+            if self.left_requests and annotations.is_ours(change.new):
+                uid = annotations.annotation(change.new, own_api.MANAGER_UID_ANNOTATION)
+                self.left_requests.pop(uid or "", None)
+            return
+        job = JobReading.from_manifest(change.old) if change.old is not None else None
+        if job is not None and job.requested is not None and job.requested.unanswered:
+            self.left_requests[job.ref.uid] = job.requested
+            if len(self.left_requests) > _LEFT_REQUESTS:
+                del self.left_requests[next(iter(self.left_requests))]
 
     def _forget_departure(self, change: Change) -> None:
         copy = change.old

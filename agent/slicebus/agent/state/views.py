@@ -7,6 +7,8 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
+from slicebus.agent.state.job_status import fitting
+from slicebus.agent.state.policy import Policy
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status
 from slicebus.slices import own_api
@@ -92,7 +94,7 @@ class JobReading(msgspec.Struct, frozen=True):
             spec_version=self.version,
             phase=self.outcome.phase,
             message=self.outcome.message,
-            job_status=self.manifest.get("status", {}),
+            job_status=fitting(self.manifest.get("status", {})),
             pods=dict(pods),
         )
 
@@ -113,10 +115,16 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The pods of the job; of a job that has gone those that carry its name."""
     unanswered: tuple[Pod, ...] = ()
     """Pods that were to be ungated, with an unknown result, as they were before. In `pods` they have no gate."""
+    left_requests: Mapping[str, annotations.PendingRequests] = {}
+    """The requests without an answer of jobs that have gone from here, by the UID of the manager's job."""
     unserved: Mapping[str, str] = {}
     """The kinds that the job needs and the API server does not serve, with the reason."""
     definition: str | None = None
     """The UID of the definition of the job's kind; GONE where there is none; None where it is not known."""
+    policy: Policy = Policy()
+    """What orders may make here."""
+    namespace_labels: Mapping[str, str] | None = None
+    """The labels of the job's namespace when they were last read; None where nobody read them, or it is missing."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
 
@@ -127,7 +135,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pod_sets(self) -> PodSets:
-        """The pods that have not ended."""
+        """The pods that have not ended, without those that clean up."""
         return by_pod_set(self.pods)
 
     @cached_property

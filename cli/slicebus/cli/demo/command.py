@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from slicebus.cli import screen
 from slicebus.cli.demo.objects import IMAGE, RAY_IMAGE
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.messages import ClusterName
@@ -45,11 +45,10 @@ def demo(
     if (manager_kubeconfig is None) != (not parts.worker_kubeconfigs):
         raise ConfigurationError("real clusters: give --manager-kubeconfig and at least one --worker NAME=KUBECONFIG")
     configure_logging(format="console", level="ERROR")
-    console = Console()
     try:
-        asyncio.run(perform(parts, console, Images(image, ray_image), timeline=timeline, pause_s=pause, keep=keep))
+        asyncio.run(perform(parts, Images(image, ray_image), timeline=timeline, pause_s=pause, keep=keep))
     except KeyboardInterrupt:
-        console.print("stopped")
+        screen.say("stopped")
 
 
 def _named_path(text: str) -> tuple[ClusterName, Path]:

@@ -6,15 +6,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.factory import connect
+from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.demo.observation import Observer
 from slicebus.cli.demo.scenario import Images, acts, clean_up, play
 from slicebus.cli.demo.screen import Screen
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
+from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
 from slicebus.journal.traces import Trace, sizes, traces
@@ -58,16 +59,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         return self.amqp_url or f"memory://{role}@{_MEMORY_BROKER}"
 
 
-async def perform(
-    parts: Parts, console: Console, images: Images, *, timeline: Path, pause_s: float, keep: bool
-) -> None:
+async def perform(parts: Parts, images: Images, *, timeline: Path, pause_s: float, keep: bool) -> None:
     """Run the scenario, write the timeline, and with `keep` go on until cancelled. Raises UnavailableError."""
     entries: list[Entry] = []
+    console = SafeConsole(soft_wrap=False)
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(parts.world())
         await stack.enter_async_context(fleet(world, {role: parts.url(role) for role in ("manager", *world.workers)}))
-        bus = await connect(parts.url("demo"), name="slicebus demo")
-        stack.push_async_callback(bus.aclose)
+        bus = await stack.enter_async_context(bus_of(parts.url("demo"), name="slicebus demo"))
         await stack.enter_async_context(_recording(bus, entries))
         observer = Observer(world)
         await stack.enter_async_context(observer.watching())
@@ -83,7 +82,7 @@ async def perform(
             _print_resizes(console, found)
             html = page(title="slicebus demo", note=f"Run {parts.headline}.", traces=found, sizes=sizes(entries))
             await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
-            console.print(f"\nTimeline: [bold]{timeline}[/bold], open it in a browser.")
+            console.print(Text.assemble("\nTimeline: ", (str(timeline), "bold"), ", open it in a browser."))
             if keep:
                 await _keep(world)
         finally:
@@ -107,7 +106,7 @@ async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _print_resizes(console: Console, traces: Sequence[Trace]) -> None:
+def _print_resizes(console: SafeConsole, traces: Sequence[Trace]) -> None:
     table = Table(title="\nResizes, from the first message to the last pod's readiness", title_justify="left", box=None)
     for column in ("job", "cluster", "resize", "took"):
         table.add_column(column, justify="right" if column == "took" else "left", header_style="dim", no_wrap=True)
@@ -120,7 +119,7 @@ def _print_resizes(console: Console, traces: Sequence[Trace]) -> None:
 
 
 async def _keep(world: World) -> None:
-    console = Console(soft_wrap=True)
+    console = SafeConsole()
     console.print("\nThe fleet runs on until Ctrl-C. Try:")
     console.print(f"  kubectl --server {world.manager.host} get workerclusters,clusterqueues,workloads -A")
     for name, client in world.workers.items():

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
 from slicebus.cli.demo.observation import Observation
 from slicebus.cli.demo.view import view
 from slicebus.cli.entry_lines import line
+from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 
 _REFRESH_PER_S = 8
@@ -23,7 +24,7 @@ class Screen:
     """Shows what `look` sees and what `entries` holds, which grows."""
 
     def __init__(
-        self, console: Console, *, headline: str, look: Callable[[], Observation], entries: Sequence[Entry]
+        self, console: SafeConsole, *, headline: str, look: Callable[[], Observation], entries: Sequence[Entry]
     ) -> None:
         self._console = console
         self._headline = headline
@@ -55,7 +56,7 @@ class Screen:
         self._step = text
         if not self._console.is_terminal:
             self._print_hops()
-            self._console.print(f"\n{text}", highlight=False)
+            self._console.print(f"\n{text}")
 
     def _print_hops(self) -> None:
         for entry in self._entries[self._printed :]:

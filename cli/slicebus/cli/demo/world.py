@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixe
 
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
-from slicebus.bus.factory import connect
+from slicebus.cli.broker_connection import broker_settings, bus_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
@@ -129,22 +129,20 @@ async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[Non
     `amqp_urls` gives each role's broker address: `manager`, and the worker's names.
     """
     async with AsyncExitStack() as stack:
-        manager_bus = await connect(amqp_urls["manager"], name="slicebus-manager")
-        stack.push_async_callback(manager_bus.aclose)
-        settings = ManagerSettings(
-            amqp_url=amqp_urls["manager"], namespace=objects.SYSTEM_NAMESPACE, identity="manager-1"
-        )
+        manager_bus = await stack.enter_async_context(bus_of(amqp_urls["manager"], name="slicebus-manager"))
+        broker = msgspec.structs.asdict(broker_settings(amqp_urls["manager"]))
+        settings = ManagerSettings(**broker, namespace=objects.SYSTEM_NAMESPACE, identity="manager-1")
         manager = Manager(settings, world.manager, manager_bus, CollectorRegistry())
         roles = [manager.run()]
         started = [manager.leading]
         for name, client in world.workers.items():
-            bus = await connect(amqp_urls[name], name=f"slicebus-agent {name}")
-            stack.push_async_callback(bus.aclose)
+            bus = await stack.enter_async_context(bus_of(amqp_urls[name], name=f"slicebus-agent {name}"))
             await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name, broker_user=bus.user))
             agent = Agent(
                 AgentSettings(
+                    **msgspec.structs.asdict(broker_settings(amqp_urls[name])),
                     cluster=name,
-                    amqp_url=amqp_urls[name],
+                    manager_user=manager_bus.user,
                     namespace=objects.SYSTEM_NAMESPACE,
                     identity=f"{name}-1",
                     heartbeat_s=2.0,

@@ -11,11 +11,13 @@ frees quota: nobody else admits, and an admission was charged with everything th
 """
 
 import asyncio
+from datetime import timedelta
 
 import structlog
 
+from slicebus.ambient.clock import now
 from slicebus.decisions.decider import Decider
-from slicebus.kube.times import now_text
+from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.decide import catalog, verdicts
 from slicebus.manager.state.store import Store, Uncertain
@@ -27,6 +29,8 @@ from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
+_RING = timedelta(minutes=10)
+"""Workloads that have preempted each other in turn within this time do not begin again."""
 
 
 class Admitter:
@@ -68,7 +72,13 @@ class Admitter:
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
-        decided = self._decide(catalog.cycle, trees=trees, strategy=self._strategy, fair_sharing=self._fair_sharing)
+        decided = self._decide(
+            catalog.cycle,
+            trees=trees,
+            strategy=self._strategy,
+            fair_sharing=self._fair_sharing,
+            rings_since=time_text(now() - _RING),
+        )
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:

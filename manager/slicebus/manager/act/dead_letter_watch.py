@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letters import DeadLetter
-from slicebus.manager.decide.dead_letters import age_s, alerts, labels, newly_dead
+from slicebus.bus.dead_letters import DeadLetter, head
+from slicebus.manager.decide.dead_letters import age_s, alerts, brief, labels, newly_dead
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import DeadReason, NotFoundError, TransientError
 from slicebus.proto.topology import DEAD
@@ -80,8 +80,8 @@ class DeadLetterWatch:
         await self._warn(self._known or [])
 
     async def _browse(self) -> None:
-        async with browse(self._bus, DEAD) as deliveries:
-            letters = [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
+        async with browse(self._bus, DEAD, keep=head) as deliveries:
+            letters = [brief(DeadLetter.from_message(delivery.message)) async for delivery in deliveries]
         for letter in newly_dead(letters, self._known, manager=self._bus.user):
             self._dead.labels(*labels(letter, self._clusters())).inc()
         self._known = letters

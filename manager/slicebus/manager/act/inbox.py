@@ -48,11 +48,14 @@ class Inbox:
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
         fence_s: float | None = None,
+        epoch_skew_s: float = 300.0,
     ) -> None:
-        """`fence_s` is the fence that the agents shall keep, in seconds; None for none."""
+        """`fence_s` is the fence that the agents shall keep, in seconds; None for none. `epoch_skew_s` is how far an
+        agent's epoch may be ahead of now."""
         self._bus = bus
         self._on_dead = on_dead
         self._fence_s = fence_s
+        self._epoch_skew_s = epoch_skew_s
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
         self._store = decide.state
@@ -87,7 +90,8 @@ class Inbox:
         self._listeners.append(callback)
 
     async def run(self, lane: Lane, *, prefetch: int) -> None:
-        """Handle one lane until cancelled."""
+        """Handle one lane until cancelled. Raises NotFoundError when its queue has gone: the manager makes it, and asks
+        for what lay in it, when it begins anew."""
         async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
             await dispatch(subscription, self._handle, key=_order_key, on_dead=self._on_dead, superseded=_is_superseded)
 
@@ -95,7 +99,13 @@ class Inbox:
         incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
         envelope, message = incoming.envelope, incoming.message
         try:
-            commands = self._decide(catalog.receive, incoming=incoming, now=now_text(), fence_s=self._fence_s)
+            commands = self._decide(
+                catalog.receive,
+                incoming=incoming,
+                now=now_text(),
+                fence_s=self._fence_s,
+                epoch_skew_s=self._epoch_skew_s,
+            )
         except ProtocolError as error:
             if error.reason in intake.UNAUTHORIZED:
                 await self._refuse(incoming, error)

@@ -1,4 +1,6 @@
-"""Publishes to the agents, one envelope a message."""
+"""Publishes to the agents, one envelope a message, and makes their queues: an agent may make none."""
+
+import asyncio
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
@@ -6,28 +8,43 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import queue_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid
+from slicebus.proto.messages import ClusterName, ClusterUid, Hello
 from slicebus.proto.topology import agent_topology, exchange_of
+
+_AGAIN_S = 600.0
+"""The queues of a cluster may be gone: somebody has deleted them, or they expired while it was away."""
 
 
 class Publisher:
-    """Publishes the manager's messages. It declares the queues of a cluster before its first message."""
+    """Publishes the manager's messages. It declares the queues of a cluster before its first message, before the answer
+    to a hello, and every ten minutes."""
 
     def __init__(self, bus: Bus, issuer: Issuer, store: Store) -> None:
         self._bus = bus
         self._issuer = issuer
         self._store = store
-        self._declared: set[tuple[ClusterName, ClusterUid | None]] = set()
+        self._declared_at: dict[tuple[ClusterName, ClusterUid | None], float] = {}
+        """In the loop's time."""
 
     async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
-        """Return when the broker has the message. Raises UnavailableError."""
+        """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: the queues of
+        the cluster are then made before the next message."""
         message, cluster = command.message, command.cluster
         uid = queue_uid(self._store.clusters.get(None, cluster))
-        if (cluster, uid) not in self._declared:
-            await self._bus.declare(agent_topology(cluster, uid))
-            self._declared.add((cluster, uid))
-        envelope = self._issuer.envelope(
-            message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
-        )
-        await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        try:
+            if self._is_due(cluster, uid) or (caused_by is not None and caused_by.type == Hello.type):
+                await self._bus.declare(agent_topology(cluster, uid))
+                self._declared_at[cluster, uid] = asyncio.get_running_loop().time()
+            envelope = self._issuer.envelope(
+                message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
+            )
+            await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
+        except NotFoundError as error:
+            self._declared_at.pop((cluster, uid), None)
+            raise UnavailableError(str(error)) from error
+
+    def _is_due(self, cluster: ClusterName, uid: ClusterUid | None) -> bool:
+        declared_at = self._declared_at.get((cluster, uid))
+        return declared_at is None or asyncio.get_running_loop().time() - declared_at > _AGAIN_S

@@ -39,7 +39,7 @@ from slicebus.proto.messages import (
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
-_NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW)
+_NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW, Difference.WITHDRAWN)
 _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
 _ASKED_AT_ONCE = 500
@@ -135,16 +135,19 @@ class Resyncer:
                 if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
                     statuses.append(ref)
                 continue
-            verdict = self._decide(catalog.compare, job=ref, item=item)
+            waits = {"waits": True} if ref.uid in listed.unanswered else {}
+            verdict = self._decide(catalog.compare, job=ref, item=item, **waits)
+            said = {"speaker": listed.speaker, "published_at": listed.since}
             differences[verdict] += 1
             match verdict:
                 case Difference.AGAIN:
-                    await self._write(catalog.publish_again, job=ref)
+                    await self._write(catalog.publish_again, job=ref, item=item, **said)
                 case Difference.HELD:
                     await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
                 case Difference.RENEW:
-                    speaker, since = listed.speaker, listed.since
-                    await self._write(catalog.renew, job=ref, item=item, speaker=speaker, published_at=since)
+                    await self._write(catalog.renew, job=ref, item=item, **said)
+                case Difference.WITHDRAWN:
+                    await self._write(catalog.forget_withdrawn, job=ref, **said)
                 case Difference.STATUS:
                     statuses.append(ref)
             if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):

@@ -16,7 +16,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, unknown_ends
+from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, too_large, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pending_notice
@@ -29,7 +29,7 @@ from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
 from slicebus.slices.chain import structural_message
-from slicebus.slices.fleet import Fleet, Strategy
+from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import CheckState, Condition
 from slicebus.slices.selectors import parse_selector
@@ -51,6 +51,8 @@ class Places(msgspec.Struct, frozen=True):
     """Every WorkerCluster."""
     fleet: Fleet
     strategy: Strategy
+    namespace_labels: Mapping[str, str] = {}
+    """Those of the job's namespace."""
 
 
 def decide(view: JobView, places: Places, now: str) -> list[Command]:
@@ -152,7 +154,8 @@ def _run(
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
     commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
-    commands += dispatch.hold(view, allowed(view, job, holder)) or _answer_ready(view, holder, entry, now)
+    held = too_large.checked(view, holder, dispatch.hold(view, allowed(view, job, holder)), now=now)
+    commands += held or _answer_ready(view, holder, entry, now)
     return [*commands, *_notify_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
 
 
@@ -180,13 +183,19 @@ def _place(
     view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
 ) -> list[Command]:
     """Choose the cluster of the chain, and write it onto its slice."""
-    needs, selector = holder.usage(), _selector(job)
-    candidates = places.fleet.candidates(places.strategy, needs, selector=selector)
+    needs = holder.usage()
+    tenant = Tenant(
+        selector=_selector(job),
+        namespace=view.ref.namespace,
+        namespace_labels=places.namespace_labels,
+        cluster_queue=holder.admission.cluster_queue if holder.admission else "",
+    )
+    candidates = places.fleet.candidates(places.strategy, needs, tenant=tenant)
     ranked = [name for name in candidates if not places.fleet.short(name, needs)]
     # A suspended job resumes on the cluster that has its copy, if that has room.
     chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
     if chosen is None:
-        message = f"Waits for a worker cluster: {places.fleet.why_not([needs], selector=selector)}"
+        message = f"Waits for a worker cluster: {places.fleet.why_not([needs], tenant=tenant)}"
         event = _set_check(view, holder, entry, CheckState.PENDING, message, now)
         return [*event, Requeue(job=view.ref, delay_s=_PLACE_AGAIN_S)]
     return [_set_cluster(view, holder, chosen)]

@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, unknown_ends
+from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, too_large, unknown_ends
 from slicebus.manager.decide.manifests import (
     counts_patch,
     finalizer_patch,
@@ -22,7 +22,7 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
-from slicebus.manager.state.annotations import DesiredSize, annotation
+from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
@@ -68,7 +68,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.follow_vanished(view)) is not None:
         return deletion
-    if not view.slices and (problems := [*kind.problems(view.job), *_reference_problems(view.job, view)]):
+    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_reference_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
 
@@ -95,7 +95,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
         # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
-        commands += dispatch.hold(view, view.holder) if not edited or dispatch.has_copy(view) else []
+        held = dispatch.hold(view, view.holder) if not edited or dispatch.has_copy(view) else []
+        commands += too_large.checked(view, view.holder, held, now=now)
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.

@@ -36,6 +36,7 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.epochs import epoch_at
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
@@ -91,12 +92,16 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None) -> Sequence[Command]:
-    """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds.
+def receive(
+    store: Store, *, incoming: Incoming, now: str, fence_s: float | None, epoch_skew_s: float | None = None
+) -> Sequence[Command]:
+    """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds, and
+    `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that.
 
     Raises ProtocolError; its reason is one of `intake.UNAUTHORIZED` where the sender may not speak for its cluster."""
     envelope, message = incoming.envelope, incoming.message
-    intake.authorize(envelope, store.sender(envelope.cluster))
+    newest_epoch = None if epoch_skew_s is None else epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
+    intake.authorize(envelope, store.sender(envelope.cluster), newest_epoch=newest_epoch)
     match message:
         case Hello() | Heartbeat():
             return _receive_of_cluster(store, envelope, message, now, fence_s)
@@ -113,9 +118,9 @@ def receive(store: Store, *, incoming: Incoming, now: str, fence_s: float | None
     raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
 
 
-def compare(store: Store, *, job: JobRef, item: InventoryItem | None) -> Difference:
-    """How a worker's inventory differs from what it shall hold of one job."""
-    return inventory.difference(store.view(job), item)
+def compare(store: Store, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
+    """How a worker's inventory differs from what it shall hold of one job. `waits`: it lists a request of the job."""
+    return inventory.difference(store.view(job), item, waits=waits)
 
 
 def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
@@ -145,9 +150,18 @@ def delete_stray(
     return strays.delete(store.view(job), cluster, version=version, stored_uid=stored_uid)
 
 
-def publish_again(store: Store, *, job: JobRef) -> list[Command]:
-    """Publish again what the worker has not reported, although it was published."""
-    return dispatch.publish_again(store.view(job))
+def publish_again(
+    store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp
+) -> list[Command]:
+    """Publish again what the worker has not reported, although it was published, by its inventory of `published_at`."""
+    view = store.view(job)
+    forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
+    return [*forgotten, *dispatch.publish_again(view)]
+
+
+def forget_withdrawn(store: Store, *, job: JobRef, speaker: str, published_at: Stamp) -> list[Command]:
+    """Forget the requests of earlier agents of a worker that stands by none, by its inventory of `published_at`."""
+    return inventory.forget_withdrawn(store.view(job), speaker=speaker, published_at=published_at)
 
 
 def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
@@ -158,7 +172,7 @@ def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]
 def renew(store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp) -> list[Command]:
     """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
     view = store.view(job)
-    forgotten = inventory.forget_lost_request(view, item, speaker=speaker, published_at=published_at)
+    forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
     return [*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)]
 
 
@@ -209,10 +223,17 @@ def cycle(
     trees: Sequence[str] | None,
     strategy: Strategy,
     fair_sharing: FairSharing,
+    rings_since: str | None = None,
 ) -> list[Decision]:
-    """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out."""
+    """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
+
+    `rings_since` as in `Rings`; older recordings have none.
+    """
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
-    decided = admission.cycle(store.quotas.snapshot(trees, assumed, strategy=strategy, fair_sharing=fair_sharing))
+    snapshot = store.quotas.snapshot(
+        trees, assumed, strategy=strategy, fair_sharing=fair_sharing, rings_since=rings_since
+    )
+    decided = admission.cycle(snapshot)
     decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
     return [decision for decision in decided if _is_unshown(store, decision)]
 
@@ -280,6 +301,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     whereabouts,
     delete_stray,
     publish_again,
+    forget_withdrawn,
     take_as_applied,
     renew,
     lose,
@@ -294,7 +316,11 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     report_queues,
     report_checks,
 )
-MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+MODEL = Model(
+    state=Store,
+    decisions={decision.__name__: decision for decision in DECISIONS},
+    hashed=frozenset({compare.__name__, status_differs.__name__}),
+)
 """The manager, for a replay."""
 
 

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
@@ -26,7 +26,6 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -130,15 +129,7 @@ def abandon(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
-    version = outbox.record.version + 1
-    record = msgspec.structs.replace(
-        Dispatch.absent(view.cluster),
-        version=version,
-        previous_cluster=view.cluster,
-        left_copies=outbox.record.left_copies | {view.cluster: version},
-        unknown_end=outbox.record.unknown_end,
-    )
-    return [write(record, outbox.recorded_on, applied=version)]
+    return _leave_copy(outbox, view.cluster, above=outbox.record.version)
 
 
 def recall(view: JobView) -> list[Command]:
@@ -187,13 +178,16 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
 def renew(view: JobView, *, above: int) -> list[Command]:
     """Commands that have what the worker shall hold dispatched anew, above every version that was seen.
 
-    The worker has lost it, or holds something else, although it had reported it. So its version proves nothing.
+    The worker has lost it, or holds something else, although it had reported it. So its version proves nothing. A copy
+    that is left behind is still left behind, and recalled with a version above its own.
     """
     newest = next(map(view.workload, reversed(view.slices)), None)
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
     if outbox is None:
         return []
     seen = max(outbox.record.version, outbox.applied, above)
+    if view.cluster is not None and view.has_left_copy:
+        return _leave_copy(outbox, view.cluster, above=seen)
     return [write(outbox.record.lost(seen=seen), outbox.recorded_on)]
 
 
@@ -222,9 +216,7 @@ def copy_to_job(view: JobView) -> list[Command]:
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
     """The job as its worker shall have it: with its user's counts, and with the fields that only a copy may have."""
-    kind = KINDS[job["kind"]]
-    wanted = kind.with_counts(job, desired.own) if desired.requested else job
-    return kind.autoscaled(wanted) if annotation(job, own_api.IN_TREE_AUTOSCALING_ANNOTATION) == "true" else wanted
+    return as_copied(KINDS[job["kind"]].with_counts(job, desired.own) if desired.requested else job)
 
 
 def _order(
@@ -256,6 +248,18 @@ def _noted(table: TableName, key: object, version: int, messages: list[Publish])
     return [Remember(table=table, key=key, value=version), *publishes]
 
 
+def _leave_copy(outbox: Outbox, cluster: ClusterName, *, above: int) -> list[Command]:
+    version = above + 1
+    record = msgspec.structs.replace(
+        Dispatch.absent(cluster),
+        version=version,
+        previous_cluster=cluster,
+        left_copies=outbox.record.left_copies | {cluster: version},
+        unknown_end=outbox.record.unknown_end,
+    )
+    return [write(record, outbox.recorded_on, applied=version)]
+
+
 def _flavors_hash(slice: Slice) -> str:
     """A hash of the flavors by pod set and resource."""
     return slice.admission.flavors_hash if slice.admission else ""
@@ -267,7 +271,7 @@ def _holds_back(requested: SizeRequest, granted: Counts) -> bool:
 
 
 def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: ClusterName) -> list[Publish]:
-    """The spec, and the relabel where the worker's copy may still name the replaced slice."""
+    """The spec, and the relabel where the worker's copy may still name another slice."""
     assert view.job is not None
     workload, desired = view.workload(slice), view.desired
     spec = WorkloadSpec(
@@ -280,11 +284,11 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         answers=record.answers,
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
-    if slice.replaces and applied_version(workload) == 0:
+    if record.moved is True or (slice.replaces and applied_version(workload) == 0):
         relabel = Relabel(
             job=view.ref,
             spec_version=record.version,
-            from_workload=slice.replaces.partition("/")[2],
+            from_workload=slice.replaces.partition("/")[2] if slice.replaces else slice.name,
             to_workload=slice.name,
             granted=slice.granted,
             answers=record.answers,

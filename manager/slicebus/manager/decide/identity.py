@@ -58,6 +58,11 @@ def settle_conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple
     return [Finding(NAME_CONFLICT, False, "OneCluster", "No other cluster speaks under the name")], {_OTHER: None}
 
 
+def unpinned() -> Manifest:
+    """The status that gives the name to nobody: the next cluster that is accepted by it has it, whatever its epochs."""
+    return {"status": {"clusterUID": None, "ownQueues": None, "epoch": 0, _OTHER: None}}
+
+
 def repinned(uid: ClusterUid) -> Manifest:
     """The status that gives the name to another cluster. Its epochs start anew."""
     return {"status": {"clusterUID": uid, "epoch": 0}}

@@ -42,15 +42,24 @@ _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
 """A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
 UNAUTHORIZED = frozenset(
-    {DeadReason.UNKNOWN_CLUSTER, DeadReason.WRONG_USER, DeadReason.WRONG_CLUSTER, DeadReason.FENCED_EPOCH}
+    {
+        DeadReason.UNKNOWN_CLUSTER,
+        DeadReason.WRONG_USER,
+        DeadReason.WRONG_CLUSTER,
+        DeadReason.NO_CLUSTER_UID,
+        DeadReason.FENCED_EPOCH,
+        DeadReason.FUTURE_EPOCH,
+    }
 )
 """Why a sender may not speak for the cluster that its envelope names."""
 
 
-def authorize(envelope: Envelope, sender: Sender | None) -> None:
+def authorize(envelope: Envelope, sender: Sender | None, *, newest_epoch: int | None = None) -> None:
     """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
 
     `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
+    `newest_epoch` is the highest that an agent can have by now; None for any. A higher one is refused, and fences
+    nobody where it is stored: it would fence the agents to come until then.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
@@ -61,10 +70,17 @@ def authorize(envelope: Envelope, sender: Sender | None) -> None:
     if envelope.user_id != sender.user:
         detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
-    if sender.uid and envelope.cluster_uid not in (None, sender.uid):
+    if sender.uid and envelope.cluster_uid is None:
+        detail = f"it names no cluster UID, and {envelope.cluster!r} is {sender.uid}"
+        raise ProtocolError(DeadReason.NO_CLUSTER_UID, detail)
+    if sender.uid and envelope.cluster_uid != sender.uid:
         detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if envelope.epoch < sender.epoch:
+    if newest_epoch is not None and envelope.epoch > newest_epoch:
+        ahead = envelope.epoch - newest_epoch
+        detail = f"epoch {envelope.epoch} of {envelope.cluster!r} is {ahead} s too far ahead: compare the clocks"
+        raise ProtocolError(DeadReason.FUTURE_EPOCH, detail)
+    if envelope.epoch < sender.epoch and (newest_epoch is None or sender.epoch <= newest_epoch):
         detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
         raise ProtocolError(DeadReason.FENCED_EPOCH, detail)
 
@@ -103,15 +119,26 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
 
     When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
     first.
+
+    A job that has quota and was ended by a version that this cluster does not know, as after a restore of its etcd, is
+    dispatched anew.
     """
     outbox, cluster = view.outbox, envelope.cluster
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
         return _recalled(outbox, report, cluster)
     if not _is_from_here(view, envelope):
         return []
-    is_newest = outbox is not None and report.spec_version >= outbox.record.version
-    confirms_suspended = is_newest and view.state.held is Held.SUSPENDED
-    forgotten = _forget_request(view.job, envelope) if confirms_suspended and view.job else []
+    if (
+        outbox is not None
+        and report.deleted
+        and outbox.state().held is Held.HOLD
+        and report.spec_version >= outbox.record.version
+    ):
+        return dispatch.renew(view, above=report.spec_version)
+    is_news = outbox is not None and not outbox.is_reported and report.spec_version >= outbox.record.version
+    confirms_suspended = is_news and view.state.held is Held.SUSPENDED
+    published_at = (envelope.epoch, envelope.sequence)
+    forgotten = forget_requests(view, published_at, speaker=envelope.speaker) if confirms_suspended else []
     body = annotation_patch(own_api.APPLIED_ANNOTATION, str(report.spec_version))
     return forgotten + [
         Patch(resource=WORKLOADS, target=workload, body=body)
@@ -122,15 +149,17 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     ]
 
 
-def _forget_request(job: Manifest, envelope: Envelope) -> list[Command]:
-    last = SizeRequest.from_job(job)
-    if last is not None and not last.asks_for_size and last.is_of(envelope):
+def forget_requests(view: JobView, published_at: tuple[int, int], *, speaker: str) -> list[Command]:
+    """Forget the requests that a speaker published before this epoch and sequence: the one that is known, and those
+    that are still on their way."""
+    if view.job is None:
         return []
-    forgotten = SizeRequest.none_before(envelope)
-    if last is not None:
-        forgotten = msgspec.structs.replace(forgotten, written=last.written, own=last.own)
+    last = SizeRequest.from_job(view.job)
+    if last is not None and last.is_since(published_at, speaker=speaker):
+        return []
+    forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last)
     body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)]
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:

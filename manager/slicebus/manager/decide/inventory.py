@@ -9,11 +9,12 @@ from typing import NewType
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import beside_kueue
-from slicebus.manager.decide.manifests import annotation_patch
-from slicebus.manager.state.annotations import SizeRequest, reported_status
+from slicebus.manager.decide.dispatch import is_unanswered
+from slicebus.manager.decide.intake import forget_requests
+from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
@@ -43,6 +44,9 @@ class Difference(StrEnum):
     RENEW = auto()
     """The worker has reported the newest version and does not hold it, or lost a copy that has asked for a size: it is
     dispatched anew, as a newer one."""
+    WITHDRAWN = auto()
+    """The worker holds the newest version, and does not wait for what the manager takes for its last request: a copy
+    that was made anew meanwhile knows nothing of it. A request of an earlier agent is forgotten."""
     STATUS = auto()
     """Only the status differs: it is asked for."""
 
@@ -105,8 +109,11 @@ def job_of(item: InventoryItem) -> JobRef:
     return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
-def difference(view: JobView, item: InventoryItem | None) -> Difference:
-    """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job."""
+def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False) -> Difference:
+    """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job.
+
+    `waits`: whether the worker waits for the answer to a request.
+    """
     outbox = view.outbox
     if outbox is None:
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
@@ -114,7 +121,7 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
     if record.has_vanished:
         # The job stays without a copy until that is decided, unless the worker has one again.
         return Difference.STATUS if item is not None and item.spec_hash not in ("", own_api.ABSENT) else Difference.NONE
-    not_held = Difference.RENEW if reported or lost_request(view, item) is not None else Difference.AGAIN
+    not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
         if view.state.held is not Held.HOLD:
@@ -126,42 +133,49 @@ def difference(view: JobView, item: InventoryItem | None) -> Difference:
         return Difference.STATUS if status_differs(view, item) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
+    if view.has_left_copy:
+        # It is being recalled. Until that is reported, the fence of its cluster is closed.
+        return Difference.NONE
     if not reported and _shows(item, view.state, record.version):
         return Difference.HELD
     if (item.spec_version, item.spec_hash) != (record.version, record.hash):
         return not_held
     if not reported:
         return Difference.AGAIN
+    if not waits and view.job is not None and view.state.held is Held.HOLD and is_unanswered(view):
+        return Difference.WITHDRAWN
     return Difference.STATUS if status_differs(view, item) else Difference.NONE
 
 
-def lost_request(view: JobView, item: InventoryItem | None) -> SizeRequest | None:
-    """The request of a copy that its worker has no more; None where the copy is there, or has asked for nothing.
-
-    Nobody stands by that request: the copy made in its place begins with the size of the job's spec.
-    """
-    if view.job is None or (item is not None and item.spec_hash != own_api.ABSENT):
-        return None
-    requested = view.desired.requested
-    return requested if requested is not None and requested.asks_for_size else None
-
-
-def forget_lost_request(
+def forget_lost_requests(
     view: JobView, item: InventoryItem | None, *, speaker: str, published_at: Stamp
 ) -> list[Command]:
-    """Forget the request of a copy that its worker has no more, and every request published before this inventory.
+    """Forget the requests of a copy that its worker has no more.
 
-    One that was published since is that of another copy.
+    Nobody stands by them: the copy made in its place begins with the size of the job's spec. A request that was
+    published since this inventory is that copy's.
     """
-    requested = lost_request(view, item)
-    if view.job is None or requested is None:
-        return []
-    if requested.speaker == speaker and (requested.epoch, requested.sequence) > published_at:
-        return []
-    epoch, sequence = published_at
-    forgotten = msgspec.structs.replace(requested.cleared(), speaker=speaker, epoch=epoch, sequence=sequence)
-    body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return forget_requests(view, published_at, speaker=speaker) if _has_lost_copy(item) else []
+
+
+def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> list[Command]:
+    """Forget the requests of earlier agents of a worker that stands by none of them.
+
+    Those of the agent that speaks are its own: one may have been under way while it listed what it holds. An agent
+    tells its first inventory before its first request, and takes over what an earlier one had written down.
+    """
+    epoch, _ = published_at
+    return forget_requests(view, (epoch, 0), speaker=speaker)
+
+
+def _has_lost_copy(item: InventoryItem | None) -> bool:
+    """Whether the worker has no job: at most its Workload copy is left."""
+    return item is None or item.spec_hash == own_api.ABSENT
+
+
+def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
+    requested = view.desired.requested if view.job is not None else None
+    return requested is not None and requested.asks_for_size and _has_lost_copy(item)
 
 
 def _shows(item: InventoryItem, state: State, version: int) -> bool:

@@ -87,10 +87,12 @@ class BesideKueue:
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
         clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
+        namespace = store.namespaces.get(None, view.ref.namespace)
         places = beside_kueue.Places(
             clusters=frozenset(cluster.name for cluster in clusters),
             fleet=Fleet(clusters, ledger.load, ledger.granted),
             strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
+            namespace_labels=(namespace["metadata"].get("labels") or {}) if namespace else {},
         )
         return beside_kueue.decide(view, places, now)
 

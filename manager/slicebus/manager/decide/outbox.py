@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS, Resource
 from slicebus.manager.decide.manifests import annotation_patch
-from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, State
+from slicebus.manager.state.outbox import HOLDING, Dispatch, Held, Outbox, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices import own_api
@@ -122,6 +122,7 @@ def following(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
         since=last.since if last.held is Held.HOLD else last.version + 1,
         left_copies=left_copies,
         unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
+        moved=msgspec.UNSET if outbox is None or outbox.state() == HOLDING else last.moved,
     )
 
 

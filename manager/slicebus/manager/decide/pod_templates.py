@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.state.annotations import as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
@@ -17,7 +18,7 @@ from slicebus.slices.workload import Slice
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
     """Commands that give the job's present pods to slices without quota, while its worker holds nothing."""
-    if not view.is_withdrawn or KINDS[view.ref.kind].problems(job):
+    if not view.is_withdrawn or KINDS[view.ref.kind].problems(as_copied(job)):
         return []
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
@@ -38,7 +39,7 @@ def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
     kept = {pod_set["name"]: pod_set for pod_set in newest["spec"]["podSets"]} if newest else {}
     return [
         kept.get(pod_set["name"], pod_set) | {"count": counts[pod_set["name"]]}
-        for pod_set in KINDS[view.ref.kind].pod_sets(job)
+        for pod_set in KINDS[view.ref.kind].pod_sets(as_copied(job))
     ]
 
 
@@ -52,5 +53,6 @@ def _changed(slice: Slice, view: JobView) -> Iterator[str]:
 
 def _pods_patch(workload: Manifest, view: JobView, job: Manifest) -> Manifest:
     """The job's pod templates with the slice's counts. A merge patch replaces the whole list."""
-    templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in KINDS[view.ref.kind].pod_sets(job)}
+    pod_sets = KINDS[view.ref.kind].pod_sets(as_copied(job))
+    templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in pod_sets}
     return {"spec": {"podSets": [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]}}

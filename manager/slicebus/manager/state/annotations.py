@@ -4,11 +4,11 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.proto.envelope import Envelope, MessageId
+from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import own_api
 from slicebus.slices.annotation_values import read_json
-from slicebus.slices.jobs import JobKind
+from slicebus.slices.jobs import KINDS, JobKind
 
 
 def job_ref(job: Manifest) -> JobRef:
@@ -29,10 +29,19 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     return value
 
 
+def as_copied(job: Manifest) -> Manifest:
+    """A job with the fields that only its worker's copy may have: the Ray autoscaler that an annotation turns on."""
+    is_autoscaled = annotation(job, own_api.IN_TREE_AUTOSCALING_ANNOTATION) == "true"
+    return KINDS[job["kind"]].autoscaled(job) if is_autoscaled else job
+
+
 def reported_status(job: Manifest) -> Manifest:
     """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
     unshown = read_json(annotation(job, own_api.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
     return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
+
+
+_NO_MESSAGE = MessageId("")
 
 
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,17 +66,23 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that its user had there before."""
 
     @classmethod
-    def none_before(cls, envelope: Envelope) -> Self:
-        """No size, and no request that the cluster published before this message counts any more."""
+    def none_before(cls, published_at: tuple[int, int], *, speaker: str, last: Self | None) -> Self:
+        """No size, and no request that the speaker published before this epoch and sequence counts any more.
+
+        What was written into the job's spec for the last request stays known.
+        """
+        epoch, sequence = published_at
         return cls(
             counts={},
             worker_uid="",
             worker_generation=0,
             baseline={},
-            correlation=envelope.correlation_id,
-            speaker=envelope.speaker,
-            epoch=envelope.epoch,
-            sequence=envelope.sequence,
+            correlation=_NO_MESSAGE,
+            speaker=speaker,
+            epoch=epoch,
+            sequence=sequence,
+            written=last.written if last else msgspec.UNSET,
+            own=last.own if last else msgspec.UNSET,
         )
 
     def cleared(self) -> Self:
@@ -88,9 +103,9 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         """JSON."""
         return msgspec.json.encode(self).decode()
 
-    def is_of(self, envelope: Envelope) -> bool:
-        """Whether the sender of this message made the request."""
-        return self.speaker == envelope.speaker
+    def is_since(self, published_at: tuple[int, int], *, speaker: str) -> bool:
+        """Whether the speaker made the request, or was told to count none, not before this epoch and sequence."""
+        return self.speaker == speaker and (self.epoch, self.sequence) >= published_at
 
     def is_older_than(self, request: RequestKey, *, speaker: str, published_at: tuple[int, int]) -> bool:
         """Whether another request is newer. Requests of one worker object are ordered by its generation.

@@ -85,6 +85,10 @@ class Dispatch(msgspec.Struct, frozen=True):
     vanished: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker has reported that its copy is gone without an order. The next dispatch clears it."""
 
+    moved: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Whether the worker has had a version that this cluster does not know, as after a restore of its etcd: its job may
+    be on another slice. Set until the worker has reported."""
+
     @staticmethod
     def absent(cluster: ClusterName) -> "Dispatch":
         """The dispatch of nothing, without its version."""
@@ -100,6 +104,7 @@ class Dispatch(msgspec.Struct, frozen=True):
             vanished=msgspec.UNSET,
             # A delete that is lost is read as a copy that is lost, but its run ended with the delete.
             since=seen + 1 if self.held is Held.ABSENT else self.since,
+            moved=True if seen > self.version else self.moved,
         )
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -36,6 +37,7 @@ from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
+_OWN = "slicebus.dev/"
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
@@ -158,6 +160,15 @@ class Store:
             TableName.DEFINITIONS: self.definitions,
         }
 
+    def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
+        """Whether an object is a job that is neither managed nor ever was, as far as it and the Workloads show."""
+        if resource.kind not in self.jobs or is_of_concern(manifest):
+            return False
+        metadata = manifest["metadata"]
+        marks = (*(metadata.get("annotations") or ()), *(metadata.get("finalizers") or ()))
+        has_workload = self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"]))
+        return not has_workload and not any(mark.startswith(_OWN) for mark in marks)
+
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not cached."""
         return next((cache for cached, cache in self.decides_by() if cached == resource), None)
@@ -198,6 +209,7 @@ class Store:
             checks=self._checks,
             reported=self.reported.get(ref),
             last_notice=self.notices.get(ref, ""),
+            message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
         )
 
     def note_deleted(self, job: Manifest) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from propcache.api import cached_property
 
-from slicebus.manager.state.annotations import DesiredSize, desired_size_of
+from slicebus.bus.sizes import MESSAGE_BYTES
+from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
 from slicebus.slices.jobs import KINDS
@@ -31,7 +32,7 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
         """What one pod requests, by pod set; None for unreadable requests."""
-        pod_sets = KINDS[self.manifest["kind"]].pod_sets(self.manifest)
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
 
 
@@ -71,6 +72,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
     """The last notice of why a request waits, where a Kueue admits (`notices.notice_key`)."""
+    message_bytes: int = MESSAGE_BYTES
+    """The limit of a message."""
 
     @property
     def job(self) -> Manifest | None:
@@ -128,6 +131,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_without_pods(self) -> bool:
         """Whether the worker surely has no pod of the job: it has reported that, or it holds nothing of it."""
         return self.state == WITHOUT_PODS or self.is_withdrawn
+
+    @property
+    def has_left_copy(self) -> bool:
+        """Whether it counts as withdrawn although its cluster, which was given up, may have a copy left."""
+        return self.is_withdrawing and self.cluster in self.left_copies
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""

@@ -58,6 +58,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     capacity: dict[FlavorName, dict[str, int]] | None = None
     others: dict[FlavorName, dict[str, int]] = {}
     unlimited: frozenset[FlavorName] = frozenset()
+    namespace_selector: Manifest = {}
+    cluster_queues: frozenset[str] | None = None
+    max_room: dict[str, int] = {}
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
@@ -84,6 +87,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
                 for flavor, reported in spec.get("flavorCapacity", {}).items()
                 if reported == _UNLIMITED
             ),
+            namespace_selector=spec.get("namespaceSelector") or {},
+            cluster_queues=frozenset(spec["clusterQueues"]) if "clusterQueues" in spec else None,
+            max_room=amounts(spec.get("maxRoom", {})),
         )
 
     def without_room(self) -> Self:
@@ -114,6 +120,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             capacity=self.capacity,
             others=self.others,
             unlimited=self.unlimited,
+            namespace_selector=self.namespace_selector,
+            cluster_queues=self.cluster_queues,
+            max_room=self.max_room,
         )
 
 

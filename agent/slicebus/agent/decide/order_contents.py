@@ -1,0 +1,132 @@
+"""What an order brings: objects that can be read, and that are those which its job reference names.
+
+Whoever may publish orders must not use the name of one job to make another object. An order that cannot be read is
+malformed, and a dead letter. One that brings another object is refused, and the manager shows why.
+"""
+
+from typing import Any
+
+import msgspec
+
+from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
+from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import WorkloadSpec
+from slicebus.slices import kueue, own_api
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Exposure, JobKind
+from slicebus.slices.names import group_of
+from slicebus.slices.pod_requests import container_resources
+
+OTHER_OBJECT = "OtherObject"
+"""The reason of an order that brings another object than it names."""
+_WORKLOAD = "Workload"
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
+"""What a job kind raises for a manifest that its schema does not allow."""
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str
+    uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _OwnedMetadata(_Metadata, rename="camel"):
+    owner_references: list[_Owner] = []
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    metadata: _Metadata
+    spec: dict[str, Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By what an object is found."""
+        return self.api_version, self.kind, self.metadata.namespace, self.metadata.name
+
+
+class _Workload(_Object, rename="camel"):
+    metadata: _OwnedMetadata
+
+
+class _Template(msgspec.Struct):
+    spec: dict[str, Any]
+
+
+class _PodSet(msgspec.Struct):
+    name: str
+    template: _Template
+
+
+class _WorkloadContent(msgspec.Struct, rename="camel"):
+    pod_sets: list[_PodSet]
+
+
+def ensure_readable(order: WorkloadSpec) -> None:
+    """Raises ProtocolError for an order whose objects have not the shape of a job and its Workload. Of a kind that no
+    package brings only the outer shape is known."""
+    _read(order.manifest, _Object, "manifest")
+    _read(order.workload, _Workload, "workload")
+    _read(order.workload["spec"], _WorkloadContent, "workload.spec")
+    _read(order.workload.get("status", {}), dict[str, Any], "workload.status")
+    kind = KINDS.get(order.job.kind)
+    if kind is None:
+        return
+    try:
+        _ensure_kind_reads(kind, order)
+    except _UNREADABLE as error:
+        detail = f"manifest: no {order.job.kind} that can be read: {type(error).__name__}: {error}"
+        raise ProtocolError(DeadReason.MALFORMED, detail) from error
+
+
+def ensure_named(order: WorkloadSpec) -> None:
+    """Raises RefusedOrder for an order that brings other objects than its job reference names."""
+    job, served = order.job, KINDS[order.job.kind].resource.api_version
+    if not job.uid:
+        raise RefusedOrder(OTHER_OBJECT, "the order names no UID")
+    if job.api_version != served:
+        raise KindNotServed(job.kind, f"the order is for {job.api_version}, and its agent knows {served}")
+    manifest, workload = msgspec.convert(order.manifest, _Object), msgspec.convert(order.workload, _Workload)
+    _ensure_same("manifest", manifest.names, (job.api_version, job.kind, job.namespace, job.name))
+    _ensure_same("manifest's UID", (manifest.metadata.uid or job.uid,), (job.uid,))
+    copied = workload.metadata
+    named = (group_of(workload.api_version), *workload.names[1:])
+    _ensure_same("Workload", named, (kueue.GROUP, _WORKLOAD, job.namespace, copied.name))
+    for owner in copied.owner_references:
+        if owner.controller:
+            _ensure_same("Workload's owner", (owner.kind, owner.name, owner.uid), (job.kind, job.name, job.uid))
+    of = copied.annotations.get(own_api.JOB_ANNOTATION, f"{job.kind}/{job.name}")
+    _ensure_same("Workload's job", (of,), (f"{job.kind}/{job.name}",))
+    _ensure_same("Workload's job UID", (copied.labels.get(kueue.JOB_UID_LABEL, job.uid),), (job.uid,))
+
+
+def _ensure_kind_reads(kind: JobKind, order: WorkloadSpec) -> None:
+    """Reads everything that carrying out the order reads."""
+    for pod_set in order.workload["spec"]["podSets"]:
+        container_resources(pod_set["template"]["spec"])
+    copy = kind.worker_copy(order.manifest, {})
+    kind.pod_sets(copy)
+    msgspec.convert(msgspec.to_builtins(kind.exposure(copy)), Exposure)
+    msgspec.convert(kind.counts(order.manifest, order.manifest), dict[str, int])
+
+
+def _read(value: object, shape: Any, what: str) -> None:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(DeadReason.MALFORMED, f"{what}: {error}") from error
+
+
+def _ensure_same(what: str, brought: tuple[str, ...], named: tuple[str, ...]) -> None:
+    if brought != named:
+        raise RefusedOrder(OTHER_OBJECT, f"its {what} is {' '.join(brought)}, and the order names {' '.join(named)}")

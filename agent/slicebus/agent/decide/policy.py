@@ -1,0 +1,113 @@
+"""Whether the policy of the agent's own cluster allows what an order would make.
+
+It is asked when a job would be created. A job that is there goes on when the policy becomes stricter: an order
+changes nothing of it but its size and whether it is suspended.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.state.policy import Policy
+from slicebus.kube.impersonation import Impersonation
+from slicebus.proto.messages import Manifest
+from slicebus.slices import own_api
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.pod_security import violations
+from slicebus.slices.selectors import selects
+
+NAMESPACE = "NamespaceNotAllowed"
+_SYSTEM = "kube-"
+_SLICEBUS = ("slicebus.dev/", "kueue.x-k8s.io/")
+"""Keys that an agent sets itself, or drops where only an agent may set them."""
+_DEFAULT_ACCOUNT = "default"
+_MOST_NAMED = 3
+
+
+class _Objection(NamedTuple):
+    """What a policy does not allow."""
+
+    reason: str
+    rule: str
+    """The field of the policy, with its value."""
+    what: str
+
+
+def ensure_namespace(policy: Policy, namespace: str) -> None:
+    """Raises RefusedOrder for a namespace that no policy allows."""
+    if namespace.startswith(_SYSTEM) or namespace == policy.own_namespace:
+        text = f"no job may be in the namespace {namespace}: it belongs to the cluster or to its agent"
+        raise RefusedOrder(NAMESPACE, text)
+
+
+def ensure_allowed(policy: Policy, copy: Manifest, *, namespace_labels: Mapping[str, str] | None) -> None:
+    """Raises RefusedOrder, which names the rules, for a job that the policy does not allow to be created.
+
+    `copy` is the job as it would be created. `namespace_labels` are those of its namespace; None where there is no such
+    namespace, or nobody had to read them.
+    """
+    found = [
+        *_namespace(policy, copy, namespace_labels),
+        *_pods(policy, copy),
+        *_keys(policy, copy),
+        *_exposure(policy, copy),
+    ]
+    if found:
+        named = [f"{each.what} (policy {each.rule})" for each in found[:_MOST_NAMED]]
+        left = [f"and {len(found) - len(named)} more"] if len(found) > len(named) else []
+        raise RefusedOrder(found[0].reason, f"this cluster does not allow {'; '.join([*named, *left])}")
+
+
+def creator(policy: Policy, namespace: str) -> Impersonation | None:
+    """As whom a job is created in a namespace: a service account there, where the policy names one; None for the agent
+    itself. The extra tells the cluster's admission which agent stands behind it."""
+    if policy.create_as is None:
+        return None
+    extra = {own_api.AGENT_EXTRA: policy.own_namespace}
+    return Impersonation.of_service_account(namespace, policy.create_as, extra=extra)
+
+
+def _namespace(policy: Policy, copy: Manifest, labels: Mapping[str, str] | None) -> Iterator[_Objection]:
+    selector = policy.namespace_selector
+    if selector is not None and (labels is None or not selects(selector.to_manifest(), labels)):
+        name = copy["metadata"]["namespace"]
+        yield _Objection(NAMESPACE, "namespaceSelector", f"jobs in the namespace {name}")
+
+
+def _pods(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
+    for pod_set in KINDS[copy["kind"]].pod_sets(copy):
+        name, template = pod_set["name"], pod_set["template"]
+        for violation in violations(template, policy.pod_security):
+            yield _Objection("PodSecurity", f"podSecurity: {policy.pod_security}", f"in pod set {name} {violation}")
+        account = template["spec"].get("serviceAccountName") or template["spec"].get("serviceAccount")
+        used = account or _DEFAULT_ACCOUNT
+        if policy.service_accounts is not None and used not in policy.service_accounts:
+            what = f"the service account {used} in pod set {name}"
+            yield _Objection("ServiceAccountNotAllowed", "serviceAccounts", what)
+
+
+def _keys(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
+    exposure = KINDS[copy["kind"]].exposure(copy)
+    templates = [pod_set["template"] for pod_set in KINDS[copy["kind"]].pod_sets(copy)]
+    metadata = [copy["metadata"], *(template.get("metadata") or {} for template in templates)]
+    labels = {key for each in metadata for key in each.get("labels") or {}} | exposure.labels.keys()
+    annotations = {key for each in metadata for key in each.get("annotations") or {}} | exposure.annotations.keys()
+    for key in _beyond(policy.label_prefixes, labels):
+        yield _Objection("LabelNotAllowed", "labelPrefixes", f"the label {key}")
+    for key in _beyond(policy.annotation_prefixes, annotations):
+        yield _Objection("AnnotationNotAllowed", "annotationPrefixes", f"the annotation {key}")
+
+
+def _beyond(prefixes: tuple[str, ...] | None, keys: Iterable[str]) -> list[str]:
+    """The keys that begin with no prefix, in order."""
+    return [] if prefixes is None else sorted(key for key in keys if not key.startswith((*prefixes, *_SLICEBUS)))
+
+
+def _exposure(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
+    exposure = KINDS[copy["kind"]].exposure(copy)
+    for service_type in sorted(exposure.service_types - {*policy.service_types}):
+        yield _Objection("ServiceTypeNotAllowed", "serviceTypes", f"a Service of type {service_type}")
+    if exposure.external_ips:
+        yield _Objection("ServiceTypeNotAllowed", "serviceTypes", "a Service with externalIPs")
+    if exposure.ingress and not policy.ingress:
+        yield _Objection("IngressNotAllowed", "ingress: false", "an Ingress")

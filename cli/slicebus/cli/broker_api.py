@@ -1,0 +1,137 @@
+"""A client of RabbitMQ's management API, for what a command does there as an administrator."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from shlex import quote as shell_quote
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import aiohttp
+import orjson
+
+from slicebus.cli.broker_formats import exchanges, limits_of
+from slicebus.proto.errors import (
+    ConfigurationError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    UnavailableError,
+)
+from slicebus.proto.rights import Definitions, Rights
+
+_TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+_NO_ADDRESS = "SLICEBUS_BROKER_API: use https://USER:PASSWORD@HOST:15671"
+_WITHOUT_RIGHTS = (b"Access refused", b"not authorised to access virtual host")
+_STATUS: Mapping[int, type[SlicebusError]] = {
+    400: InvalidError,
+    401: ForbiddenError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    405: InvalidError,
+}
+
+
+class BrokerApi:
+    """One vhost of a broker. Every change may be repeated."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, vhost: str, user: str) -> None:
+        self._session = session
+        self._url = url
+        self._vhost = quote(vhost, safe="")
+        self._name = vhost
+        self._user = user
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, vhost: str) -> AsyncIterator["BrokerApi"]:
+        """A client for `https://USER:PASSWORD@HOST:PORT`. Raises ConfigurationError for another address."""
+        try:
+            parts = urlsplit(url)
+            port = f":{parts.port}" if parts.port else ""
+        except ValueError:  # Its text has a part of the address, which may be of the password.
+            raise ConfigurationError(_NO_ADDRESS) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or not parts.username:
+            raise ConfigurationError(_NO_ADDRESS)
+        user = aiohttp.BasicAuth(unquote(parts.username), unquote(parts.password or ""), encoding="utf-8")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        address = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}/api/"
+        async with aiohttp.ClientSession(auth=user, timeout=_TIMEOUT) as session:
+            yield cls(session, address, vhost, user.login)
+
+    async def definitions(self) -> dict[str, Any]:
+        """The users, rights, bounds and queues that the broker has, of every vhost."""
+        found: dict[str, Any] = await self._call("GET", "definitions")
+        return found
+
+    async def tags_of(self, user: str) -> list[str] | None:
+        """The tags of a user, such as `administrator`; None where there is no such user."""
+        try:
+            found = await self._call("GET", f"users/{_part(user)}")
+        except NotFoundError:
+            return None
+        tags = found["tags"]
+        return [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else list(tags)
+
+    async def put_user(self, user: str, password: str) -> None:
+        """Make a user, or give it another password."""
+        await self._call("PUT", f"users/{_part(user)}", {"password": password, "tags": ""})
+
+    async def put_rights(self, rights: Rights) -> None:
+        """Give users exactly these rights and limits. Users and exchanges have to be there."""
+        for one in rights.permissions:
+            allowed = {"configure": one.configure, "write": one.write, "read": one.read}
+            await self._call("PUT", f"permissions/{self._vhost}/{_part(one.user)}", allowed)
+        for topic in rights.topic_permissions:
+            keys = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
+            await self._call("PUT", f"topic-permissions/{self._vhost}/{_part(topic.user)}", keys)
+        for limit in rights.limits:
+            for name, value in limits_of(limit).items():
+                await self._call("PUT", f"user-limits/{_part(limit.user)}/{name}", {"value": value})
+
+    async def put_bounds(self, given: Definitions) -> None:
+        """Make the exchanges, the policies and the limit of the vhost."""
+        for exchange in exchanges(given, self._name):
+            body = {name: exchange[name] for name in ("type", "durable", "auto_delete", "internal", "arguments")}
+            await self._call("PUT", f"exchanges/{self._vhost}/{_part(exchange['name'])}", body)
+        for policy in given.policies:
+            body = {"pattern": policy.pattern, "definition": policy.definition, "priority": policy.priority}
+            await self._call("PUT", f"policies/{self._vhost}/{_part(policy.name)}", body | {"apply-to": "queues"})
+        await self._call("PUT", f"vhost-limits/{self._vhost}/max-queues", {"value": given.max_queues})
+
+    async def remove_user(self, user: str) -> None:
+        """Remove a user, and close its connections: those that are open would stay."""
+        with suppress(NotFoundError):
+            await self._call("DELETE", f"users/{_part(user)}")
+        await self._call("DELETE", f"connections/username/{_part(user)}")
+
+    async def queues(self) -> list[str]:
+        """The names of the queues."""
+        return [str(queue["name"]) for queue in await self._call("GET", f"queues/{self._vhost}?columns=name")]
+
+    async def remove_queue(self, queue: str) -> None:
+        """Remove a queue with its messages."""
+        with suppress(NotFoundError):
+            await self._call("DELETE", f"queues/{self._vhost}/{_part(queue)}")
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        data = None if body is None else orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with self._session.request(method, self._url + path, data=data, headers=headers) as answer:
+                text = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(f"the broker's management API: {error or type(error).__name__}") from error
+        if answer.status >= 400:
+            kind = _STATUS.get(answer.status, UnavailableError)
+            why = f"{method} {path}: {answer.status} {text[:300].decode(errors='replace')}"
+            if answer.status == 401 and any(words in text for words in _WITHOUT_RIGHTS):
+                # Whoever adds a vhost by rabbitmqctl gives nobody rights there, not even an administrator.
+                grant = f"rabbitmqctl set_permissions -p {shell_quote(self._name)} {shell_quote(self._user)}"
+                why += f"; an administrator needs rights in the vhost too: {grant} '.*' '.*' '.*'"
+            raise kind(why)
+        return orjson.loads(text) if text else None
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,134 @@
+"""The checks of `slicebus doctor` at the broker: queues and exchanges, the journal, and the rights of the user.
+
+The rights of the role's own user are tried, which changes nothing. With the management API of the broker, every user
+is compared with its definitions.
+"""
+
+from collections.abc import Sequence
+
+from slicebus.bus.contract import Bus
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.addresses import manager_of
+from slicebus.cli.broker_api import BrokerApi
+from slicebus.cli.broker_compare import differences
+from slicebus.cli.broker_connection import broker_settings
+from slicebus.cli.check import Check
+from slicebus.cli.members import accepted_members, definitions_of
+from slicebus.kube.client import KubeClient
+from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.rights import AGENT_EXCHANGES, Use, agent_uses, manager_uses, too_much
+from slicebus.proto.topology import JOURNAL, Exchange, Queue, Topology, agent_queue, manager_topology
+
+CONNECT_S = 5.0
+_DEFINITIONS = "load what `slicebus broker definitions` prints"
+
+
+async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue) -> list[Check]:
+    """What the agent of a cluster finds at the broker; without a cluster, the manager. `journal` has the limits from
+    the settings."""
+    if not url:
+        return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
+    try:
+        settings = broker_settings(url)
+        patience = BusSettings(connect_s=CONNECT_S)
+        bus = await connect(url, name="slicebus doctor", settings=patience, access=settings.access)
+    except ConfigurationError as error:
+        return [Check("broker", str(error), "change that setting: the role does not start with it")]
+    except SlicebusError as error:
+        found = f"{settings.shown}: {error}"
+        return [Check("broker", found, "check the address, the user and the network from this machine")]
+    reached = Check("broker", f"{settings.shown}, as user {bus.user}")
+    try:
+        checks = await (_agent(bus, cluster) if cluster else _manager(bus, journal))
+        return [reached, *checks, *await _rights(bus, cluster)]
+    except SlicebusError as error:
+        return [reached, Check("topology", str(error), _DEFINITIONS)]
+    finally:
+        await bus.aclose()
+
+
+async def _manager(bus: Bus, journal: Queue) -> list[Check]:
+    topology = manager_topology()
+    queues = tuple(queue for queue in topology.queues if queue.name != JOURNAL)
+    problems = await bus.check(Topology(topology.exchanges, queues, ()))
+    kept = _journal(journal, await bus.check(Topology((), (journal,), ())))
+    advice = "start the manager, which declares what is missing; delete a queue that differs once it is empty"
+    return [kept, *_topology(problems, len(queues), advice)]
+
+
+async def _agent(bus: Bus, cluster: ClusterName) -> list[Check]:
+    checks = []
+    if cluster != bus.user:
+        found = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
+        checks.append(Check("broker user", found))
+    problems = list(await bus.check(Topology(tuple(map(Exchange, AGENT_EXCHANGES)), (), ())))
+    queues = [agent_queue(cluster, lane) for lane in Lane]
+    for queue in queues:
+        try:
+            await bus.depth(queue)
+        except NotFoundError:
+            problems.append(f"queue {queue} is missing")
+    advice = f"start the manager, and accept the cluster there: slicebus fleet join {cluster}"
+    return [*checks, *_topology(problems, len(queues), advice)]
+
+
+async def definitions_check(client: KubeClient, api_url: str, amqp_url: str) -> Check:
+    """Whether the broker has the users, rights and bounds of every accepted WorkerCluster, and no others."""
+    manager, vhost = manager_of(amqp_url)
+    subject = "definitions"
+    try:
+        given = definitions_of(await accepted_members(client), manager)
+        async with BrokerApi.connect(api_url, vhost) as api:
+            found = await api.definitions()
+    except SlicebusError as error:
+        return Check(subject, str(error), "check SLICEBUS_BROKER_API: an administrator of the broker")
+    problems = differences(given, vhost, found)
+    if problems:
+        return Check(
+            subject, "; ".join(problems), f"{_DEFINITIONS}; slicebus fleet join and revoke do it for a cluster"
+        )
+    return Check(subject, f"the broker has the rights and bounds of {len(given.users)} users, and nobody else has any")
+
+
+def _topology(problems: Sequence[str], count: int, advice: str) -> list[Check]:
+    if not problems:
+        return [Check("topology", f"{count} queues are there as they should be")]
+    return [Check("topology", problem, advice) for problem in problems]
+
+
+async def _rights(bus: Bus, cluster: ClusterName | None) -> list[Check]:
+    """Whether the user may do what it needs, and no more."""
+    needed = agent_uses(cluster, None) if cluster else manager_uses()
+    refused, beyond = await bus.refused(needed), too_much(cluster)
+    kept_out = await bus.refused(beyond)
+    if refused is None or kept_out is None:
+        return []
+    checks = []
+    if refused:
+        checks.append(Check("rights", f"too narrow, user {bus.user} may not: {_names(refused)}", _DEFINITIONS))
+    if allowed := [use for use in beyond if use not in kept_out]:
+        checks.append(Check("rights", f"too broad, user {bus.user} may: {_names(allowed)}", _DEFINITIONS))
+    return checks or [Check("rights", f"user {bus.user} may do what it needs, and nothing else that was tried")]
+
+
+def _names(uses: Sequence[Use]) -> str:
+    return ", ".join(map(str, uses))
+
+
+def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
+    """Other limits than the settings are shown and are no fault.
+
+    A stream keeps the limits that it was created with, and a policy of the broker, which nothing here can read,
+    overrides them.
+    """
+    limits = f"{wanted.arguments['x-max-age']} or {wanted.arguments['x-max-length-bytes']} bytes"
+    if not problems:
+        return Check("journal", f"keeps {limits}, unless a policy says otherwise")
+    if any("is missing" in problem for problem in problems):
+        return Check("journal", "; ".join(problems), "start the manager, which declares what is missing")
+    differences = "; ".join(problems)
+    return Check(
+        "journal", f"was made with other limits than {limits}, which only a policy can change now: {differences}"
+    )

@@ -1,0 +1,79 @@
+"""Compares what a broker has with what it should have. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slicebus.cli.broker_formats import as_definitions, limits_of
+from slicebus.proto.rights import Definitions
+
+Manifest = Mapping[str, Any]
+_NAMES = {
+    "permissions": "permission",
+    "topic_permissions": "topic permission",
+    "policies": "policy",
+    "parameters": "parameter",
+}
+_RIGHTS = ("configure", "write", "read")
+
+
+def differences(given: Definitions, vhost: str, found: Manifest) -> list[str]:
+    """What is too broad, too narrow or missing, for people. `found` are the definitions of the whole broker.
+
+    Other users of the vhost, and their rights, are named too: nobody else has to be there but administrators.
+    """
+    wanted = as_definitions(given, vhost, {})
+    return [
+        *_missing_users(given, found),
+        *_differing("permissions", ("user",), _RIGHTS, wanted, found, vhost),
+        *_differing("topic_permissions", ("user", "exchange"), ("write", "read"), wanted, found, vhost),
+        *_strangers(given, found, vhost),
+        *_limits(given, found),
+        *_differing("policies", ("name",), ("pattern", "definition", "priority"), wanted, found, vhost),
+        *_differing("parameters", ("component", "name"), ("value",), wanted, found, vhost),
+    ]
+
+
+def _missing_users(given: Definitions, found: Manifest) -> list[str]:
+    names = {user["name"] for user in found.get("users", ())}
+    return [f"there is no user {user}" for user in given.users if user not in names]
+
+
+def _differing(
+    kind: str, keys: tuple[str, ...], fields: tuple[str, ...], wanted: Manifest, found: Manifest, vhost: str
+) -> list[str]:
+    def by_key(entries: Iterable[Manifest]) -> dict[tuple[str, ...], Manifest]:
+        return {tuple(one[key] for key in keys): one for one in entries if one.get("vhost") == vhost}
+
+    there, problems = by_key(found.get(kind, ())), []
+    for key, one in by_key(wanted[kind]).items():
+        name = f"{_NAMES[kind]} of {', '.join(key)}"
+        if key not in there:
+            every_key = ": it may use every key" if kind == "topic_permissions" else ""
+            problems.append(f"no {name}{every_key}")
+            continue
+        problems += [
+            f"{name}: {field} is {there[key].get(field)!r}, not {one[field]!r}"
+            for field in fields
+            if there[key].get(field) != one[field]
+        ]
+    return problems
+
+
+def _strangers(given: Definitions, found: Manifest, vhost: str) -> list[str]:
+    """Users with rights in the vhost that slicebus does not know, such as those of clusters that left."""
+    administrators = {user["name"] for user in found.get("users", ()) if "administrator" in user.get("tags", ())}
+    return [
+        f"user {one['user']} has rights and belongs to no accepted cluster"
+        for one in found.get("permissions", ())
+        if one["vhost"] == vhost and one["user"] not in (*given.users, *administrators)
+    ]
+
+
+def _limits(given: Definitions, found: Manifest) -> list[str]:
+    there = {user["name"]: user.get("limits") or {} for user in found.get("users", ())}
+    problems = []
+    for limit in given.rights.limits:
+        wanted = limits_of(limit)
+        if limit.user in there and dict(there[limit.user]) != wanted:
+            problems.append(f"limits of {limit.user} are {dict(there[limit.user])}, not {wanted}")
+    return problems

@@ -1,0 +1,224 @@
+"""The definitions of a broker in the three ways that a broker takes them. No password is in any of them."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+import orjson
+import yaml
+
+from slicebus.bus.sizes import RECORDING_BYTES
+from slicebus.proto.rights import Definitions, UserLimits
+
+Manifest = dict[str, Any]
+SALT_BYTES = 4
+"""As RabbitMQ's own hashes have it."""
+_HASHING = "rabbit_password_hashing_sha256"
+_API_VERSION = "rabbitmq.com/v1beta1"
+_UNSET = "a folder with a file for each new user"
+_SECRET_PREFIX = "slicebus-broker-user"
+
+
+def password_hash(password: str, salt: bytes) -> str:
+    """RabbitMQ's salted SHA-256 of a password: salt and digest in base64."""
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) -> Manifest:
+    """The JSON for `rabbitmqctl import_definitions`, for the management API, and for the start of a node.
+
+    Only users with a hash are in it. RabbitMQ takes the password away from a user that comes without one, and refuses
+    permissions for a user that does not exist; so without hashes it loads where the users exist.
+    """
+    rights, topology = given.rights, given.topology
+    limits = {one.user: one for one in rights.limits}
+    users = [
+        {
+            "name": user,
+            "password_hash": hashes[user],
+            "hashing_algorithm": _HASHING,
+            "tags": [],
+            "limits": limits_of(limits[user]),
+        }
+        for user in given.users
+        if user in hashes
+    ]
+    return {
+        "users": users,
+        "vhosts": [{"name": vhost}],
+        "permissions": [
+            {"user": one.user, "vhost": vhost, "configure": one.configure, "write": one.write, "read": one.read}
+            for one in rights.permissions
+        ],
+        "topic_permissions": [
+            {"user": one.user, "vhost": vhost, "exchange": one.exchange, "write": one.write, "read": one.read}
+            for one in rights.topic_permissions
+        ],
+        "parameters": [
+            {"component": "vhost-limits", "name": "limits", "vhost": vhost, "value": {"max-queues": given.max_queues}}
+        ],
+        "policies": [
+            {
+                "vhost": vhost,
+                "name": policy.name,
+                "pattern": policy.pattern,
+                "apply-to": "queues",
+                "definition": policy.definition,
+                "priority": policy.priority,
+            }
+            for policy in given.policies
+        ],
+        "exchanges": exchanges(given, vhost),
+        "queues": [
+            {
+                "name": queue.name,
+                "vhost": vhost,
+                "durable": True,
+                "auto_delete": False,
+                "arguments": queue.arguments,
+            }
+            for queue in topology.queues
+        ],
+        "bindings": [
+            {
+                "source": binding.exchange,
+                "vhost": vhost,
+                "destination": binding.queue,
+                "destination_type": "queue",
+                "routing_key": binding.routing_key,
+                "arguments": {},
+            }
+            for binding in topology.bindings
+        ],
+    }
+
+
+def exchanges(given: Definitions, vhost: str) -> list[Manifest]:
+    """The exchanges alone: RabbitMQ 4.3 refuses a topic permission on one that is not there."""
+    return [
+        {
+            "name": exchange.name,
+            "vhost": vhost,
+            "type": "topic",
+            "durable": True,
+            "auto_delete": False,
+            "internal": False,
+            "arguments": {},
+        }
+        for exchange in given.topology.exchanges
+    ]
+
+
+def as_shell(given: Definitions, vhost: str) -> str:
+    """A script that runs on a host of the broker, as often as one likes.
+
+    The password of a user that is not there yet comes from a file of the user's name: an argument shows in the list of
+    processes.
+    """
+    where = quote(vhost)
+    lines = [
+        "#!/bin/sh",
+        "# Before: PASSWORDS=FOLDER, with a file for each new user, named as the user; its only line is the password.",
+        f"# Beside this, in rabbitmq.conf: max_message_size = {RECORDING_BYTES}",
+        "set -eu",
+        'has() { rabbitmqctl -q --no-table-headers "$1" | cut -f1 | grep -Fqx -- "$2"; }',
+        f"has list_vhosts {where} || rabbitmqctl -q add_vhost {where}",
+        *(
+            f'has list_users {user} || rabbitmqctl -q add_user {user} < "${{PASSWORDS:?{_UNSET}}}"/{user}'
+            for user in map(quote, given.users)
+        ),
+    ]
+    made = orjson.dumps({"exchanges": exchanges(given, vhost)}).decode()
+    lines += ["rabbitmqctl -q import_definitions <<'END'", made, "END"]
+    for one in given.rights.permissions:
+        lines.append(_call("set_permissions", where, one.user, one.configure, one.write, one.read))
+    for topic in given.rights.topic_permissions:
+        lines.append(_call("set_topic_permissions", where, topic.user, topic.exchange, topic.write, topic.read))
+    for limit in given.rights.limits:
+        lines.append(f"rabbitmqctl -q set_user_limits {quote(limit.user)} {quote(_json(limits_of(limit)))}")
+    lines.append(_call("set_vhost_limits", where, _json({"max-queues": given.max_queues})))
+    for policy in given.policies:
+        arguments = (policy.name, policy.pattern, _json(policy.definition))
+        lines.append(f"{_call('set_policy', where, *arguments)} --apply-to queues --priority {policy.priority}")
+    return "\n".join(lines)
+
+
+def _call(command: str, where: str, *arguments: str) -> str:
+    return " ".join(["rabbitmqctl -q", command, "-p", where, *map(quote, arguments)])
+
+
+def as_manifests(given: Definitions, vhost: str, *, rabbitmq: str) -> str:
+    """Objects for RabbitMQ's Messaging Topology Operator, 1.17 or later; `rabbitmq` names the RabbitmqCluster.
+
+    Each user refers to a Secret with its name and password, which somebody has to make.
+    """
+    of, limits = {"rabbitmqClusterReference": {"name": rabbitmq}}, {one.user: one for one in given.rights.limits}
+    found = [_manifest("Vhost", "slicebus", {"name": vhost, "limits": {"queues": given.max_queues}})]
+    for exchange in given.topology.exchanges:
+        spec = {"name": exchange.name, "vhost": vhost, "type": "topic", "durable": True}
+        found.append(_manifest("Exchange", exchange.name, spec))
+    for user in given.users:
+        limit = limits[user]
+        spec = {
+            "importCredentialsSecret": {"name": object_name(_SECRET_PREFIX, user)},
+            "limits": {"connections": limit.connections, "channels": limit.channels},
+        }
+        found.append(_manifest("User", object_name("slicebus", user), spec))
+    for one in given.rights.permissions:
+        allowed = {"configure": one.configure, "write": one.write, "read": one.read}
+        spec = {"user": one.user, "vhost": vhost, "permissions": allowed}
+        found.append(_manifest("Permission", object_name("slicebus", one.user), spec))
+    for topic in given.rights.topic_permissions:
+        allowed = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
+        spec = {"user": topic.user, "vhost": vhost, "permissions": allowed}
+        found.append(_manifest("TopicPermission", object_name(topic.exchange, topic.user), spec))
+    for policy in given.policies:
+        spec = {
+            "name": policy.name,
+            "vhost": vhost,
+            "pattern": policy.pattern,
+            "applyTo": "queues",
+            "priority": policy.priority,
+            "definition": policy.definition,
+        }
+        found.append(_manifest("Policy", policy.name, spec))
+    for manifest in found:
+        manifest["spec"] |= of
+    head = "".join(f"# {line}\n" for line in _secrets(given.users))
+    return head + yaml.safe_dump_all(found, sort_keys=False, width=1000).rstrip("\n")
+
+
+def _secrets(users: Sequence[str]) -> list[str]:
+    """How to make the Secrets, for people."""
+    return [
+        "Before, in the namespace of the RabbitmqCluster, with the password of each user in a file:",
+        *(
+            f"kubectl create secret generic {object_name(_SECRET_PREFIX, user)} "
+            f"--from-literal={quote(f'username={user}')} --from-file=password=FILE"
+            for user in users
+        ),
+    ]
+
+
+def object_name(prefix: str, text: str) -> str:
+    """A name of a Kubernetes object; two texts that differ have two names."""
+    plain = re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.") or "user"
+    if plain != text:
+        plain = f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{prefix}-{plain}"
+
+
+def _manifest(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
+
+
+def limits_of(limits: UserLimits) -> dict[str, int]:
+    """The limits of a user by RabbitMQ's names."""
+    return {"max-connections": limits.connections, "max-channels": limits.channels}
+
+
+def _json(value: Mapping[str, str | int]) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,54 @@
+"""The worker clusters that a command is about: those of the manager's cluster, or those that somebody names."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from slicebus.manager.state.worker_clusters import WorkerCluster
+from slicebus.proto.errors import ConfigurationError, NotFoundError
+from slicebus.proto.messages import ClusterName, ClusterUid
+from slicebus.proto.rights import Definitions, Member, definitions
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+
+
+async def accepted_members(client: "KubeClient") -> list[Member]:
+    """The accepted WorkerClusters. One that is not accepted has no rights.
+
+    None before the manager's chart is installed: the broker is set up first.
+    """
+    from slicebus.kube.resources import WORKERCLUSTERS
+
+    try:
+        listed = (await client.list(WORKERCLUSTERS)).items
+    except NotFoundError:
+        listed = []
+    found = map(WorkerCluster.from_manifest, listed)
+    return [member(one.name, one.user, one.uid) for one in found if one.accepted]
+
+
+def named_members(texts: Iterable[str], users: Mapping[str, str]) -> list[Member]:
+    """The clusters of options `NAME` or `NAME=UID`; `users` has the broker users that are named otherwise."""
+    members = []
+    for text in texts:
+        name, _, uid = text.partition("=")
+        members.append(member(name, users.get(name, name), ClusterUid(uid) if uid else None))
+    if unknown := sorted(users.keys() - {one.name for one in members}):
+        raise ConfigurationError(f"--agent-user {unknown[0]}: no such cluster is named")
+    return members
+
+
+def member(name: str, user: str, uid: ClusterUid | None = None) -> Member:
+    """A member. Raises ConfigurationError for a name that is no DNS label."""
+    try:
+        return Member(ClusterName(name), user, uid)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def definitions_of(members: Sequence[Member], manager: str) -> Definitions:
+    """The definitions. Raises ConfigurationError where two clusters share a name or a broker user."""
+    try:
+        return definitions(members, manager=manager)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

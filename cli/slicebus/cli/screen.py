@@ -1,0 +1,104 @@
+"""The one place that prints: nothing that a command shows can control the terminal.
+
+What commands show was written by senders, tenants and clusters, or lies in a file that somebody sent. Every text passes
+through here: characters that a terminal acts on are replaced, and no text is read as markup. Layout may be lost where a
+text is hostile, and nothing else.
+"""
+
+import io
+import sys
+import traceback
+from collections.abc import Iterable
+from types import TracebackType
+from typing import BinaryIO, TextIO
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from slicebus.journal.printable import printable, printable_json, printable_lines
+
+_UNBOUNDED = 4096
+"""Columns of an output that is no terminal: a line stays a line for grep."""
+
+
+class SafeConsole(Console):
+    """A console that shows every text as it is, and lets none of it control the terminal."""
+
+    def __init__(
+        self, *, file: TextIO | None = None, stderr: bool = False, width: int | None = None, soft_wrap: bool = True
+    ) -> None:
+        super().__init__(
+            file=file, stderr=stderr, width=width, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False
+        )
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments to write. Only those that rich makes to move the cursor may control the terminal."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable_lines(segment.text), segment.style)
+
+
+def show(renderable: RenderableType, *, style: str = "") -> None:
+    """Print something to standard output. A line may be longer than the terminal is wide."""
+    SafeConsole().print(renderable, style=style or None)
+
+
+def show_wrapped(renderable: RenderableType) -> None:
+    """Print as wide as the terminal; into a file or a pipe every line stays one."""
+    if sys.stdout.isatty():
+        SafeConsole(soft_wrap=False).print(renderable)
+        return
+    plain = io.StringIO()
+    SafeConsole(file=plain, width=_UNBOUNDED, soft_wrap=False).print(renderable)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in plain.getvalue().removesuffix("\n").split("\n"))
+
+
+def say(text: str) -> None:
+    """Print one line to standard output."""
+    typer.echo(printable(text))
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines to standard output."""
+    typer.echo(printable_lines(text))
+
+
+def say_json(encoded: bytes) -> None:
+    """Print one line of JSON Lines at once, whole: a reader of it gets every character back."""
+    sys.stdout.write(printable_json(encoded).decode() + "\n")
+    sys.stdout.flush()
+
+
+def binary_output() -> BinaryIO:
+    """Standard output for lines that are safe to show already, such as those of an export."""
+    return sys.stdout.buffer
+
+
+def warn(text: str) -> None:
+    """Print one line to standard error: a note beside the result."""
+    typer.echo(printable(text), err=True)
+
+
+def fail(text: str) -> None:
+    """Print an error to standard error, in red."""
+    typer.secho(printable_lines(text), err=True, fg=typer.colors.RED)
+
+
+def confirm(question: str) -> None:
+    """Ask. Ends the command unless the answer is yes."""
+    typer.confirm(printable(question), abort=True)
+
+
+def show_unexpected(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody expected: its text may come from a message too."""
+    sys.stderr.write(printable_lines("".join(traceback.format_exception(kind, error, where))))
+
+
+def styled(*parts: str | tuple[str, str], style: str = "") -> Text:
+    """Parts of one line, each with its style. No part can begin another line."""
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((printable(text), of) for text, of in pairs), style=style)

@@ -1,0 +1,102 @@
+"""Opens connections to the nodes of a broker, in turn, with what the files hold at that moment."""
+
+import asyncio
+from collections import deque
+from urllib.parse import quote, urlunsplit
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+
+from slicebus.ambient.clock import randomness
+from slicebus.bus.access import Access, Address, Host
+from slicebus.bus.login import Files, Login, digest_of, read_login
+from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.settings import BusSettings
+from slicebus.proto.errors import ConfigurationError
+
+_ATTEMPT_S = 10.0
+"""One attempt to connect: TCP, TLS and login."""
+
+
+class Connection(aio_pika.Connection):
+    """A connection that is closed by whoever opened it.
+
+    aio-pika's own closes itself when it is collected, also after a login was refused: then there is nothing to close,
+    and perhaps no event loop to do it in.
+    """
+
+    def __del__(self) -> None:
+        """Do nothing."""
+
+
+class Connector:
+    """Makes the connections of one user. It begins with any node, so that the clients spread over all, and goes on with
+    the next one after each attempt."""
+
+    def __init__(self, address: Address, access: Access, *, name: str, settings: BusSettings) -> None:
+        self._address = address
+        self._access = access
+        self._name = name
+        self._settings = settings
+        hosts = list(address.hosts)
+        randomness().shuffle(hosts)
+        self._hosts = deque(hosts)
+        self._files = Files.of(address, access)
+        self._login: Login | None = None
+
+    @property
+    def user(self) -> str:
+        """The user of every connection. Raises RuntimeError before the first one."""
+        if self._login is None:
+            raise RuntimeError("no connection was opened yet")
+        return self._login.user
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are to try."""
+        return len(self._hosts)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether anything can change."""
+        return bool(self._files)
+
+    async def has_changed(self) -> bool:
+        """Whether a file has other content than the last connection was made with. Raises ConfigurationError."""
+        found = digest_of(await asyncio.to_thread(self._files.read))
+        return self._login is None or self._login.digest != found
+
+    async def open(self) -> AbstractConnection:
+        """A connection to the next node.
+
+        Raises UnavailableError, ForbiddenError when the broker refuses the user, and ConfigurationError for files that
+        cannot be used, or are of another user than before: messages carry the user's name.
+        """
+        host = self._hosts[0]
+        self._hosts.rotate(-1)
+        login = await asyncio.to_thread(read_login, self._address, self._access)
+        if self._login is not None and login.user != self.user:
+            raise ConfigurationError(f"the certificate is of {login.user}, and this process began as {self.user}")
+        connection: AbstractConnection | None = None
+        try:
+            with translated(f"connect to {host}"):
+                connection = await aio_pika.connect(
+                    self._url(host, login),
+                    ssl_context=login.context,
+                    timeout=min(self._settings.connect_s / self.nodes, _ATTEMPT_S),
+                    client_properties={"connection_name": self._name},
+                    heartbeat=None if self._address.option("heartbeat") else self._settings.heartbeat_s,
+                    auth="external" if login.password is None else "plain",
+                    connection_class=Connection,
+                )
+        except asyncio.CancelledError:
+            # It came together with the connection, which nobody would close.
+            if connection is not None:
+                await connection.close()
+            raise
+        self._login = login
+        return connection
+
+    def _url(self, host: Host, login: Login) -> str:
+        credentials = "" if login.password is None else f"{quote(login.user, '')}:{quote(login.password, '')}@"
+        return urlunsplit(self._address.parts._replace(netloc=f"{credentials}{host}"))

@@ -1,0 +1,22 @@
+"""What a role needs of the broker before it starts."""
+
+from collections.abc import Iterable
+
+from slicebus.bus.contract import Bus
+from slicebus.proto.errors import ForbiddenError, NotFoundError
+from slicebus.proto.rights import Use
+from slicebus.proto.topology import Topology
+
+_NOTHING = Topology((), (), ())
+
+
+async def require(bus: Bus, uses: Iterable[Use], topology: Topology = _NOTHING) -> None:
+    """Raises NotFoundError for what is missing of a topology that somebody else makes, and ForbiddenError for what the
+    broker lets its user not do."""
+    absent = await bus.check(topology)
+    if absent:
+        raise NotFoundError(f"{'; '.join(absent)}: the manager makes it")
+    refused = await bus.refused(uses)
+    if refused:
+        names = "; ".join(map(str, refused))
+        raise ForbiddenError(f"the broker refuses its user {bus.user} this: {names} (slicebus broker definitions)")

@@ -1,0 +1,209 @@
+"""A cluster joins with what `slicebus fleet join` makes and prints, works, is revoked, and joins again."""
+
+import asyncio
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from slicebus.bus.factory import connect
+from slicebus.bus.settings import BusSettings
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.proto.errors import ForbiddenError
+from slicebus.proto.messages import ClusterName
+from slicebus.proto.topology import DEAD
+from support import roles
+from support.installation import run_cli
+from support.rabbitmq import RabbitBroker
+from support.scenario import Scenario, set_quota
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(180)]
+
+BLUE = ClusterName("blue")
+SOON = BusSettings(connect_s=5.0)
+
+
+class Operator:
+    """Somebody with the manager's kubeconfig and the broker's administrator."""
+
+    def __init__(
+        self, folder: Path, broker: RabbitBroker, vhost: str, kubeconfig: Path, *, administrator: str | None = None
+    ) -> None:
+        self.folder = folder
+        # The manager's address needs no password for these commands.
+        manager = broker.url(vhost, "manager").replace(":manager@", "@")
+        api = broker.api_url
+        if administrator is not None:
+            api = f"http://{administrator}:{administrator}@{api.rpartition('@')[2]}"
+        self._env = {"KUBECONFIG": str(kubeconfig), "SLICEBUS_BROKER_API": api, "AMQP_URL": manager}
+
+    async def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(run_cli, "fleet", *arguments, env=self._env, cwd=self.folder)
+
+    async def doctor(self) -> str:
+        """What is said of the definitions."""
+        done = await asyncio.to_thread(run_cli, "doctor", env=self._env)
+        return next(line for line in done.stdout.splitlines() if " definitions " in line)
+
+    def address(self, file: str = "blue.env") -> str:
+        """The content of a file that only its owner can read."""
+        path = self.folder / file
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        [line] = path.read_text().splitlines()
+        return line.removeprefix("url=")
+
+
+@pytest.fixture
+def world(bare_east: World) -> World:
+    """One worker, which joins as blue."""
+    return World(bare_east.manager, {BLUE: bare_east.workers[ClusterName("east")]})
+
+
+@pytest.fixture
+def operator(kubeconfig: Path, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path) -> Iterator[Operator]:
+    """Users belong to the broker, which every test shares: the next test finds no user of the cluster that joined."""
+    yield Operator(tmp_path, rabbitmq, vhost, kubeconfig)
+    if BLUE in [user["name"] for user in rabbitmq.api("GET", "users")]:
+        rabbitmq.api("DELETE", f"users/{BLUE}")
+
+
+@pytest.fixture
+def urls(rabbitmq: RabbitBroker, vhost: str) -> dict[str, str]:
+    return {"manager": rabbitmq.url(vhost, "manager")}
+
+
+async def blue(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = await world.manager.get(WORKERCLUSTERS, BLUE)
+    return found
+
+
+async def test_an_administrator_without_rights_in_the_vhost_is_told_what_it_lacks(
+    kubeconfig: Path, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> None:
+    rabbitmq.api("PUT", "users/boss", {"password": "boss", "tags": "administrator"})
+    try:
+        boss = Operator(tmp_path, rabbitmq, vhost, kubeconfig, administrator="boss")
+        done = await boss.call("join", BLUE)
+        assert done.returncode == 2, done
+        assert f"rabbitmqctl set_permissions -p {vhost} boss '.*' '.*' '.*'" in done.stderr
+        rabbitmq.permit(vhost, "boss", configure=".*", write=".*", read=".*")
+        done = await boss.call("join", BLUE, "--new-password", "--out", "again.env")
+        assert done.returncode == 0, done
+        done = await boss.call("revoke", BLUE)
+        assert done.returncode == 0, done
+    finally:
+        rabbitmq.api("DELETE", "users/boss")
+
+
+async def test_a_cluster_joins_works_is_revoked_and_joins_again(
+    world: World, operator: Operator, urls: dict[str, str], rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    await set_quota(world, 9)
+    async with roles.manager(world, urls) as manager:
+        done = await operator.call("join", BLUE, "--image", "registry.example/agent")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        first = operator.address()
+        password = urlsplit(first).password or ""
+        assert len(password) > 40
+        assert password not in done.stdout + done.stderr
+        commands = [shlex.split(line) for line in done.stdout.replace("\\\n", " ").splitlines()[2:]]
+        assert [words[:3] for words in commands] == [
+            ["kubectl", "create", "namespace"],
+            ["kubectl", "create", "secret"],
+            ["helm", "install", "slicebus-agent"],
+        ]
+        assert "--from-env-file=blue.env" in commands[1]
+        assert {"cluster=blue", "managerUser=manager", "image.repository=registry.example/agent"} <= set(commands[2])
+        assert (await blue(world))["spec"]["accepted"] is True
+
+        scenario = Scenario(world, "Job", "first")
+        async with roles.agent(world, urls | {BLUE: first}, BLUE, manager_user="manager") as agent:
+            await scenario.submit()
+            await scenario.expect_pods(running=1)
+            await scenario.scale(4)
+            await scenario.expect_pods(running=4)
+            uid = (await blue(world))["status"]["clusterUID"]
+
+            done = await operator.call("revoke", BLUE)
+            assert (done.returncode, done.stderr) == (0, ""), done
+            assert done.stdout.startswith("blue is out: it is not accepted, its broker user and 4 queues are gone")
+
+            async def cut() -> bool:
+                return not agent.bus.connected
+
+            await eventually(cut, "the agent's connection is closed")
+        with pytest.raises(ForbiddenError):
+            await connect(first, name="revoked", settings=SOON)
+        revoked = await blue(world)
+        assert revoked["spec"]["accepted"] is False
+        assert (revoked["status"].get("clusterUID"), revoked["status"]["epoch"]) == (None, 0)
+        assert "ownQueues" not in revoked["status"]
+
+        done = await operator.call("join", BLUE)
+        assert done.returncode == 2, "the file is there"
+        assert "blue.env: File exists; move it away" in done.stderr
+        done = await operator.call("join", BLUE, "--out", "again.env")
+        assert done.returncode == 0, done.stderr
+        again = operator.address("again.env")
+        assert urlsplit(again).password != password
+        async with roles.agent(world, urls | {BLUE: again}, BLUE, manager_user="manager"):
+            await scenario.scale(2)
+            await scenario.expect_pods(running=2)
+            assert (await blue(world))["status"]["clusterUID"] == uid
+        assert (await manager.bus.depth(DEAD)).ready == 0
+
+
+async def test_joining_again_sets_rights_and_keeps_the_password(
+    world: World, operator: Operator, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    await operator.call("join", BLUE, "--broker-user", "agent of blue")
+    first = operator.address()
+    assert (await blue(world))["spec"]["brokerUser"] == "agent of blue"
+    rabbitmq.broaden(vhost, "agent of blue")
+    assert "permission of agent of blue: configure is '.*', not '^$'" in await operator.doctor()
+    done = await operator.call("join", BLUE)
+    assert done.returncode == 0
+    assert "keeps its password: --new-password gives it another" in done.stderr
+    found = await operator.doctor()
+    assert found.endswith("the broker has the rights and bounds of 2 users, and nobody else has any") or (
+        "user east has rights and belongs to no accepted cluster" in found and "of blue" not in found
+    )
+    bus = await connect(first, name="test", settings=SOON)
+    await bus.aclose()
+    done = await operator.call("join", BLUE, "--new-password", "--out", "new.env")
+    assert done.returncode == 0
+    with pytest.raises(ForbiddenError):
+        await connect(first, name="test", settings=SOON)
+    bus = await connect(operator.address("new.env"), name="test", settings=SOON)
+    await bus.aclose()
+    assert (await operator.call("revoke", BLUE)).returncode == 0
+    assert "agent of blue" not in [user["name"] for user in rabbitmq.api("GET", "users")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("join", "blue", "--broker-user", "manager"), "the broker user manager is the manager's"),
+        (("join", "blue", "--broker-user", "guest"), "the broker user guest is that of a broker's administrator"),
+        (("join", "blue", "--broker-user", "east"), "a name and a broker user of its own"),
+        (("join", "Blue"), "not a cluster: 'Blue'"),
+        (("revoke", "nobody"), "there is neither a WorkerCluster nobody nor a broker user nobody"),
+    ],
+)
+async def test_what_is_wrong_is_refused_and_changes_nothing(
+    arguments: tuple[str, ...], told: str, world: World, operator: Operator, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster("east"))
+    before = [rabbitmq.api("GET", "users"), rabbitmq.api("GET", "permissions")]
+    done = await operator.call(*arguments)
+    assert (done.returncode, told in done.stderr) == (2, True), done
+    assert [rabbitmq.api("GET", "users"), rabbitmq.api("GET", "permissions")] == before
+    assert not list(operator.folder.glob("*.env"))

@@ -1,0 +1,27 @@
+"""What a report carries of a job's status."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.agent.state.job_status import fitting
+
+INDEXES = ",".join(map(str, range(0, 200_000, 2)))
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "a usual one": ({"active": 3, "ready": 2}, {"active": 3, "ready": 2}),
+    "one large field": ({"active": 3, "completedIndexes": INDEXES}, {"active": 3}),
+    "two, of which one fits": (
+        {"active": 3, "failedIndexes": "1,2", "completedIndexes": INDEXES, "uncountedTerminatedPods": {"failed": []}},
+        {"active": 3, "failedIndexes": "1,2", "uncountedTerminatedPods": {"failed": []}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), CASES.values(), ids=CASES.keys())
+def test_the_largest_fields_are_left_out(status: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = fitting(status)
+    assert found == expected
+    assert len(msgspec.json.encode(found)) <= 128 * 1024
+    assert fitting(found) == found
