@@ -4,6 +4,12 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end }}
 
+{{/* The name of a cluster-scoped object: no other release in the cluster has the same. */}}
+{{- define "slicebus.clusterScopedName" -}}
+{{- $name := include "slicebus.name" . -}}
+{{- contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}.{{ .Release.Namespace }}
+{{- end }}
+
 {{- define "slicebus.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ .Values.serviceAccount.name | default (include "slicebus.name" .) }}
@@ -38,6 +44,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.amqp.existingSecret.name }}{{ .Values.amqp.existingSecret.key }}{{ else }}url{{ end -}}
 {{- end }}
 
+{{/* The image, by its digest where there is one. */}}
+{{- define "slicebus.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ printf "%s@%s" .repository .digest | quote }}
+{{- else -}}
+{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) | quote }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Annotations that change with the objects that the chart makes and the pods read: a change starts them anew. The address has
+     a password: by scrypt, so that nobody who reads pods guesses it from the annotation. */}}
+{{- define "slicebus.checksums" -}}
+{{- if and .Values.amqp.url (not .Values.amqp.existingSecret.name) -}}
+checksum/amqp: {{ derivePassword 1 "long" .Values.amqp.url .Release.Name .Chart.Name | sha256sum }}
+{{- end }}
+{{- end }}
+
 {{/* The CRDs of files/crds whose group is on, in crds.kueue and crds.slicebus. They stay when the release goes: with them would go every object. */}}
 {{- define "slicebus.crds" -}}
 {{- range $path, $content := .Files.Glob "files/crds/*.yaml" }}
@@ -70,12 +95,12 @@ metadata:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: {{ include "slicebus.name" . }}
+  name: {{ include "slicebus.clusterScopedName" . }}
   labels: {{- include "slicebus.labels" . | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ include "slicebus.name" . }}
+  name: {{ include "slicebus.clusterScopedName" . }}
 subjects:
   - kind: ServiceAccount
     name: {{ include "slicebus.serviceAccount" . }}
@@ -109,10 +134,11 @@ stringData:
 {{- end }}
 {{- end }}
 
-{{/* The Deployment. Called with a dict: root, the command's argument, and the role's own variables as a map. */}}
+{{/* The Deployment. Called with a dict: root, the command's argument, the role's own variables as a map, and whether the ConfigMap of its policy is mounted. */}}
 {{- define "slicebus.deployment" -}}
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
+{{- include "slicebus.amqpCheck" $root -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -130,7 +156,8 @@ spec:
         {{- with $values.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- with $values.podAnnotations }}
+      {{- $annotations := merge (include "slicebus.checksums" $root | fromYaml) $values.podAnnotations }}
+      {{- with $annotations }}
       annotations: {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
@@ -141,16 +168,12 @@ spec:
       {{- with $values.priorityClassName }}
       priorityClassName: {{ . }}
       {{- end }}
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        seccompProfile: {type: RuntimeDefault}
+      securityContext: {{- toYaml $values.podSecurityContext | nindent 8 }}
       # A role finishes what it has begun, and gives its Lease back.
       terminationGracePeriodSeconds: 30
       containers:
         - name: {{ .command }}
-          image: "{{ $values.image.repository }}:{{ $values.image.tag | default $root.Chart.AppVersion }}"
+          image: {{ include "slicebus.image" $root }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
           args: [{{ .command }}]
           env:
@@ -167,17 +190,16 @@ spec:
               value: {{ $values.logLevel | quote }}
             - name: SLICEBUS_RECORD_DECISIONS
               value: {{ $values.journal.recordDecisions | quote }}
-            - name: SLICEBUS_JOURNAL_MAX_AGE
-              value: {{ $values.journal.maxAge | quote }}
-            - name: SLICEBUS_JOURNAL_MAX_BYTES
-              value: {{ $values.journal.maxBytes | int64 | quote }}
+            - name: SLICEBUS_MESSAGE_BYTES
+              value: {{ $values.messages.maxBytes | int64 | quote }}
+            - name: SLICEBUS_HELD_BYTES
+              value: {{ $values.messages.maxHeldBytes | int64 | quote }}
             {{- range $name, $value := .variables }}
             - name: {{ $name }}
               value: {{ $value | quote }}
             {{- end }}
-            {{- if $values.amqp.caSecret.name }}
-            - name: SSL_CERT_FILE
-              value: /etc/slicebus/amqp-ca/{{ $values.amqp.caSecret.key }}
+            {{- with include "slicebus.amqpVariables" $root | trim }}
+            {{- . | nindent 12 }}
             {{- end }}
             {{- with $values.extraEnv }}
             {{- toYaml . | nindent 12 }}
@@ -194,18 +216,33 @@ spec:
             httpGet: {path: /readyz, port: http}
             periodSeconds: 5
           resources: {{- toYaml $values.resources | nindent 12 }}
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
-          {{- if $values.amqp.caSecret.name }}
+          securityContext: {{- toYaml $values.securityContext | nindent 12 }}
+          {{- $mounts := include "slicebus.amqpMounts" $root | trim }}
+          {{- if or $mounts $values.extraVolumeMounts .policy }}
           volumeMounts:
-            - {name: amqp-ca, mountPath: /etc/slicebus/amqp-ca, readOnly: true}
+            {{- if .policy }}
+            - {name: policy, mountPath: /etc/slicebus/policy, readOnly: true}
+            {{- end }}
+            {{- with $mounts }}
+            {{- . | nindent 12 }}
+            {{- end }}
+            {{- with $values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
           {{- end }}
-      {{- if $values.amqp.caSecret.name }}
+      {{- $volumes := include "slicebus.amqpVolumes" $root | trim }}
+      {{- if or $volumes $values.extraVolumes .policy }}
       volumes:
-        - name: amqp-ca
-          secret: {secretName: {{ $values.amqp.caSecret.name }}}
+        {{- if .policy }}
+        - name: policy
+          configMap: {name: {{ include "slicebus.name" $root }}-policy}
+        {{- end }}
+        {{- with $volumes }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with $values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- end }}
       {{- with $values.nodeSelector }}
       nodeSelector: {{- toYaml . | nindent 8 }}

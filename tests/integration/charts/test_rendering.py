@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
 
-from slicebus.agent.permissions import PERMISSIONS as AGENT_PERMISSIONS
+from slicebus.agent.act.policy import read_policy
+from slicebus.agent.permissions import permissions as agent_permissions
 from slicebus.agent.settings import AgentSettings
+from slicebus.agent.state.policy import PolicyFile
+from slicebus.bus.access import Access
+from slicebus.bus.sizes import LEAST_MESSAGE_BYTES, MESSAGE_BYTES
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import RAYCLUSTERS, Resource
 from slicebus.manager.permissions import permissions as manager_permissions
@@ -16,17 +20,17 @@ from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
-from support.helm import CHARTS, HelmError, Manifest, environment, only, render
+from support.helm import HelmError, Manifest, environment, only, render
 
 pytestmark = pytest.mark.helm
 
 URL = "amqps://east:secret@broker:5671/slicebus"
 VALUES: dict[str, dict[str, Any]] = {
-    "slicebus-agent": {"cluster": "east", "amqp": {"url": URL}},
+    "slicebus-agent": {"cluster": "east", "managerUser": "boss", "amqp": {"url": URL}},
     "slicebus-manager": {"amqp": {"url": URL}},
 }
 RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
-    "agent": ("slicebus-agent", {}, AGENT_PERMISSIONS),
+    "agent": ("slicebus-agent", {}, agent_permissions()),
     "manager": ("slicebus-manager", {}, manager_permissions(Admission.BUILTIN)),
     "manager beside a Kueue": (
         "slicebus-manager",
@@ -43,8 +47,15 @@ def test_the_rules_are_what_the_role_does_and_no_more(
     helm: Path, chart: str, values: dict[str, Any], wanted: tuple[Permission, ...]
 ) -> None:
     rendered = render(helm, chart, VALUES[chart] | values)
-    assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
+    assert granted(own_role(rendered)) == verbs(p for p in wanted if not p.own_namespace)
     assert granted(only(rendered, "Role")) == verbs(p for p in wanted if p.own_namespace)
+
+
+def own_role(rendered: list[Manifest]) -> Manifest:
+    """The ClusterRole of the role itself, which its binding names."""
+    name = only(rendered, "ClusterRoleBinding")["roleRef"]["name"]
+    (found,) = (each for each in rendered if each["kind"] == "ClusterRole" and each["metadata"]["name"] == name)
+    return found
 
 
 def verbs_for_more_kinds(wanted: tuple[Permission, ...], more: Resource) -> tuple[Permission, ...]:
@@ -61,11 +72,31 @@ def test_a_job_kind_from_elsewhere_is_allowed_what_every_kind_is(
     extra = {"extraJobKinds": [{"group": more.group, "plural": more.plural}]}
     rendered = render(helm, chart, VALUES[chart] | values | extra)
     wanted = verbs_for_more_kinds(wanted, more)
-    assert granted(only(rendered, "ClusterRole")) == verbs(p for p in wanted if not p.own_namespace)
+    assert granted(own_role(rendered)) == verbs(p for p in wanted if not p.own_namespace)
+
+
+def test_in_namespaces_the_agent_may_do_in_these_only_what_it_may_do_in_all(helm: Path) -> None:
+    chart, namespaces = "slicebus-agent", ("team-a", "team-b")
+    rendered = render(helm, chart, VALUES[chart] | {"namespaces": list(namespaces)})
+    wanted = agent_permissions(namespaces)
+    assert granted(own_role(rendered)) == verbs(p for p in wanted if not (p.own_namespace or p.namespaces))
+    roles = {role["metadata"]["namespace"]: role for role in rendered if role["kind"] == "Role"}
+    assert set(roles) == {"slicebus-system", *namespaces}
+    bindings = {each["metadata"]["namespace"]: each for each in rendered if each["kind"] == "RoleBinding"}
+    for namespace in namespaces:
+        assert granted(roles[namespace]) == verbs(p for p in wanted if p.namespaces)
+        assert bindings[namespace]["roleRef"]["name"] == roles[namespace]["metadata"]["name"]
+        assert bindings[namespace]["subjects"] == bindings["slicebus-system"]["subjects"]
+    found = AgentSettings.from_env(environment(rendered))
+    assert found.watched_namespaces == namespaces
+    for binding in rendered:
+        if binding["kind"] == "ValidatingAdmissionPolicyBinding" and ".others-" in binding["metadata"]["name"]:
+            (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+            assert expression["values"] == list(namespaces)
 
 
 def test_the_agents_variables_are_its_settings(helm: Path) -> None:
-    found = environment(render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"managerUser": "boss"}))
+    found = environment(render(helm, "slicebus-agent", VALUES["slicebus-agent"]))
     assert set(found) <= set(AgentSettings.variables.values())
     settings = AgentSettings.from_env(found)
     assert (settings.cluster, settings.amqp_url, settings.manager_user) == ("east", URL, "boss")
@@ -87,11 +118,10 @@ def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> 
     assert only(rendered, "CustomResourceDefinition")["metadata"]["name"] == "workerclusters.slicebus.dev"
 
 
-@each_chart
-def test_the_journals_limits_are_the_values(helm: Path, chart: str) -> None:
-    def settings(**journal: object) -> RoleSettings:
-        variables = environment(render(helm, chart, VALUES[chart] | ({"journal": journal} if journal else {})))
-        return (AgentSettings if chart == "slicebus-agent" else ManagerSettings).from_env(variables)
+def test_the_journals_limits_are_the_values(helm: Path) -> None:
+    def settings(**journal: object) -> ManagerSettings:
+        values = VALUES["slicebus-manager"] | ({"journal": journal} if journal else {})
+        return ManagerSettings.from_env(environment(render(helm, "slicebus-manager", values)))
 
     plain = settings()
     assert (plain.record_decisions, plain.journal_max_age) == (True, JOURNAL_MAX_AGE)
@@ -101,6 +131,27 @@ def test_the_journals_limits_are_the_values(helm: Path, chart: str) -> None:
     assert other.journal_max_bytes == 107374182400
     with pytest.raises(HelmError, match="does not match pattern"):
         settings(maxAge="7d")
+
+
+@each_chart
+def test_the_bounds_of_messages_are_the_values(helm: Path, chart: str) -> None:
+    def settings(**messages: int) -> RoleSettings:
+        values = VALUES[chart] | ({"messages": messages} if messages else {})
+        role = ManagerSettings if chart == "slicebus-manager" else AgentSettings
+        return role.from_env(environment(render(helm, chart, values)))
+
+    assert (settings().message_bytes, settings().held_bytes) == (MESSAGE_BYTES, 128 * 1024**2)
+    other = settings(maxBytes=8388608, maxHeldBytes=1073741824)
+    assert (other.message_bytes, other.held_bytes) == (8388608, 1073741824)
+    with pytest.raises(HelmError, match="maxBytes"):
+        settings(maxBytes=LEAST_MESSAGE_BYTES - 1)
+
+
+def test_an_agent_makes_no_journal_and_records_by_its_value(helm: Path) -> None:
+    values = VALUES["slicebus-agent"] | {"journal": {"recordDecisions": False}}
+    assert not AgentSettings.from_env(environment(render(helm, "slicebus-agent", values))).record_decisions
+    with pytest.raises(HelmError, match="maxAge"):
+        render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"journal": {"maxAge": "7D"}})
 
 
 @each_chart
@@ -133,8 +184,83 @@ def test_a_secret_of_the_users_own_takes_the_place_of_the_charts(helm: Path, cha
 def test_a_certificate_authority_is_mounted(helm: Path, chart: str) -> None:
     values = VALUES[chart] | {"amqp": {"url": URL, "caSecret": {"name": "broker-ca"}}}
     pod = only(render(helm, chart, values), "Deployment")["spec"]["template"]["spec"]
-    assert pod["volumes"] == [{"name": "amqp-ca", "secret": {"secretName": "broker-ca"}}]
-    assert {"name": "SSL_CERT_FILE", "value": "/etc/slicebus/amqp-ca/ca.crt"} in pod["containers"][0]["env"]
+    assert {"name": "amqp-ca", "secret": {"secretName": "broker-ca"}} in pod["volumes"]
+    ca = {"name": "SLICEBUS_AMQP_CA_FILE", "value": "/etc/slicebus/amqp-ca/ca.crt"}
+    assert ca in pod["containers"][0]["env"]
+
+
+@each_chart
+def test_secrets_are_mounted_whole_so_that_their_updates_arrive(helm: Path, chart: str) -> None:
+    amqp = {
+        "url": "amqps://east@broker:5671/slicebus",
+        "hosts": ["one:5671", "[fd00::2]:5671", "three"],
+        "caSecret": {"name": "tls", "key": "authority.pem"},
+        "certSecret": {"name": "tls"},
+        "passwordSecret": {"name": "password"},
+    }
+    rendered = render(helm, chart, VALUES[chart] | {"amqp": amqp})
+    variables = environment(rendered)
+    settings = (AgentSettings if chart == "slicebus-agent" else ManagerSettings).from_env(variables)
+    assert set(variables) <= set(settings.variables.values())
+    assert settings.access == Access(
+        hosts="one:5671,[fd00::2]:5671,three",
+        ca_file="/etc/slicebus/amqp-ca/authority.pem",
+        cert_file="/etc/slicebus/amqp-cert/tls.crt",
+        key_file="/etc/slicebus/amqp-cert/tls.key",
+        password_file="/etc/slicebus/amqp-password/password",
+    )
+    pod = only(rendered, "Deployment")["spec"]["template"]["spec"]
+    mounts = {m["mountPath"]: m for m in pod["containers"][0]["volumeMounts"] if m["name"] != "policy"}
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert {path: secrets[mount["name"]] for path, mount in mounts.items()} == {
+        "/etc/slicebus/amqp-ca": "tls",
+        "/etc/slicebus/amqp-cert": "tls",
+        "/etc/slicebus/amqp-password": "password",
+    }
+    assert all(mount["readOnly"] and "subPath" not in mount for mount in mounts.values())
+
+
+PLAIN = "amqp://east:secret@broker/slicebus"
+UNVERIFIED = "amqps://east:secret@broker/slicebus?heartbeat=9&no_verify_ssl=1"
+
+
+@each_chart
+@pytest.mark.parametrize(
+    ("amqp", "told"),
+    [
+        ({"url": PLAIN}, "plain amqp:// to broker"),
+        ({"url": PLAIN, "insecure": "unverified"}, "set amqp.insecure=plaintext"),
+        ({"url": "amqp://east:se@localhost@broker:5672"}, "plain amqp:// to broker:5672"),
+        ({"url": "amqp://127.0.0.1.example.org/"}, "plain amqp:// to 127.0.0.1.example.org"),
+        ({"url": PLAIN, "hosts": ["localhost", "other:1"]}, "plain amqp:// to other:1"),
+        ({"url": UNVERIFIED}, "set amqp.insecure=unverified"),
+        ({"url": UNVERIFIED, "insecure": "plaintext"}, "set amqp.insecure=unverified"),
+        ({"url": PLAIN, "insecure": "yes"}, "must be one of"),
+        ({"url": URL, "hosts": ["a/b"]}, "does not match pattern"),
+    ],
+)
+def test_an_insecure_address_is_refused(helm: Path, chart: str, amqp: dict[str, Any], told: str) -> None:
+    with pytest.raises(HelmError) as refusal:
+        render(helm, chart, VALUES[chart] | {"amqp": amqp})
+    assert told in str(refusal.value)
+    assert "secret@" not in str(refusal.value)
+
+
+@each_chart
+@pytest.mark.parametrize(
+    "amqp",
+    [
+        {"url": PLAIN, "insecure": "plaintext"},
+        {"url": PLAIN, "hosts": ["localhost:1", "127.0.0.1:2", "[::1]:3"]},
+        {"url": "amqp://localhost"},
+        {"url": "amqp://east:secret@[::1]:5672/slicebus"},
+        {"url": UNVERIFIED, "insecure": "unverified"},
+        {"url": UNVERIFIED.replace("=1", "=0")},
+    ],
+)
+def test_what_the_chart_takes_the_role_takes_too(helm: Path, chart: str, amqp: dict[str, Any]) -> None:
+    found = environment(render(helm, chart, VALUES[chart] | {"amqp": amqp}))
+    assert (AgentSettings if chart == "slicebus-agent" else ManagerSettings).from_env(found).amqp_url == amqp["url"]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +283,10 @@ def test_definitions_can_be_left_out(helm: Path, chart: str, crds: dict[str, boo
 @pytest.mark.parametrize(
     ("chart", "values", "told"),
     [
-        ("slicebus-agent", {"amqp": {"url": URL}}, "cluster is needed"),
+        ("slicebus-agent", {"managerUser": "boss", "amqp": {"url": URL}}, "cluster is needed"),
+        ("slicebus-agent", {"cluster": "east", "amqp": {"url": URL}}, "managerUser is needed"),
         ("slicebus-agent", {"cluster": "East_1", "amqp": {"url": URL}}, "'East_1' does not match pattern"),
-        ("slicebus-agent", {"cluster": "east"}, "the broker's address is needed"),
+        ("slicebus-agent", {"cluster": "east", "managerUser": "boss"}, "the broker's address is needed"),
         ("slicebus-manager", {}, "the broker's address is needed"),
         ("slicebus-manager", {"amqp": {"url": "http://broker"}}, "does not match pattern"),
         ("slicebus-manager", VALUES["slicebus-manager"] | {"replica": 3}, "properties 'replica' not allowed"),
@@ -171,13 +298,6 @@ def test_wrong_values_are_refused_with_their_name(helm: Path, chart: str, values
     with pytest.raises(HelmError) as refusal:
         render(helm, chart, values)
     assert told in str(refusal.value)
-
-
-@each_chart
-def test_every_value_is_in_the_schema(chart: str) -> None:
-    values = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
-    schema = yaml.safe_load((CHARTS / chart / "values.schema.json").read_text())
-    assert set(values) == set(schema["properties"]) - {"global"}
 
 
 Verbs = dict[tuple[str, str, str], set[str]]
@@ -203,3 +323,90 @@ def verbs(permissions: Any) -> Verbs:
         name = permission.resource.plural + (f"/{permission.subresource}" if permission.subresource else "")
         found.setdefault((permission.resource.group, name, permission.name), set()).update(permission.verbs)
     return found
+
+
+def policy_of(rendered: list[Manifest], folder: Path) -> PolicyFile:
+    """The policy that the agent would read."""
+    pod = only(rendered, "Deployment")["spec"]["template"]["spec"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "policy"]
+    [config] = [each for each in rendered if each["kind"] == "ConfigMap"]
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    [mount] = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "policy"]
+    path = AgentSettings.from_env(environment(rendered)).policy_file
+    assert path is not None
+    file = folder / Path(path).relative_to(mount["mountPath"])
+    file.write_text(config["data"][file.name])
+    return read_policy(file)
+
+
+def test_the_agents_policy_is_its_values(helm: Path, tmp_path: Path) -> None:
+    rendered = render(helm, "slicebus-agent", VALUES["slicebus-agent"])
+    assert policy_of(rendered, tmp_path) == PolicyFile()
+    values = {
+        "namespaceSelector": {"matchExpressions": [{"key": "jobs", "operator": "Exists"}]},
+        "podSecurity": "restricted",
+        "serviceAccounts": ["jobs"],
+        "labelPrefixes": ["team/"],
+        "annotationPrefixes": [],
+        "serviceTypes": ["ClusterIP", "NodePort"],
+        "ingress": True,
+        "createAs": None,
+    }
+    rendered = render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"policy": values})
+    found = policy_of(rendered, tmp_path)
+    assert {name: value for name, value in msgspec.to_builtins(found).items() if name != "namespaceSelector"} == {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if name != "namespaceSelector"
+    }
+    assert found.namespace_selector is not None
+    assert found.namespace_selector.match_expressions[0].key == "jobs"
+    [role] = [each for each in rendered if each["kind"] == "ClusterRole" and "-policy" in each["metadata"]["name"]]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
+
+
+IMPERSONATE_ACCOUNT = {("", "serviceaccounts", "jobs"): {"impersonate"}}
+IMPERSONATE_EXTRA = {("authentication.k8s.io", "userextras/slicebus.dev/agent", "slicebus-system"): {"impersonate"}}
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]], ids=["everywhere", "in namespaces"])
+def test_to_create_as_a_service_account_the_agent_may_impersonate_that_one_only(
+    helm: Path, tmp_path: Path, namespaces: list[str]
+) -> None:
+    chart = "slicebus-agent"
+    values = VALUES[chart] | {"namespaces": namespaces}
+    before, after = (render(helm, chart, values | more) for more in ({}, {"policy": {"createAs": "jobs"}}))
+    assert policy_of(after, tmp_path).create_as == "jobs"
+    plain, roles = roles_of(before), roles_of(after)
+    [role] = roles.keys() - plain.keys()
+    assert roles[role] == (IMPERSONATE_EXTRA if namespaces else IMPERSONATE_EXTRA | IMPERSONATE_ACCOUNT)
+    gained = {key: IMPERSONATE_ACCOUNT if key[1] in namespaces else {} for key in plain}
+    assert {key: roles[key] for key in plain} == {key: plain[key] | gained[key] for key in plain}
+    [binding] = [each for each in after if each["kind"] == "ClusterRoleBinding" and each["roleRef"]["name"] == role[2]]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "slicebus-agent", "namespace": "slicebus-system"},
+    ]
+
+
+def roles_of(rendered: list[Manifest]) -> dict[tuple[str, str, str], Verbs]:
+    """What each role gives, by kind, namespace and name."""
+    roles = [each for each in rendered if each["kind"] in ("Role", "ClusterRole") and "rules" in each]
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): granted(each) for each in roles
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ({"podSecurity": "strict"}, "podSecurity"),
+        ({"createAs": "Jobs_1"}, "createAs"),
+        ({"createAs": "a' || true"}, "createAs"),
+        ({"createAs": ""}, "createAs"),
+        ({"namespaces": ["a"]}, "'namespaces' not allowed"),
+        ({"serviceTypes": ["Public"]}, "serviceTypes"),
+    ],
+)
+def test_a_wrong_policy_is_refused_with_its_name(helm: Path, policy: dict[str, Any], told: str) -> None:
+    with pytest.raises(HelmError, match=told):
+        render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"policy": policy})

@@ -1,0 +1,34 @@
+{{/* To create jobs as a service account of their namespaces. */}}
+{{- define "slicebus.createAsRule" -}}
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  resourceNames: [{{ .Values.policy.createAs | quote }}]
+  verbs: [impersonate]
+{{- end }}
+
+{{/* What the agent does in the namespaces of jobs. */}}
+{{- define "slicebus.jobRules" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [ray.io]
+  resources: [rayclusters, rayjobs]
+  verbs: [get, list, watch, create, patch, delete]
+{{- range .Values.extraJobKinds }}
+- apiGroups: [{{ .group | quote }}]
+  resources: [{{ .plural | quote }}]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}

@@ -1,0 +1,1 @@
+../../common/_around.tpl
