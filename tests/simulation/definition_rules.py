@@ -39,7 +39,8 @@ class DefinitionRules:
             self._missing.discard(where)
 
     def see_going(self, cluster: str, change: Change, dispatch: Dispatch | None) -> None:
-        """A job begins to go that no user has deleted. `dispatch` is the newest of it, if it is the manager's."""
+        """A job begins to go; a user may have deleted it, or its copy, before. `dispatch` is the newest of it, if it is
+        the manager's."""
         if (cluster, change.key[:2]) not in self._missing:
             return
         job, uid = change.object, change.object["metadata"]["uid"]

@@ -193,7 +193,7 @@ class Rules:
     def _see_going(self, cluster: str, change: Change) -> None:
         if (cluster, change.key[2]) in self._going:
             self.user_deletes(change.object)
-        elif change.object["metadata"]["uid"] not in self._deleted_by_users:
+        else:
             self._definitions.see_going(cluster, change, self._newest_dispatch(change.object["metadata"]["uid"]))
 
     def _check_slice(self, change: Change) -> None:
