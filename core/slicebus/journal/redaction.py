@@ -15,7 +15,17 @@ from typing import Any
 
 import orjson
 
-from slicebus.journal.secret_patterns import MARKS, Mark, is_harmless, is_secret_name, is_secret_option, with_marks
+from slicebus.journal.secret_patterns import (
+    MARKS,
+    Hint,
+    Mark,
+    has_telling_words,
+    hint,
+    is_secret_name,
+    is_secret_option,
+    shape,
+    with_marks,
+)
 
 MARK = "(redacted)"
 _OPENING = "(redacted"
@@ -36,8 +46,8 @@ _MOST_LEVELS = 150
 _SHORTEST = 6
 _TEXTS_KEPT = 4096
 _PARTS_KEPT = 512
-_RESTS_KEPT = 2048
-_LONGEST_REST = 4096
+_SHAPES_KEPT = 1024
+_LONGEST_SHAPE = 8192
 _LONGEST_KEPT = 64 * 1024
 
 
@@ -52,8 +62,8 @@ class Redactor:
         self._make = mark
         self._texts: dict[str, str] = {}
         self._parts: dict[bytes, Any] = {}
-        self._harmless: set[bytes] = set()
-        """JSON in which nothing can be a secret: specs and statuses come again."""
+        self._hints: dict[bytes, Hint] = {}
+        """What the shapes of JSON say: specs and statuses come again, with other numbers."""
         self._known: dict[bytes, tuple[bytes, bytes]] = {}
         """Containers as JSON, and what is recorded of them, by how they begin."""
 
@@ -78,13 +88,7 @@ class Redactor:
         """JSON without secrets: itself where it has none. What may have some and cannot be read is replaced as a
         whole."""
         rest, spliced = self._without_known(encoded)
-        if rest in self._harmless:
-            return spliced
-        if is_harmless(rest):
-            if len(self._harmless) >= _RESTS_KEPT:
-                self._harmless.clear()
-            if len(rest) <= _LONGEST_REST:
-                self._harmless.add(rest)
+        if self._is_harmless(rest):
             return spliced
         try:
             value = orjson.loads(encoded)
@@ -98,6 +102,18 @@ class Redactor:
         written = {name: metadata[name] for name in _WRITTEN if name in metadata}
         clean = self._remembered(written, 0)
         return metadata if clean is written else metadata | clean
+
+    def _is_harmless(self, encoded: bytes) -> bool:
+        """Whether nothing in this JSON can be a secret."""
+        seen = shape(encoded)
+        found = self._hints.get(seen)
+        if found is None:
+            found = hint(seen)
+            if len(self._hints) >= _SHAPES_KEPT:
+                self._hints.clear()
+            if len(seen) <= _LONGEST_SHAPE:
+                self._hints[seen] = found
+        return found is Hint.NONE or (found is Hint.WORDS and not has_telling_words(encoded))
 
     def _without_known(self, encoded: bytes) -> tuple[bytes, bytes]:
         """JSON without the containers in it that were searched before, and the same with them as they are recorded.
@@ -177,7 +193,10 @@ class Redactor:
         if key in self._parts:
             found = self._parts[key]
             return part if found is _CLEAN else found
-        found = self._list(part, level + 1) if isinstance(part, list) else self._object(part, level + 1)
+        if self._is_harmless(key):
+            found = part
+        else:
+            found = self._list(part, level + 1) if isinstance(part, list) else self._object(part, level + 1)
         if len(self._parts) >= _PARTS_KEPT:
             self._parts.clear()
         if len(key) <= _LONGEST_KEPT:

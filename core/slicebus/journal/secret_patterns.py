@@ -6,6 +6,7 @@ shows what is found.
 
 import re
 from collections.abc import Callable
+from enum import Enum, auto
 
 Mark = Callable[[str], str]
 MARKS = re.compile(r"(\(redacted(?::[0-9a-f]{16})?\))")
@@ -58,33 +59,6 @@ _ANY = re.compile(
     re.IGNORECASE,
 )
 
-_PARTS = (
-    *(b"token", b"secret", b"credential", b"pass", b"connection", b"dockerconfig", b"hook", b"bearer", b"basic"),
-    *(
-        b"auth",
-        b"pwd",
-        b"cookie",
-        b"://",
-        b'"env"',
-        b"-u ",
-        b"-u=",
-        b"--",
-        b"ls0tls1c",
-        b"eyj",
-        b"akia",
-        b"asia",
-        b"aroa",
-    ),
-    *(b"asia", b"aroa", b"aida", b"glpat-", b"xox", b"aiza", b"ya29.", b"sk-", b"pypi-", b"hvs.", b"hvb.", b"sg."),
-)
-_PARTS_WITH = {
-    b"_": (b"gh", b"github_pat_", b"k_live_", b"k_test_", b"npm_", b"hf_", b"dckr_pat_", b"dop_v1_"),
-    b"\\": (b"\\u", b'env\\"'),
-}
-"""One of these is in every JSON that has a secret: looking for them costs a tenth of looking for secrets. Some are only
-where a character is that most JSON lacks."""
-_OF_WORDS = (b"token", b"secret", b"credential")
-_OTHERS = tuple(part for part in _PARTS if part not in _OF_WORDS)
 _TELLING = re.compile(
     rb"(?:token|secret|credential)[\w./-]*+"
     rb'(?!"(?:[}\]]|,\{|:[{\[tfn0-9-]|,"(?:secret|mountpath|configmap|persistentvolumeclaim|emptydir|projected|csi)":))'
@@ -92,19 +66,56 @@ _TELLING = re.compile(
 """These words are in the names of volumes, of their Secrets and of fields that hold no text. There they give nothing
 away: an object, a list or a number follows, or the end."""
 
+_ALIKE = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789abcdef", b"000000ghijklmnopqrstuvwxyz000000000000000")
 
-def is_harmless(encoded: bytes) -> bool:
-    """Whether JSON has no secret for sure. One with escapes may spell anything."""
-    small = encoded.lower()
-    if small.count(b"key") != small.count(b'"key"'):
-        return False  # A part of a name. By itself it names the key of something.
-    for sign, parts in _PARTS_WITH.items():
-        if sign in small and any(part in small for part in parts):
-            return False
-    for part in _PARTS:
-        if part in small:
-            return part in _OF_WORDS and not any(other in small for other in _OTHERS) and not _TELLING.search(small)
-    return True
+
+class Hint(Enum):
+    """What the shape of JSON says of it."""
+
+    NONE = auto()
+    WORDS = auto()
+    """Words that are also in names that give nothing away."""
+    SOME = auto()
+
+
+def shape(encoded: bytes) -> bytes:
+    """JSON in small letters, with one sign for all hexadecimal digits: objects that differ by UIDs, versions and times
+    have one shape. What is in the JSON has its shape in this."""
+    return encoded.translate(_ALIKE)
+
+
+_WORD_SHAPES = tuple(map(shape, (b"token", b"secret", b"credential")))
+_PART_SHAPES = tuple(
+    shape(part)
+    for part in (
+        *(b"pass", b"connection", b"dockerconfig", b"hook", b"bearer", b"basic", b"auth", b"pwd", b"cookie", b"://"),
+        *(b'"env"', b"-u ", b"-u=", b"--", b"ls0tls1c", b"eyj", b"akia", b"asia", b"aroa", b"aida", b"glpat-", b"xox"),
+        *(b"aiza", b"ya29.", b"sk-", b"pypi-", b"hvs.", b"hvb.", b"sg."),
+    )
+)
+_PART_SHAPES_WITH = {
+    b"_": tuple(map(shape, (b"gh", b"github_pat_", b"k_live_", b"k_test_", b"npm_", b"hf_", b"dckr_pat_", b"dop_v1_"))),
+    b"\\": tuple(map(shape, (b"\\u", b'env\\"'))),
+}
+"""One of these is in every JSON that has a secret: looking for them costs a tenth of looking for secrets. Some are only
+where a character is that most JSON lacks."""
+_KEY, _ONLY_KEY = shape(b"key"), shape(b'"key"')
+
+
+def hint(shape: bytes) -> Hint:
+    """What this shape of JSON says of secrets in it. JSON with escapes may spell anything."""
+    if shape.count(_KEY) != shape.count(_ONLY_KEY):
+        return Hint.SOME  # A part of a name. By itself it names the key of something.
+    if any(sign in shape and any(part in shape for part in parts) for sign, parts in _PART_SHAPES_WITH.items()):
+        return Hint.SOME
+    if any(part in shape for part in _PART_SHAPES):
+        return Hint.SOME
+    return Hint.WORDS if any(word in shape for word in _WORD_SHAPES) else Hint.NONE
+
+
+def has_telling_words(encoded: bytes) -> bool:
+    """Whether one of the words in this JSON is not in a name that gives nothing away."""
+    return _TELLING.search(encoded.lower()) is not None
 
 
 def is_secret_name(name: str) -> bool:

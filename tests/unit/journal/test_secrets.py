@@ -88,6 +88,13 @@ def test_searching_again_finds_nothing_more(parts: list[str]) -> None:
     assert KEYED.value(clean) == clean
 
 
+@given(parts=st.lists(PARTS | st.text("0a1BfF.-_Key", max_size=8), max_size=6), name=st.sampled_from(["note", "token"]))
+def test_what_has_the_shape_of_harmless_json_is_searched(parts: list[str], name: str) -> None:
+    annotations = {name: "".join(parts)}
+    assert KEYED.encoded(orjson.dumps(annotations)) == orjson.dumps(KEYED.value(annotations))
+    assert KEYED.metadata({"annotations": annotations}) == KEYED.value({"annotations": annotations})
+
+
 @pytest.mark.parametrize("unit", ["a", "a=", "password", "://", "--password ", "eyJ", '"', "password: ", "bearer "])
 def test_a_long_text_takes_no_long_time(unit: str) -> None:
     """A mebibyte of what the patterns begin with."""
