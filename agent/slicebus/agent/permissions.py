@@ -13,10 +13,13 @@ from slicebus.kube.resources import (
     NAMESPACES,
     NODES,
     PODS,
+    SERVICEACCOUNTS,
+    USEREXTRAS,
     WORKLOADS,
     Resource,
 )
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
+from slicebus.slices import own_api
 
 COMPONENT = "slicebus-agent"
 """The name of its Lease, and of the reporter of its Events."""
@@ -43,3 +46,13 @@ _OTHERS = (
 def permissions(namespaces: tuple[str, ...] = ()) -> tuple[Permission, ...]:
     """Everything that the agent does, in these namespaces or in all."""
     return (*(replace(permission, namespaces=namespaces) for permission in _IN_NAMESPACES), *_OTHERS)
+
+
+def permissions_to_create_as(
+    account: str, *, own_namespace: str, namespaces: tuple[str, ...] = ()
+) -> tuple[Permission, ...]:
+    """What the agent needs besides to create jobs as the service accounts of this name (docs/decisions/0042)."""
+    return (
+        Permission(SERVICEACCOUNTS, ("impersonate",), name=account, namespaces=namespaces),
+        Permission(USEREXTRAS, ("impersonate",), own_api.AGENT_EXTRA, name=own_namespace),
+    )

@@ -1,11 +1,15 @@
 """The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import msgspec
 
 import slicebus.agent.permissions
 import slicebus.manager.permissions
+from slicebus.agent.act.policy import read_policy
+from slicebus.agent.permissions import permissions_to_create_as
+from slicebus.agent.state.policy import PolicyFile
 from slicebus.ambient.clock import now
 from slicebus.cli.broker_checks import CONNECT_S, broker_checks, definitions_check
 from slicebus.cli.check import Check
@@ -15,7 +19,7 @@ from slicebus.manager.decide import kueue_checks
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.worker_clusters import WorkerCluster
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
+from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import Queue
 from slicebus.runtime.leadership import Leadership
@@ -43,13 +47,18 @@ def needs_of(
     journal: Queue,
     admission: Admission = Admission.BUILTIN,
     namespaces: tuple[str, ...] = (),
+    create_as: str | None = None,
 ) -> Needs:
-    """What the agent of a cluster needs, in these namespaces or in all; without a cluster, the manager."""
+    """What the agent of a cluster needs, in these namespaces or in all, to create jobs as itself or as a service
+    account; without a cluster, the manager."""
     if cluster:
+        permissions = slicebus.agent.permissions.permissions(namespaces)
+        if create_as:
+            permissions += permissions_to_create_as(create_as, own_namespace=namespace, namespaces=namespaces)
         return Needs(
             journal=journal,
             crds=slicebus.agent.permissions.REQUIRED_CRDS,
-            permissions=slicebus.agent.permissions.permissions(namespaces),
+            permissions=permissions,
             chart="slicebus-agent",
             namespace=namespace,
         )
@@ -94,6 +103,18 @@ def manager_user_check(user: str) -> Check:
     if user:
         return Check("manager user", f"orders have to come from {user}")
     return Check("manager user", "SLICEBUS_MANAGER_USER is not set", "set it: the agent does not start without it")
+
+
+def policy_check(path: str | None) -> tuple[Check, PolicyFile]:
+    """Whether an agent can read the policy of its cluster, and the policy; the default where it cannot."""
+    if path is None:
+        return Check("policy", "the default"), PolicyFile()
+    try:
+        policy = read_policy(Path(path))
+    except ConfigurationError as error:
+        return Check("policy", str(error), "repair it: the agent does not start with it"), PolicyFile()
+    creator = f"the service account {policy.create_as}" if policy.create_as else "the agent"
+    return Check("policy", f"{path} is valid; jobs are created as {creator}"), policy
 
 
 async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:

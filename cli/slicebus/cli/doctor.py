@@ -44,6 +44,9 @@ def doctor(
     namespaces: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACES", show_envvar=True, help="The only ones that the agent works in.")
     ] = "",
+    policy_file: Annotated[
+        str | None, typer.Option(envvar="SLICEBUS_POLICY_FILE", show_envvar=True, help="The policy of its cluster.")
+    ] = None,
     admission: Annotated[
         Admission,
         typer.Option(envvar="SLICEBUS_ADMISSION", show_envvar=True, help="Who gives quota to the manager's jobs."),
@@ -66,7 +69,7 @@ def doctor(
 ) -> None:
     """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
     something has to be done."""
-    from slicebus.cli.checks import checks, manager_user_check, needs_of
+    from slicebus.cli.checks import checks, manager_user_check, needs_of, policy_check
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:
@@ -75,15 +78,18 @@ def doctor(
     configure_logging(format="console", level="CRITICAL")
     checked = cluster if chosen is Role.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
-    needs = needs_of(checked, namespace, journal, admission, tuple(filter(None, namespaces.split(","))))
+    policy_found, policy = policy_check(policy_file)
+    needs = needs_of(
+        checked, namespace, journal, admission, tuple(filter(None, namespaces.split(","))), policy.create_as
+    )
     screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 
     async def run() -> bool:
         fine = True
         if checked:
-            check = manager_user_check(manager_user)
-            screen.show(_line(check))
-            fine = check.ok
+            for check in (manager_user_check(manager_user), policy_found):
+                screen.show(_line(check))
+                fine = fine and check.ok
         async for check in checks(
             needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig, broker_api=broker_api
         ):

@@ -15,6 +15,9 @@ PODS = Resource("", "v1", "pods", "Pod")
 EVENTS = Resource("", "v1", "events", "Event")
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
+SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+USEREXTRAS = Resource("authentication.k8s.io", "v1", "userextras", "UserExtra", namespaced=False)
+"""Nothing is served under this name; only RBAC knows it, for impersonation."""
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 JOBS = BatchJob.resource
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)

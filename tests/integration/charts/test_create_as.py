@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from slicebus.agent.decide.policy import creator
+from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import Policy
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ForbiddenError
+from slicebus.runtime.permissions import missing
 from slicebus.slices import own_api
 from support.accounts import OTHER_NAMESPACE, TENANT_NAMESPACE, Account, Refused, Worker, copy_of, guarded
 from support.controlplane import ControlPlane
@@ -101,6 +103,17 @@ async def test_where_the_account_has_no_right_the_server_says_so(creating: Creat
     async with await KubeClient.from_kubeconfig(creating.worker.agent.kubeconfig) as client:
         with pytest.raises(ForbiddenError, match=told if creating.everywhere else NO_ACCOUNT):
             await client.create(JOB_RESOURCES["Job"], elsewhere, impersonate=creator(POLICY, OTHER_NAMESPACE))
+
+
+async def test_the_doctor_finds_these_rights_and_no_more(creating: Creating) -> None:
+    namespaces = () if creating.everywhere else (TENANT_NAMESPACE,)
+    where = "".join(f" in {name}" for name in namespaces)
+    async with await KubeClient.from_kubeconfig(creating.worker.agent.kubeconfig) as client:
+        for account, told in ((NAME, []), ("another", [f"impersonate serviceaccounts another{where}"])):
+            wanted = permissions_to_create_as(account, own_namespace=SYSTEM_NAMESPACE, namespaces=namespaces)
+            assert await missing(client, wanted, namespace=SYSTEM_NAMESPACE) == told
+        [_, extra] = permissions_to_create_as(NAME, own_namespace="b", namespaces=namespaces)
+        assert await missing(client, [extra], namespace="b") == [f"impersonate {extra}"]
 
 
 AGENT_CANNOT: dict[str, tuple[str, tuple[str, ...], dict[str, str], Manifest, str]] = {

@@ -1,5 +1,7 @@
 """What the doctor says about settings with which a role does not start."""
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -25,3 +27,22 @@ def test_the_doctor_names_the_setting(variables: dict[str, str], told: str) -> N
     assert done.exit_code == 1
     assert told in done.stdout
     assert "ter2" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "✓ policy       the default"),
+        ("{}", "✓ policy       FILE is valid; jobs are created as the agent"),
+        ("createAs: jobs", "✓ policy       FILE is valid; jobs are created as the service account jobs"),
+        ("createAs: Jobs_1", "✗ policy       the policy FILE is invalid: createAs: "),
+        ("podSecurity: [", "✗ policy       the policy FILE cannot be read: "),
+    ],
+)
+def test_the_doctor_reads_the_policy(content: str | None, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    if content is not None:
+        file.write_text(content)
+    variables = {"SLICEBUS_POLICY_FILE": str(file)} if content is not None else {}
+    done = CliRunner().invoke(app, ["doctor"], env=NOWHERE | AGENT | variables | {"AMQP_URL": "", "COLUMNS": "400"})
+    assert told.replace("FILE", str(file)) in done.stdout
