@@ -1,7 +1,7 @@
 """Picks the pods that may start: at most the granted count of each pod set."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
@@ -140,16 +140,22 @@ def to_ungate(
     *,
     owners: Sequence[Manifest] = (),
     replica_size: Callable[[str], int] = lambda _: 1,
+    named_for_deletion: Collection[str] = (),
 ) -> list[Manifest]:
     """The gated pods that may start now, lowest name first.
 
     Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together. A pod
-    that earlier objects with the names of `owners` have left is not started: it goes with them.
+    that earlier objects with the names of `owners` have left is not started: it goes with them. Neither is one that is
+    named for deletion, nor its replica, which is deleted whole.
     """
     chosen: list[Manifest] = []
+
+    def stays(pod: Pod) -> bool:
+        return not (pod.is_terminating or pod.name in named_for_deletion or pod.is_left_by_another(owners))
+
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
-        for replica in _replicas(members, owners, size=replica_size(name)) if members.gated else ():
+        for replica in _replicas(members, stays, size=replica_size(name)) if members.gated else ():
             if len(replica) <= room:
                 room -= len(replica)
                 chosen += (pod.manifest for pod in replica)
@@ -166,14 +172,13 @@ def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]
     ]
 
 
-def _replicas(members: Members, owners: Sequence[Manifest], *, size: int) -> list[list[Pod]]:
+def _replicas(members: Members, stays: Callable[[Pod], bool], *, size: int) -> list[list[Pod]]:
     """The gated pods by replica, without the replicas whose pods are not all there yet."""
-    staying = (pod for pod in members.gated if not (pod.is_terminating or pod.is_left_by_another(owners)))
-    waiting = sorted(staying, key=attrgetter("name"))
+    waiting = sorted(filter(stays, members.gated), key=attrgetter("name"))
     if size == 1:
         return [[pod] for pod in waiting]
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in waiting:
         replicas[pod.replica].append(pod)
-    present = Counter(pod.replica for pod in (*waiting, *members.running) if not pod.is_terminating)
+    present = Counter(pod.replica for pod in (*waiting, *filter(stays, members.running)))
     return [pods for name, pods in replicas.items() if name and present[name] >= size]

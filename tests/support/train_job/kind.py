@@ -74,5 +74,8 @@ class TrainJob:
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         return 1
 
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        return frozenset()
+
     def scaler(self, scale_target: Manifest) -> str:
         return "replicas changed"

@@ -148,22 +148,25 @@ def ungate(view: WorkerView) -> list[Command]:
     """One patch for each pod that may start now.
 
     A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of its earlier
-    RayCluster, is about to go with that and is not started.
+    RayCluster, is about to go with that and is not started. Neither is one that the Ray autoscaler has named for
+    deletion.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
     kind, owners = KINDS[view.key.kind], (job.manifest, scale_target)
+    named = kind.named_for_deletion(scale_target)
     pods = to_ungate(
         view.pod_sets,
         job.granted,
         owners=owners,
         replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set),
+        named_for_deletion=named,
     )
     again = [
         pod.manifest
         for pod in view.unanswered
-        if _runs_within(job.granted, view, pod.pod_set) and not pod.is_left_by_another(owners)
+        if _runs_within(job.granted, view, pod.pod_set) and pod.name not in named and not pod.is_left_by_another(owners)
     ]
     patches = tuple(map(_ungate, (*again, *pods)))
     return [PatchEach(patches=patches, lets_start=True)] if patches else []

@@ -139,5 +139,8 @@ class JobKind(Protocol):
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """How many pods of a pod set start and stop together."""
 
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """The names of pods that the job's controller is told to delete, whatever the counts are."""
+
     def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

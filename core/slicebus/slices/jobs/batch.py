@@ -116,6 +116,10 @@ class BatchJob:
         """One."""
         return 1
 
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """None: the Job controller chooses."""
+        return frozenset()
+
     def scaler(self, scale_target: Manifest) -> str:
         """The spec."""
         return "parallelism changed"

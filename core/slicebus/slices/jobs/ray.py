@@ -141,6 +141,12 @@ def replica_size(cluster: Manifest, pod_set: str) -> int:
     return next((hosts(group) for group in groups(cluster["spec"]) if pod_set_name(group) == pod_set), 1)
 
 
+def named_for_deletion(cluster_spec: Manifest) -> frozenset[str]:
+    """The pods that `workersToDelete` names: KubeRay deletes them at every reconcile, whatever `replicas` says."""
+    strategies = (group.get("scaleStrategy") or {} for group in groups(cluster_spec))
+    return frozenset(name for strategy in strategies for name in strategy.get("workersToDelete") or ())
+
+
 def _gated_group(group: Manifest, name: str, placements: dict[str, Placement]) -> Manifest:
     """A group, or the head. KubeRay gives its pods the group's `labels` too."""
     labels = {"labels": pod_labels(group["labels"])} if group.get("labels") else {}

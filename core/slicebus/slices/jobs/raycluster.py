@@ -90,6 +90,10 @@ class RayCluster:
         """The group's numOfHosts."""
         return ray.replica_size(scale_target, pod_set)
 
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """Those that the autoscaler has named."""
+        return ray.named_for_deletion(scale_target["spec"])
+
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
         return "ray autoscaler" if ray.autoscales(scale_target["spec"]) else "replicas changed"

@@ -151,6 +151,11 @@ class RayJob:
         """The group's numOfHosts."""
         return ray.replica_size(scale_target, pod_set) if scale_target["kind"] == self.child_kind else 1
 
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """Those that the autoscaler has named on the child: a RayJob's own list is no order."""
+        is_child = scale_target["kind"] == self.child_kind
+        return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
+
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
         spec = scale_target["spec"].get("rayClusterSpec", scale_target["spec"])
