@@ -110,7 +110,8 @@ def fitting(
     used = total_by_queue(usage_by_chain(one for one in slices if one.job_uid != slice.job_uid))
     counts = slice.counts
     if slice.partial and held is not None:
-        counts = {name: min(count, held.granted.get(name, 0) + 1) for name, count in counts.items()}
+        sizes = slice.replica_sizes
+        counts = {name: min(count, held.granted.get(name, 0) + sizes.get(name, 1)) for name, count in counts.items()}
     found: Fit = []
     for pod_set in slice.pod_sets:
         kept = set(held.admission.flavors_of(pod_set.name).values()) if held and held.admission else set()

@@ -149,12 +149,12 @@ def _misfit_of(pod_set: PodSet, misfit: Misfit) -> Misfit:
 
 
 def assign_part(slice: Slice, room: Room, *, replaced: Slice) -> Admission | None:
-    """Flavors for as many additional pods as there is room for; None where there is no room for one.
+    """Flavors for as many additional replicas as there is room for; None where there is no room for one.
 
-    All growing pod sets get the same part of their growth.
+    All growing pod sets get the same part of their growth, in whole replicas.
     """
-    have, wanted = replaced.granted, slice.counts
-    steps = max((wanted.get(name, 0) - count for name, count in have.items()), default=0)
+    have = replaced.granted
+    steps = max((_more_replicas(slice, pod_set, have) for pod_set in slice.pod_sets), default=0)
     best, low, high = None, 1, steps - 1
     while low <= high:
         step = (low + high) // 2
@@ -170,10 +170,17 @@ def _grown_by(slice: Slice, have: Mapping[str, int], step: int, steps: int) -> S
     """The slice after so many steps of its growth; a pod set that shrinks does so in the first step."""
     pod_sets = []
     for pod_set in slice.pod_sets:
-        now = have.get(pod_set.name, 0)
-        more = max(0, pod_set.count - now) * step // steps
-        pod_sets.append(msgspec.structs.replace(pod_set, count=min(pod_set.count, now + more)))
+        now, size = have.get(pod_set.name, 0), slice.replica_sizes.get(pod_set.name, 1)
+        more = _more_replicas(slice, pod_set, have) * step // steps
+        whole = (now // size + more) * size
+        pod_sets.append(msgspec.structs.replace(pod_set, count=min(pod_set.count, max(now, whole))))
     return msgspec.structs.replace(slice, pod_sets=tuple(pod_sets))
+
+
+def _more_replicas(slice: Slice, pod_set: PodSet, have: Mapping[str, int]) -> int:
+    """How many whole replicas a pod set is to get, one that has a part of its pods among them."""
+    size = slice.replica_sizes.get(pod_set.name, 1)
+    return max(0, pod_set.count // size - have.get(pod_set.name, 0) // size)
 
 
 def _assess_pod_set(

@@ -180,5 +180,15 @@ def _replicas(members: Members, stays: Callable[[Pod], bool], *, size: int) -> l
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in waiting:
         replicas[pod.replica].append(pod)
-    present = Counter(pod.replica for pod in (*waiting, *filter(stays, members.running)))
-    return [pods for name, pods in replicas.items() if name and present[name] >= size]
+    running = Counter(pod.replica for pod in members.running if stays(pod))
+    unnamed = _by_number(replicas.pop("", []), running=running[""], size=size)
+    return [*(pods for name, pods in replicas.items() if len(pods) + running[name] >= size), *unnamed]
+
+
+def _by_number(waiting: list[Pod], *, running: int, size: int) -> list[list[Pod]]:
+    """Pods without a replica's name, as KubeRay makes them up to 1.5: first those that the running ones lack to be
+    whole replicas, then whole replicas."""
+    lacking = -running % size
+    first, others = waiting[:lacking], waiting[lacking:]
+    whole = [others[start : start + size] for start in range(0, len(others) - size + 1, size)]
+    return [first, *whole] if len(first) == lacking else []

@@ -5,12 +5,13 @@ manifest.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NewType, Self
+from typing import Annotated, Any, NewType, Self
 
 import msgspec
 from propcache.api import cached_property
 
 from slicebus.slices import kueue, own_api
+from slicebus.slices.annotation_values import read_json
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
 from slicebus.slices.pod_requests import pod_requests
@@ -22,6 +23,7 @@ FlavorName = NewType("FlavorName", str)
 SliceKey = NewType("SliceKey", str)
 """`namespace/name`, as in the replacement annotation."""
 _OVER = (Condition.EVICTED, Condition.FINISHED)
+_REPLICA_SIZES = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=1)]])
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -142,6 +144,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster: str | None
     partial: bool = False
     """Whether a replacement may be admitted with fewer pods than it asks for."""
+    replica_sizes: dict[str, int] = {}
+    """How many pods of a pod set are admitted together, where that is more than one."""
     cluster_selector: str = ""
     """The job's label selector of the clusters that it may run on; empty for all."""
     conditions: dict[str, Manifest]
@@ -218,6 +222,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             deleting="deletionTimestamp" in metadata,
             cluster=annotations.get(own_api.CLUSTER_ANNOTATION, status.get("clusterName")),
             partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
+            replica_sizes=read_json(annotations.get(own_api.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),
             conditions=conditions,
         )

@@ -66,6 +66,34 @@ def started(view: WorkerView) -> list[str]:
     return [patch.target["metadata"]["name"] for patch in patches]
 
 
+# --- multi-host replicas --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [("r1", "r2", "r3"), ("", "", "")], ids=["labels", "no labels"])
+def test_whole_replicas_start_whatever_is_granted(names: tuple[str, ...]) -> None:
+    """KubeRay labels the pods of a replica from 1.6 on."""
+    pods = [a_worker(f"{index}-{host}", replica=name) for index, name in enumerate(names) for host in range(4)]
+    view = a_view(a_spec(hosts=4, replicas=3), 10, *pods)
+    assert started(view) == [f"{index}-{host}" for index in range(2) for host in range(4)]
+
+
+@pytest.mark.parametrize("name", ["r2", ""], ids=["labels", "no labels"])
+def test_a_replica_starts_when_all_its_hosts_are_there(name: str) -> None:
+    here = [running(f"0-{host}", replica=name and "r1") for host in range(4)]
+    hosts = [a_worker(f"1-{host}", replica=name) for host in range(4)]
+    assert started(a_view(a_spec(hosts=4, replicas=2), 8, *here, *hosts[:3])) == []
+    assert started(a_view(a_spec(hosts=4, replicas=2), 8, *here, *hosts)) == ["1-0", "1-1", "1-2", "1-3"]
+
+
+@pytest.mark.parametrize("name", ["r2", ""], ids=["labels", "no labels"])
+def test_a_replica_is_replaced_when_the_last_host_of_the_old_one_has_gone(name: str) -> None:
+    going = running("0-3", replica=name and "r1")
+    going["metadata"]["deletionTimestamp"] = "now"
+    new = [a_worker(f"1-{host}", replica=name) for host in range(4)]
+    assert started(a_view(a_spec(hosts=4), 4, going, *new)) == []
+    assert started(a_view(a_spec(hosts=4), 4, *new)) == ["1-0", "1-1", "1-2", "1-3"]
+
+
 # --- named for deletion ---------------------------------------------------------------------------------------------
 
 

@@ -460,6 +460,26 @@ class TestPartial:
         [admit] = admits(snapshot(old, new))
         assert admit.admission.counts == {"left": 2, "right": 8}
 
+    @pytest.mark.parametrize(
+        ("have", "asks", "room", "expected"),
+        [
+            (4, 16, 10, {"main": 8}),
+            (4, 16, 12, {"main": 12}),
+            (4, 16, 7, {}),
+            (0, 8, 7, {"main": 4}),
+            (6, 16, 9, {"main": 8}),
+            (6, 16, 7, {}),
+        ],
+        ids=["whole ones", "all that fit", "not one more", "the first", "a part of one is completed", "or left"],
+    )
+    def test_replicas_of_several_hosts_are_granted_whole(
+        self, have: int, asks: int, room: int, expected: dict[str, int]
+    ) -> None:
+        old = admitted(a_slice("a", have))
+        new = replacement(old, "b", asks, partial=True, replica_sizes={"main": 4})
+        found = admits(snapshot(old, new, queues=[a_queue(quotas={"default": {"cpu": str(room)}})]))
+        assert {name: n for admit in found for name, n in admit.admission.counts.items()} == expected
+
     def test_the_rest_is_charged_when_it_comes(self) -> None:
         old = admitted(a_slice("a", 2))
         first = replacement(old, "b", 9, partial=True)

@@ -130,7 +130,22 @@ MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
         ["r1-0", "r1-1"],
     ),
     "a recreated host joins its replica": ([running("a", replica="r1"), a_pod("b", replica="r1")], 2, ["b"]),
-    "a pod without a replica name": ([a_pod("a"), a_pod("b")], 4, []),
+    "without names a whole replica": ([a_pod("a"), a_pod("b"), a_pod("c")], 4, ["a", "b"]),
+    "without names no room for a whole one": ([a_pod("a"), a_pod("b")], 1, []),
+    "without names what is granted beyond whole ones stays": ([a_pod(name) for name in "abcd"], 3, ["a", "b"]),
+    "without names one host is none": ([a_pod("a")], 4, []),
+    "without names a recreated host": ([running("a"), a_pod("b")], 2, ["b"]),
+    "without names a recreated host, then a whole one": ([running("a"), *map(a_pod, "bcde")], 9, ["b", "c", "d"]),
+    "without names a host beside one that goes": (
+        [running("a", deleting=True), running("b"), a_pod("c"), a_pod("d")],
+        3,
+        ["c"],
+    ),
+    "a replica with a name, and others without": (
+        [a_pod("a", replica="r1"), a_pod("b", replica="r1"), running("c"), running("d"), a_pod("e")],
+        6,
+        ["a", "b"],
+    ),
     "a replica that is going is not complete": (
         [a_pod("a", replica="r1", deleting=True), a_pod("b", replica="r1")],
         4,

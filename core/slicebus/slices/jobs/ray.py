@@ -136,9 +136,9 @@ def with_replicas(cluster_spec: Manifest, counts: Counts) -> Manifest:
     return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})
 
 
-def replica_size(cluster: Manifest, pod_set: str) -> int:
+def replica_size(cluster_spec: Manifest, pod_set: str) -> int:
     """Pods of one replica of a pod set."""
-    return next((hosts(group) for group in groups(cluster["spec"]) if pod_set_name(group) == pod_set), 1)
+    return next((hosts(group) for group in groups(cluster_spec) if pod_set_name(group) == pod_set), 1)
 
 
 def named_for_deletion(cluster_spec: Manifest) -> frozenset[str]:

@@ -88,7 +88,7 @@ class RayCluster:
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
-        return ray.replica_size(scale_target, pod_set)
+        return ray.replica_size(scale_target["spec"], pod_set)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """Those that the autoscaler has named."""

@@ -149,7 +149,8 @@ class RayJob:
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
-        return ray.replica_size(scale_target, pod_set) if scale_target["kind"] == self.child_kind else 1
+        spec = scale_target["spec"]
+        return ray.replica_size(spec if scale_target["kind"] == self.child_kind else spec["rayClusterSpec"], pod_set)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """Those that the autoscaler has named on the child: a RayJob's own list is no order."""

@@ -172,10 +172,13 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         annotations[own_api.CLUSTER_SELECTOR_ANNOTATION] = selector
     if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
+    if sizes := _replica_sizes(job, pod_sets):
+        annotations[own_api.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
     manifest = workload_manifest(
         job,
-        pod_templates.pod_sets(job, view, counts=command.counts),
+        pod_sets,
         ref=ref,
         name=name,
         annotations=annotations,
@@ -186,6 +189,13 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         Create(resource=WORKLOADS, manifest=manifest),
         Emit(regarding=job, reason="CreatedWorkload", note=note),
     ]
+
+
+def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
+    """The sizes of replicas of more than one pod, by pod set: a part of such a replica is of no use."""
+    kind = KINDS[job["kind"]]
+    sizes = {pod_set["name"]: kind.replica_size(job, pod_set["name"]) for pod_set in pod_sets}
+    return {name: size for name, size in sizes.items() if size > 1}
 
 
 def _priority(job: Manifest, view: JobView) -> Manifest:

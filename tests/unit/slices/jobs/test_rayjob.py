@@ -177,7 +177,7 @@ def test_counts_and_pods_are_the_childs_once_it_has_a_name() -> None:
 def test_a_replica_of_the_child_starts_together() -> None:
     child = a_cluster(*GROUPS)
     assert [RAYJOB.replica_size(child, name) for name in ("head", "small", "large", "submitter")] == [1, 1, 4, 1]
-    assert RAYJOB.replica_size(a_rayjob(*GROUPS), "large") == 1
+    assert RAYJOB.replica_size(a_rayjob(*GROUPS), "large") == 4
 
 
 @pytest.mark.parametrize("autoscaled", [True, False], ids=["autoscaler", "person"])
