@@ -91,7 +91,7 @@ def grown(before: Excess, after: Excess) -> Excess:
 
 
 Fit = list[tuple[str, int, str]]
-"""Pod sets with their counts and flavors."""
+"""Pod sets with their counts and flavors; one that has had no pods yet has none."""
 
 
 def fitting(
@@ -115,6 +115,9 @@ def fitting(
     found: Fit = []
     for pod_set in slice.pod_sets:
         kept = set(held.admission.flavors_of(pod_set.name).values()) if held and held.admission else set()
+        if not (kept or counts[pod_set.name]):
+            found.append((pod_set.name, 0, ""))
+            continue
         needs = times(pod_set.requests, counts[pod_set.name])
         levels = {
             flavor.name: level

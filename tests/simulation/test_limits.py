@@ -32,14 +32,14 @@ def a_job(*counts: int) -> Slice:
 
 
 def counted(slice: Slice, others: list[Slice], queues: list[ClusterQueue], cohorts: list[Cohort]) -> list[str]:
-    """The flavor of each pod set, by the simulation; empty where the slice waits."""
+    """The flavor of each pod set, by the simulation: "" for no pods. Nothing where the slice waits."""
     return [flavor for _, _, flavor in fitting(slice, [slice, *others], queues, cohorts) or ()]
 
 
 def given_by_cycle(slice: Slice, others: list[Slice], queues: list[ClusterQueue], cohorts: list[Cohort]) -> list[str]:
     """The same by the product."""
     found = admits(snapshot(slice, *others, queues=queues, cohorts=cohorts))
-    return [assignment.flavors["cpu"] for admit in found for assignment in admit.admission.pod_sets]
+    return [assignment.flavors.get("cpu", "") for admit in found for assignment in admit.admission.pod_sets]
 
 
 @pytest.mark.parametrize(("when_can_borrow", "flavors"), [(MAY_STOP, ["reserved", "spot"]), (NEXT, [])])

@@ -115,7 +115,8 @@ def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomi
     """The best flavors for every pod set of a slice, all or nothing, also where that needs preemption.
 
     Pod sets are taken in order, each charged before the next. A replacement keeps the flavors of the slice that it
-    replaces, even where another flavor has room.
+    replaces, even where another flavor has room. A pod set that has had no pods yet has no flavor to keep, and for
+    no pods it gets none.
     """
     taken: Usage = {}
     assignments: list[PodSetAssignment] = []
@@ -123,6 +124,9 @@ def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomi
     misfit: Misfit | None = None
     for pod_set in slice.pod_sets:
         sticky = replaced.admission.flavors_of(pod_set.name) if replaced and replaced.admission else {}
+        if not (pod_set.count or sticky):
+            assignments.append(PodSetAssignment(name=pod_set.name, flavors={}, usage={}, count=0))
+            continue
         found = _assess_pod_set(pod_set, room, taken=taken, sticky=sticky)
         if isinstance(found, Misfit):
             return _misfit_of(pod_set, found)

@@ -21,6 +21,10 @@ REQUESTED_ANNOTATION: Final = "slicebus.dev/requested"
 """On the manager's job: the newest size request. On a worker's job: the size request that the agent published."""
 BASELINE_ANNOTATION: Final = "slicebus.dev/baseline"
 """On a worker's job: the counts of the manager's spec when the agent last applied them."""
+UNPLACED_LABEL: Final = "slicebus.dev/unplaced"
+"""On a worker's pods: "true" where their template says nothing of their flavor, which was chosen later."""
+PLACEMENTS_ANNOTATION: Final = "slicebus.dev/placements"
+"""On a worker's Workload, JSON by pod set: where the unplaced pods run."""
 JOB_ANNOTATION: Final = "slicebus.dev/job"
 """On a Workload: `Kind/name` of its job. On the manager's the owner says it too, until the Workload is orphaned."""
 JOB_UID_ANNOTATION: Final = "slicebus.dev/job-uid"
@@ -74,6 +78,8 @@ AGENTS_OWN: Final = frozenset(
         JOB_UID_ANNOTATION,
         DEFINITION_ANNOTATION,
         RAYJOB_LABEL,
+        UNPLACED_LABEL,
+        PLACEMENTS_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

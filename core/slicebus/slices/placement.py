@@ -79,9 +79,12 @@ class Placer:
             return None if free is None else free + own.get(key, 0)
 
         there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
-        part = assign_part(slice, there, replaced=replaced) if slice.partial else None
-        if part is not None and not self._fleet.short(cluster, self._more(slice, part, own)):
-            return Placed(part, cluster)
+        # A pod set without pods may get another flavor.
+        fitting: Admission | Misfit | None = assign(slice, there, replaced=replaced)
+        if isinstance(fitting, Misfit):
+            fitting = assign_part(slice, there, replaced=replaced) if slice.partial else None
+        if fitting is not None and not self._fleet.short(cluster, self._more(slice, fitting, own)):
+            return Placed(fitting, cluster)
         lacking = describe(short)
         message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
         return Misfit(message, f"{lacking} on cluster {cluster}", NO_PLACE)

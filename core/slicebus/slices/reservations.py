@@ -42,7 +42,7 @@ class Reservations:
         """Reserve what a slice waits for."""
         self._use.reserve(slice, admission)
         if slice.chain_id in self._use.held:
-            # A replacement has the flavors of the slice that it replaces.
+            # A replacement has the flavors of the slice that it replaces, but for pod sets that had no pods.
             return
         found = Reservation(slice, admission, self._use.projected.queues[queue.name])
         for flavor in _others(admission, queue):

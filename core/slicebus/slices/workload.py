@@ -51,7 +51,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
 
     name: str
     flavors: dict[str, FlavorName]
-    """By resource."""
+    """By resource; empty for a pod set that has had no pods yet."""
     usage: dict[str, int]
     count: int
 
@@ -91,6 +91,10 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
     def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
         """The flavors of one pod set by resource; empty for one that was not admitted."""
         return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
+
+    def is_placed(self, pod_set: str) -> bool:
+        """Whether it says where a pod set runs: not of one that has had no pods yet."""
+        return any(one.name == pod_set and (one.count > 0 or one.flavors) for one in self.pod_sets)
 
     def within(self, counts: Mapping[str, int]) -> "Admission":
         """The admission of at most so many pods of each pod set; a pod set without a count keeps its own."""

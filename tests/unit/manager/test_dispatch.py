@@ -160,6 +160,15 @@ def test_a_spec_says_where_the_pods_may_run_and_what_they_may_use() -> None:
     assert "status" not in spec.manifest
 
 
+def test_a_spec_does_not_say_where_no_pods_run() -> None:
+    workload = a_workload(count=0, admitted=0)
+    workload["status"]["admission"]["podSetAssignments"][0] |= {"flavors": {}, "resourceUsage": {}}
+    view = a_view(a_job(0), workload, flavors={"spot": FLAVOR})
+    [_, _, publish] = dispatch.hold(view, view.slices[0])
+    assert isinstance(publish, Publish)
+    assert publish.message.flavors == {}
+
+
 def test_a_flavor_that_is_gone_places_nothing() -> None:
     view = a_view(a_job(), a_workload(admitted=1))
     [_, _, publish] = dispatch.hold(view, view.slices[0])

@@ -550,6 +550,14 @@ class TestRoom:
         there = [self.cluster(name, **cores) for name, cores in clusters.items()]
         assert self.place(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == expected
 
+    def test_the_first_pods_of_a_running_job_get_the_flavor_with_room_on_its_cluster(self) -> None:
+        old = a_slice("a", 0)
+        begun = admission_of(snapshot(old, queues=[self.QUEUE], clusters=[self.cluster("a", default=2, spot=4)]))
+        old = msgspec.structs.replace(old, admission=begun.admission, admitted=True, cluster="a")
+        for cores, expected in (4, ("a", {"default"})), (3, ("a", {"spot"})):
+            there = [self.cluster("a", default=cores, spot=4), self.cluster("b", default=9)]
+            assert self.place(snapshot(old, replacement(old, "b", 4), queues=[self.QUEUE], clusters=there)) == expected
+
     def test_the_shortage_is_named_in_each_flavor_that_was_tried(self) -> None:
         there = [self.cluster("a", default=2, spot=2), self.cluster("b", default=3, spot=0)]
         assert decision(snapshot(a_slice("a", 4), queues=[self.QUEUE], clusters=there)) == Wait(

@@ -246,13 +246,15 @@ class Scenario:
         self.slices = [new if slice.key == old.key else slice for slice in self.slices]
 
     def _check_continuity(self, admit: Admit) -> None:
-        """A chain that runs keeps its cluster and its flavors."""
+        """A chain that runs keeps its cluster, and the flavors of every pod set that has had pods."""
         new = next(slice for slice in self.slices if slice.key == admit.key)
         old = next((slice for slice in self.slices if slice.key == new.replaces and not slice.finished), None)
         if old is not None and old.admission is not None:
             assert admit.cluster == old.cluster
             for name in POD_SETS:
-                assert admit.admission.flavors_of(name) == old.admission.flavors_of(name)
+                kept = old.admission.flavors_of(name)
+                assert bool(kept) == old.admission.is_placed(name)
+                assert not kept or admit.admission.flavors_of(name) == kept
 
     def _use(self) -> dict[str, dict[Any, int]]:
         """What is used of each queue, from the pods that may run: of each chain the slice that uses most counts."""

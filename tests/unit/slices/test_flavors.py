@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.slices.cohorts import grow
 from slicebus.slices.flavors import Misfit, Room, assign
 from slicebus.slices.quota import ClusterQueue, ResourceFlavor
 from slicebus.slices.workload import Admission, FlavorName, Slice
-from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, admitted, replacement
+from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, admitted, replacement, with_counts
 
 SPOT, DEMAND = FlavorName("spot"), FlavorName("on-demand")
 TWO = {"spot": {"cpu": "4"}, "on-demand": {"cpu": "10"}}
@@ -286,3 +287,48 @@ def test_selector_and_required_affinity_choose_among_flavors(spec: dict[str, Any
     flavors = (a_flavor(node_labels={"disk": "ssd", "cores": "16"}), a_flavor("other", node_labels={"gpu": "none"}))
     slice = a_slice("s1", pod_sets=(a_pod_set(**spec),))
     assert isinstance(assign(slice, a_room(queue, *flavors)), Admission) is fits
+
+
+class TestZeroPods:
+    """A pod set without pods has no flavor until it gets some."""
+
+    def test_no_pods_get_no_flavor(self) -> None:
+        found = given_to(a_slice("s1", 0), a_room())
+        assert found.flavors_of("main") == {}
+        assert found.to_manifest()["podSetAssignments"] == [
+            {"name": "main", "flavors": {}, "resourceUsage": {}, "count": 0}
+        ]
+        assert not found.is_placed("main")
+
+    def test_the_first_pods_get_the_flavor_with_room(self) -> None:
+        room = a_room(used={("spot", "cpu"): 2000})
+        old = a_slice("s1", 0)
+        old = msgspec.structs.replace(old, admission=given_to(old, a_room()), admitted=True)
+        assert given_to(replacement(old, "s2", 2), room, old).flavors_of("main") == {"cpu": "spot"}
+        assert given_to(replacement(old, "s2", 4), room, old).flavors_of("main") == {"cpu": "on-demand"}
+
+    def test_other_pod_sets_keep_theirs(self) -> None:
+        old = a_slice("s1", pod_sets=(a_pod_set("head", 1), a_pod_set("gpu", 0)))
+        old = msgspec.structs.replace(old, admission=given_to(old, a_room()), admitted=True)
+        new = msgspec.structs.replace(
+            replacement(old, "s2", 0), pod_sets=(a_pod_set("head", 1), a_pod_set("gpu", 4, {"cpu": 1000}))
+        )
+        found = given_to(new, a_room(), old)
+        assert [found.flavors_of(name) for name in ("head", "gpu")] == [{"cpu": "spot"}, {"cpu": "on-demand"}]
+
+    def test_a_pod_set_that_has_shrunk_to_zero_keeps_its_flavor(self) -> None:
+        old = with_counts(admitted(a_slice("s1", 4), flavor="spot"), main=0)
+        none = replacement(old, "s2", 0)
+        kept = given_to(none, a_room(), old)
+        assert kept.flavors_of("main") == {"cpu": "spot"}
+        assert kept.is_placed("main")
+        none = msgspec.structs.replace(none, admission=kept, admitted=True)
+        full = a_room(used={("spot", "cpu"): 4000})
+        assert "couldn't change flavor" in refused_to(replacement(none, "s3", 1), full, none).message
+
+    def test_a_flavor_that_does_not_suit_holds_up_no_slice_without_such_pods(self) -> None:
+        gpu = a_pod_set("gpu", 0, nodeSelector={"pool": "gpu"})
+        room = a_room(
+            None, a_flavor("spot", node_labels={"pool": "spot"}), a_flavor("on-demand", node_labels={"pool": "x"})
+        )
+        assert given_to(a_slice("s1", pod_sets=(a_pod_set("head", 1), gpu)), room).is_placed("head")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from slicebus.agent.decide.order_contents import ensure_named
+from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
 from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
@@ -26,16 +27,14 @@ from slicebus.proto.messages import (
     Manifest,
     Message,
     Pending,
-    PodSetFlavor,
     Refused,
     Relabel,
     Suspend,
     WorkloadSpec,
 )
 from slicebus.slices import kueue, own_api
-from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.pod_requests import container_resources
 
 _REFUSAL_LENGTH = 4000
 """It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
@@ -222,7 +221,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
         own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
     }
     if job is not None:
-        annotations |= link_to(view, job)
+        annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {
         "apiVersion": kueue.API_VERSION,
         "kind": "Workload",
@@ -293,7 +292,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 def _new_job(order: WorkloadSpec) -> Manifest:
     """The job as it is created here, but for what only an agent gives it."""
-    return KINDS[order.job.kind].worker_copy(order.manifest, _places(order))
+    return KINDS[order.job.kind].worker_copy(order.manifest, places(order))
 
 
 def _stamp(
@@ -335,20 +334,6 @@ def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
     metadata = manifest["metadata"]
     merged = {name: metadata.get(name, {}) | at[name] for name in ("labels", "annotations")}
     return manifest | {"metadata": metadata | merged}
-
-
-def _places(order: WorkloadSpec) -> dict[str, Placement]:
-    specs = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in order.workload["spec"]["podSets"]}
-    return {
-        name: Placement(
-            node_selector=flavor.node_labels,
-            tolerations=tuple(flavor.tolerations),
-            labels={own_api.MANAGER_UID_LABEL: order.job.uid},
-            resources=container_resources(spec),
-        )
-        for name, spec in specs.items()
-        for flavor in [order.flavors.get(name, PodSetFlavor())]
-    }
 
 
 def _move(view: WorkerView, order: Relabel) -> list[Command]:

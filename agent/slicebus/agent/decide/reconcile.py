@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import TableName
@@ -21,6 +22,7 @@ from slicebus.proto.messages import (
     JobPhase,
     JobRef,
     Manifest,
+    PodSetFlavor,
     PodSetStatus,
     RequestKey,
     ScaleRequest,
@@ -29,7 +31,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without_lifetime
-from slicebus.slices.ungate import Members, could_start, to_ungate
+from slicebus.slices.ungate import Members, could_start, pod_set_of, to_ungate
 
 
 def link_copies(view: WorkerView) -> list[Command]:
@@ -149,7 +151,7 @@ def ungate(view: WorkerView) -> list[Command]:
 
     A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of its earlier
     RayCluster, is about to go with that and is not started. Neither is one that the Ray autoscaler has named for
-    deletion.
+    deletion. One that its template does not place waits until its slice says where it runs.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -168,7 +170,12 @@ def ungate(view: WorkerView) -> list[Command]:
         for pod in view.unanswered
         if _runs_within(job.granted, view, pod.pod_set) and pod.name not in named and not pod.is_left_by_another(owners)
     ]
-    patches = tuple(map(_ungate, (*again, *pods)))
+    flavors = placements(view)
+    patches = tuple(
+        _ungate(pod, flavors.get(pod_set_of(pod)))
+        for pod in (*again, *pods)
+        if pod_set_of(pod) in flavors or not is_unplaced(pod)
+    )
     return [PatchEach(patches=patches, lets_start=True)] if patches else []
 
 
@@ -182,10 +189,11 @@ def ungate_cleanups(view: WorkerView) -> list[Command]:
     return [PatchEach(patches=patches, lets_start=True)] if patches else []
 
 
-def _ungate(pod: Manifest) -> Patch:
+def _ungate(pod: Manifest, flavor: PodSetFlavor | None) -> Patch:
     uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
     may_start = Remember(table=TableName.UNANSWERED, key=uid, value=version)
-    return Patch(resource=PODS, target=pod, body=_without_gate(pod), unless_answered=may_start)
+    nodes = placed(pod, flavor) if flavor is not None and is_unplaced(pod) else []
+    return Patch(resource=PODS, target=pod, body=[*_without_gate(pod), *nodes], unless_answered=may_start)
 
 
 def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:

@@ -280,7 +280,11 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         workload=without_server_fields(workload),
         manifest={k: v for k, v in without_server_fields(as_wanted(view.job, desired)).items() if k != "status"},
         granted=slice.granted,
-        flavors={pod_set.name: _flavor(view, slice, pod_set.name) for pod_set in slice.pod_sets},
+        flavors={
+            pod_set.name: _flavor(view, slice, pod_set.name)
+            for pod_set in slice.pod_sets
+            if slice.admission is None or slice.admission.is_placed(pod_set.name)
+        },
         answers=record.answers,
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]

@@ -1,0 +1,73 @@
+"""Where the pods of a job run: what a flavor says of nodes, in the pod templates or on each pod.
+
+A pod set that has no pods when its job is made has no flavor yet. Templates cannot be changed later: a Job's are fixed,
+and KubeRay makes the pods before they are granted. So such pods are labelled, and get their nodes when they are let go.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from slicebus.agent.state.annotations import annotation
+from slicebus.agent.state.views import WorkerView
+from slicebus.proto.messages import Manifest, PodSetFlavor, WorkloadSpec
+from slicebus.slices import own_api
+from slicebus.slices.annotation_values import read_json
+from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.pod_requests import container_resources
+
+_PLACEMENTS = msgspec.json.Decoder(dict[str, PodSetFlavor])
+_UNPLACED = {own_api.UNPLACED_LABEL: "true"}
+
+
+def places(order: WorkloadSpec) -> dict[str, Placement]:
+    """What the pod templates of a new job say, by pod set."""
+    found = {}
+    for pod_set in order.workload["spec"]["podSets"]:
+        flavor = order.flavors.get(pod_set["name"])
+        found[pod_set["name"]] = Placement(
+            node_selector=flavor.node_labels if flavor else {},
+            tolerations=tuple(flavor.tolerations) if flavor else (),
+            labels={own_api.MANAGER_UID_LABEL: order.job.uid} | ({} if flavor else _UNPLACED),
+            resources=container_resources(pod_set["template"]["spec"]),
+        )
+    return found
+
+
+def placements_note(job: Manifest, order: WorkloadSpec) -> dict[str, str]:
+    """The annotation of a Workload copy that says where the unplaced pods of its job run; empty where it has none."""
+    found = {
+        pod_set["name"]: order.flavors[pod_set["name"]]
+        for pod_set in KINDS[job["kind"]].pod_sets(job)
+        if pod_set["name"] in order.flavors and is_unplaced(pod_set["template"])
+    }
+    if not found:
+        return {}
+    return {own_api.PLACEMENTS_ANNOTATION: msgspec.json.encode(found, order="sorted").decode()}
+
+
+def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:
+    """Where the unplaced pods of a job run, by pod set, as far as its present slice has come."""
+    slice = view.reading.slice if view.reading else ""
+    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == slice), None)
+    return (read_json(annotation(copy, own_api.PLACEMENTS_ANNOTATION), _PLACEMENTS) if copy else None) or {}
+
+
+def is_unplaced(pod: Manifest) -> bool:
+    """Whether a pod, or a template, says nothing of its flavor."""
+    return own_api.UNPLACED_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
+
+
+def placed(pod: Manifest, flavor: PodSetFlavor) -> list[dict[str, Any]]:
+    """The JSON patch that lets a gated pod run only where its flavor says."""
+    spec: Manifest = pod["spec"]
+    selector, own = spec.get("nodeSelector") or {}, spec.get("tolerations") or []
+    wanted = selector | flavor.node_labels
+    tolerations = [*own, *(toleration for toleration in flavor.tolerations if toleration not in own)]
+    patch = []
+    if wanted != selector:
+        patch.append({"op": "add", "path": "/spec/nodeSelector", "value": wanted})
+    if tolerations != own:
+        patch.append({"op": "add", "path": "/spec/tolerations", "value": tolerations})
+    return patch
