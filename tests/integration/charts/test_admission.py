@@ -104,6 +104,8 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "change a pod's image": (patch("pod", POD, IMAGE), "only the scheduling gate"),
     "end a pod": (patch("pod", POD, {"spec": {"activeDeadlineSeconds": 1}}), "only the scheduling gate"),
     "change a pod's nodes": (patch("pod", POD, {"spec": {"nodeSelector": {"a": "b"}}}), "only the scheduling gate"),
+    "change the image of a pod without a flavor": (patch("pod", "unplaced", IMAGE), "only the scheduling gate"),
+    "say that a pod has no flavor": (patch("pod", POD, labelled(own_api.UNPLACED_LABEL, "true")), "only annotations"),
     "label a pod": (patch("pod", POD, labelled("app", "other")), "only annotations"),
     "own a pod's end": (patch("pod", POD, {"metadata": {"finalizers": ["example.dev/mine"]}}), "only annotations"),
     "annotate a pod": (patch("pod", POD, noted("example.dev/a", "b")), "of a pod's annotations"),
@@ -137,6 +139,16 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "report": event("own", by="slicebus-agent"),
     "take a pod over": patch("pod", POD, noted(own_api.EPOCH_ANNOTATION, "9")),
     "open our gate": patch("pod", POD, UNGATE, "--dry-run=server"),
+    "place a pod without a flavor, and open its gate": patch(
+        "pod",
+        "unplaced",
+        [
+            *UNGATE,
+            {"op": "add", "path": "/spec/nodeSelector", "value": {"pool": "spot"}},
+            {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "spot", "operator": "Exists"}},
+        ],
+        "--dry-run=server",
+    ),
     "grant": patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, '{"main":1}')),
     "suspend": patch("job", "sweep", {"spec": {"suspend": True}}, "--dry-run=server"),
     "make a Workload": workload("sweep-3", labels=ORIGIN),
@@ -307,6 +319,9 @@ def attacked(worker: Worker) -> Worker:
     two = {"metadata": {"labels": {own_api.MANAGER_UID_LABEL: "x"}}, "spec": template["spec"]}
     two["spec"] = two["spec"] | {"schedulingGates": [{"name": "example.dev/other"}, GATE]}
     worker.admin.create(pod_of(two, name="two-gates", owner=sweep))
+    unplaced = {own_api.MANAGER_UID_LABEL: "x", own_api.UNPLACED_LABEL: "true"}
+    without_flavor = {"metadata": {"labels": unplaced}, "spec": template["spec"]}
+    worker.admin.create(pod_of(without_flavor, name="unplaced", owner=sweep))
     # KubeRay before 1.1 copies neither labels nor annotations.
     older = child_of(worker.get("rayjob", "tune"), name="tune-older", labels={}, annotations={})
     worker.kuberay.create(older)
