@@ -191,4 +191,6 @@ def _by_number(waiting: list[Pod], *, running: int, size: int) -> list[list[Pod]
     lacking = -running % size
     first, others = waiting[:lacking], waiting[lacking:]
     whole = [others[start : start + size] for start in range(0, len(others) - size + 1, size)]
-    return [first, *whole] if len(first) == lacking else []
+    if len(first) < lacking:
+        return []
+    return [first, *whole] if first else whole
