@@ -176,6 +176,11 @@ PATCHES = [
         {"c": "3"},
         id="json-add-replaces",
     ),
+    pytest.param(
+        JsonPatch([{"op": "replace", "path": "/data/c", "value": "3"}]),
+        {"a": "1", "b": "2", "c": "3"},
+        id="json-replace-adds",
+    ),
 ]
 
 
@@ -193,9 +198,17 @@ async def test_patches_change_a_part(api: Api, patch: MergePatch | JsonPatch, da
         ({"op": "test", "path": "/data/missing", "value": "1"}, "the server rejected our request"),
         ({"op": "remove", "path": "/data/missing"}, "the server rejected our request"),
         ({"op": "add", "path": "/missing/a", "value": "1"}, "the server rejected our request"),
+        ({"op": "replace", "path": "/missing/a", "value": "1"}, "the server rejected our request"),
         ({"op": "guess", "path": "/data/a"}, "4.."),
     ],
-    ids=["test-fails", "test-of-nothing", "remove-of-nothing", "add-into-nothing", "unknown-operation"],
+    ids=[
+        "test-fails",
+        "test-of-nothing",
+        "remove-of-nothing",
+        "add-into-nothing",
+        "replace-in-nothing",
+        "unknown-operation",
+    ],
 )
 async def test_a_json_patch_that_fails_changes_nothing(api: Api, operation: Manifest, message: str) -> None:
     created = await api.config_map(data={"a": "1"})

@@ -54,14 +54,23 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Manifest, operations: Any) -> Manifest:
-    """RFC 6902. A test that fails, or a path that is not there, refuses the whole patch."""
+    """RFC 6902. A test that fails, or a path that is not there, refuses the whole patch.
+
+    As in Kubernetes, `replace` also adds a field that an object lacks: Ray's autoscaler relies on it.
+    """
     try:
-        patched: Manifest = jsonpatch.JsonPatch(operations).apply(target)
+        patched: Manifest = jsonpatch.JsonPatch([_as_kubernetes(each) for each in operations]).apply(target)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise Refusal(422, f"the server rejected our request due to an error in our request: {error}") from error
     except (TypeError, KeyError, AttributeError) as error:
         raise Refusal(400, f"not a JSON patch: {error}") from error
     return patched
+
+
+def _as_kubernetes(operation: Manifest) -> Manifest:
+    """An operation as Kubernetes reads it: only an object has a field whose name is no number."""
+    replaces_field = operation.get("op") == "replace" and not operation["path"].rpartition("/")[2].isdigit()
+    return operation | {"op": "add"} if replaces_field and operation["path"] else operation
 
 
 def strategic_patch(target: Any, patch: Any, *, field: str = "") -> Any:
