@@ -38,7 +38,8 @@ from slicebus.sandbox.apiserver.inprocess import InProcessTransport
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
-from slicebus.sandbox.controllers.ray import RayClusterController, RayJobController
+from slicebus.sandbox.controllers.ray import RayClusterController
+from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ttl import TtlController
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

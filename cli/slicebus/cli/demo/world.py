@@ -25,7 +25,8 @@ from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
-from slicebus.sandbox.controllers.ray import RayClusterController, RayJobController
+from slicebus.sandbox.controllers.ray import RayClusterController
+from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ttl import TtlController
 
 Manifest = dict[str, Any]

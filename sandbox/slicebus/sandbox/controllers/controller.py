@@ -1,11 +1,11 @@
 """The base of the stand-ins: caches of the watched resources, a work queue, and one handler."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from slicebus.kube.cache import Cache, Change
+from slicebus.kube.cache import Cache, Change, Indexer
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import PODS, Resource
@@ -25,11 +25,14 @@ def owner_uids(manifest: Manifest) -> Iterable[str]:
 class Controller:
     """Reconciles objects of one resource whenever they or their children change."""
 
-    def __init__(self, client: KubeClient, resource: Resource, *owned: Resource) -> None:
+    def __init__(
+        self, client: KubeClient, resource: Resource, *owned: Resource, indexes: Mapping[str, Indexer] | None = None
+    ) -> None:
+        """`indexes` are further ones of the owned objects, beside that by their owners."""
         self.client = client
         self.resource = resource
         self.cache = Cache()
-        self.owned = {other: Cache(indexes={"owner": owner_uids}) for other in owned}
+        self.owned = {other: Cache(indexes={"owner": owner_uids, **(indexes or {})}) for other in owned}
         self.queue: WorkQueue[Key] = WorkQueue(f"standin:{resource.plural}")
 
     async def run(self, handler: Callable[[Manifest], Awaitable[None]], *, workers: int = 4) -> None:

@@ -1,0 +1,111 @@
+"""KubeRay's stand-in for RayJobs: each has a RayCluster of its own and, once that is ready, a submitter.
+
+Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray/rayjob_controller.go`.
+"""
+
+from typing import Any
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, RAYCLUSTERS, RAYJOBS
+from slicebus.kube.times import now_text
+from slicebus.proto.errors import NotFoundError
+from slicebus.sandbox.controllers.controller import Controller, owner_reference
+from slicebus.sandbox.controllers.ray_pods import is_own, suffix
+
+Manifest = dict[str, Any]
+
+_AGAIN_S = 1.0
+
+
+class RayJobController:
+    """Runs RayJobs without a `managedBy` of another controller."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._controller = Controller(client, RAYJOBS, RAYCLUSTERS, JOBS)
+
+    async def run(self) -> None:
+        """Run RayJobs until cancelled."""
+        await self._controller.run(self._reconcile)
+
+    async def _reconcile(self, job: Manifest) -> None:
+        spec, status = job["spec"], job.get("status", {})
+        if not is_own(spec) or "deletionTimestamp" in job["metadata"]:
+            return
+        clusters, submitters = self._controller.children(RAYCLUSTERS, job), self._controller.children(JOBS, job)
+        if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+            for cluster in clusters if spec.get("shutdownAfterJobFinishes") else ():
+                await self._controller.delete(RAYCLUSTERS, cluster)
+            return
+        if spec.get("suspend"):
+            await self._suspend(job, clusters, submitters)
+            return
+        if not clusters:
+            try:
+                clusters = [await self._make_cluster(job)]
+            except NotFoundError:
+                # The definition of RayClusters is missing: KubeRay tries again until it is there.
+                self._controller.queue.add_after((job["metadata"]["namespace"], job["metadata"]["name"]), _AGAIN_S)
+                return
+        ready = clusters[0].get("status", {}).get("state") == "ready"
+        if ready and not submitters and spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
+            submitters = [await self._make_submitter(job)]
+        await self._controller.set_status(job, _job_status(job, clusters[0], submitters, ready=ready))
+
+    async def _suspend(self, job: Manifest, clusters: list[Manifest], submitters: list[Manifest]) -> None:
+        for cluster in clusters:
+            await self._controller.delete(RAYCLUSTERS, cluster)
+        for submitter in submitters:
+            await self._controller.delete(JOBS, submitter)
+        await self._controller.set_status(job, {"jobDeploymentStatus": "Suspended", "rayClusterName": ""})
+
+    async def _make_cluster(self, job: Manifest) -> Manifest:
+        name = job["metadata"]["name"]
+        labels = {"ray.io/originated-from-cr-name": name, "ray.io/originated-from-crd": "RayJob"}
+        manifest = {
+            "apiVersion": RAYCLUSTERS.api_version,
+            "kind": RAYCLUSTERS.kind,
+            "metadata": {
+                "name": f"{name}-{suffix()}",
+                "namespace": job["metadata"]["namespace"],
+                "labels": labels,
+                "ownerReferences": [owner_reference(job)],
+            },
+            "spec": job["spec"]["rayClusterSpec"],
+        }
+        return await self._controller.create(RAYCLUSTERS, manifest)
+
+    async def _make_submitter(self, job: Manifest) -> Manifest:
+        manifest = {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "metadata": {
+                "name": job["metadata"]["name"],
+                "namespace": job["metadata"]["namespace"],
+                "ownerReferences": [owner_reference(job)],
+            },
+            "spec": {"backoffLimit": 2, "template": job["spec"]["submitterPodTemplate"]},
+        }
+        return await self._controller.create(JOBS, manifest)
+
+
+def _job_status(job: Manifest, cluster: Manifest, submitters: list[Manifest], *, ready: bool) -> Manifest:
+    status: Manifest = {
+        "rayClusterName": cluster["metadata"]["name"],
+        "jobId": job.get("status", {}).get("jobId") or f"{job['metadata']['name']}-{suffix()}",
+        "jobDeploymentStatus": "Running" if ready and submitters else "Initializing",
+        "observedGeneration": job["metadata"]["generation"],
+    }
+    if not (ready or job.get("status", {}).get("jobDeploymentStatus") == "Running"):
+        return status
+    ended = {entry["type"] for entry in _conditions(submitters) if entry["status"] == "True"}
+    status["jobStatus"] = "RUNNING"
+    status["jobDeploymentStatus"] = "Running"
+    if "Complete" in ended:
+        status |= {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete", "endTime": now_text()}
+    elif "Failed" in ended:
+        status |= {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "endTime": now_text()}
+    return status
+
+
+def _conditions(submitters: list[Manifest]) -> list[Manifest]:
+    return [entry for job in submitters for entry in job.get("status", {}).get("conditions") or ()]

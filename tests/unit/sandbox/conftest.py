@@ -1,0 +1,6 @@
+"""Fixtures of these tests."""
+
+from unit.kube.loop_time import jumping, loop_time
+from unit.kube.servers import api
+
+__all__ = ["api", "jumping", "loop_time"]
