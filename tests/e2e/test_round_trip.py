@@ -19,9 +19,12 @@ async def test_grow_shrink_and_delete(world: World, kind: str) -> None:
     await scenario.submit()
     await scenario.expect_pods(running=1)
     [first] = await scenario.expect_unfinished(1)
+    one = await scenario.running()
 
     await scenario.scale(5)
     await scenario.expect_pods(running=5)
+    five = await scenario.running()
+    assert one < five, "no pod is started again"
     [second] = await scenario.expect_unfinished(5)
     assert second.replaces == first.key
     assert second.chain == first.name
@@ -37,6 +40,7 @@ async def test_grow_shrink_and_delete(world: World, kind: str) -> None:
 
     await scenario.scale(3)
     await scenario.expect_pods(running=3)
+    assert await scenario.running() < five
     [third] = await scenario.expect_unfinished(3)
     assert third.name == second.name, "a scale-down changes the slice in place"
 

@@ -5,8 +5,10 @@ from typing import Any
 from simulation.schedule import Submit
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
-from slicebus.kube.client import JsonPatch
+from slicebus.kube.client import JsonPatch, KubeClient
+from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
+from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 
@@ -65,7 +67,31 @@ def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
     return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
 
 
+async def scale(client: KubeClient, scale_target: Manifest, count: int) -> None:
+    """Another size for this very object, as its user or Ray's autoscaler writes it."""
+    if autoscaler := autoscaler_of(client, scale_target):
+        await autoscaler.scale(count)
+        return
+    metadata = scale_target["metadata"]
+    patch = size_patch(scale_target, count)
+    await client.patch(JOB_RESOURCES[scale_target["kind"]], metadata["name"], metadata["namespace"], patch)
+
+
+async def settle(client: KubeClient, scale_target: Manifest) -> None:
+    """What Ray's autoscaler does after it has scaled: it sees to the pods that it has named for deletion."""
+    if autoscaler := autoscaler_of(client, scale_target):
+        await autoscaler.settle()
+
+
+def autoscaler_of(client: KubeClient, scale_target: Manifest) -> RayAutoscaler | None:
+    """The autoscaler that owns the size of an object."""
+    if is_sized_by_users(scale_target):
+        return None
+    metadata = scale_target["metadata"]
+    return RayAutoscaler(client, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+
+
 def size_patch(scale_target: Manifest, count: int) -> JsonPatch:
-    """Another size for this very object."""
+    """Another size for this very object, as users write it."""
     same = {"op": "test", "path": "/metadata/uid", "value": scale_target["metadata"]["uid"]}
     return JsonPatch([same, {"op": "replace", "path": _SIZE[scale_target["kind"]], "value": count}])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 
-from simulation.jobs import is_sized_where_it_runs, size_patch
+from simulation.jobs import is_sized_where_it_runs, scale
 from simulation.schedule import WORKERS, Cut, Drain, Moment, Nodes
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
@@ -50,9 +50,8 @@ async def crowd(client: KubeClient) -> None:
     """Let every job of a cluster want more pods than there were: of those that wait others come first by name."""
     for kind in JOB_RESOURCES.values():
         for scale_target in filter(is_sized_where_it_runs, (await client.list(kind)).items):
-            metadata = scale_target["metadata"]
             with suppress(SlicebusError):
-                await client.patch(kind, metadata["name"], metadata["namespace"], size_patch(scale_target, _CROWD))
+                await scale(client, scale_target, _CROWD)
 
 
 async def fail_pods(client: KubeClient, for_s: float) -> None:

@@ -10,7 +10,7 @@ from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
-from simulation.jobs import cpu_patch, is_sized_by_users, is_sized_where_it_runs, job_of, size_patch
+from simulation.jobs import cpu_patch, is_sized_by_users, is_sized_where_it_runs, job_of, scale, settle, size_patch
 from simulation.removals import create_again
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
@@ -117,15 +117,18 @@ class Users:
         if not scale_targets:
             return
         scale_target = scale_targets[item.pick % len(scale_targets)]
-        for number, count in enumerate(item.counts):
-            await self._scale(client, scale_target, max(count, int(is_manager)))
-            if number + 1 < len(item.counts):
-                await asyncio.sleep(_FLAP_S[number % len(_FLAP_S)])
+        try:
+            for number, count in enumerate(item.counts):
+                await self._scale(client, scale_target, max(count, int(is_manager)))
+                if number + 1 < len(item.counts):
+                    await asyncio.sleep(_FLAP_S[number % len(_FLAP_S)])
+        finally:
+            # What was named for deletion stays named when a later size is refused.
+            await settle(client, scale_target)
 
     async def _scale(self, client: KubeClient, scale_target: Manifest, count: int) -> None:
-        name, namespace = scale_target["metadata"]["name"], scale_target["metadata"]["namespace"]
-        self._fleet.note(f"{client.host}: {scale_target['kind']} {name} to {count}")
-        await client.patch(JOB_RESOURCES[scale_target["kind"]], name, namespace, size_patch(scale_target, count))
+        self._fleet.note(f"{client.host}: {scale_target['kind']} {scale_target['metadata']['name']} to {count}")
+        await scale(client, scale_target, count)
 
     async def edit(self, item: Edit) -> None:
         """Other pods for a job that may run already."""

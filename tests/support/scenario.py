@@ -4,9 +4,10 @@ from typing import Any
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, RAYCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
+from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
 from support.waiting import eventually
@@ -64,8 +65,9 @@ class Scenario:
         name = self.name
         if self.kind == "RayJob":
             name = await eventually(self._child, "the RayJob has a cluster")
-        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}]
-        await worker.patch(RAYCLUSTERS, name, NAMESPACE, JsonPatch(patch))
+        autoscaler = RayAutoscaler(worker, name, NAMESPACE)
+        await autoscaler.scale(workers)
+        await autoscaler.settle()
 
     async def pods(self) -> list[Manifest]:
         page = await (await self.worker()).list(PODS, namespace=NAMESPACE)
@@ -82,6 +84,10 @@ class Scenario:
 
         what = f"{running} workers of {self.name} run and {gated} are gated"
         await eventually(look, what, within_s=within_s)
+
+    async def running(self) -> set[str]:
+        """The UIDs of the pods that run, the head and the submitter among them."""
+        return {pod["metadata"]["uid"] for pod in await self.pods() if pod.get("status", {}).get("phase") == "Running"}
 
     async def expect_unfinished(self, *workers: int) -> list[Slice]:
         """Wait for unfinished slices with so many workers each, oldest first."""

@@ -8,10 +8,11 @@ import msgspec
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.observation import Observation, Observer
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, RAYCLUSTERS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import ClusterName
+from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 
 QUOTA_CPU = 12
 """The sweep's 5 and the train's 5 and its head fit; three more cores do not, until both have shrunk to 3."""
@@ -117,8 +118,9 @@ async def _set_parallelism(client: KubeClient, name: str, count: int) -> None:
 
 
 async def _set_replicas(client: KubeClient, name: str, count: int) -> None:
-    patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": count}]
-    await client.patch(RAYCLUSTERS, name, objects.NAMESPACE, JsonPatch(patch))
+    autoscaler = RayAutoscaler(client, name, objects.NAMESPACE)
+    await autoscaler.scale(count)
+    await autoscaler.settle()
 
 
 def _worker(world: World, seen: Observation, name: str) -> KubeClient:
