@@ -81,6 +81,7 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
         KINDS["Job"].pod_sets(own),
         ref=ref,
         name=slice_of(ref),
+        queue=objects.QUEUE,
         annotations=annotations,
         priority={"priority": 0},
     )

@@ -37,7 +37,8 @@ def holding(name: str = "w1", count: int = 1, *, job_count: int = 1, version: in
 JOBS: dict[str, Manifest | None] = {
     "gone": None,
     "deleting": a_job(deleting=True),
-    "unmanaged": a_job(managed=False),
+    "opted out": a_job(managed=False),
+    "opted out, succeeded": a_job(managed=False, over="Complete"),
     "running": a_job(),
     "succeeded": a_job(over="Complete"),
     "failed": a_job(over="Failed"),
@@ -102,7 +103,6 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "finished and withdrawn": REMEMBER + LET_GO,
         "finished and let go": [],
     },
-    "unmanaged": {chain: [] for chain in CHAINS},
     "running": {
         "none": CREATE,
         "pending": [],
@@ -136,6 +136,8 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "finished and let go": [],
     },
 }
+DECISIONS["opted out"] = DECISIONS["running"] | {"none": [], "finished and let go": []}
+DECISIONS["opted out, succeeded"] = DECISIONS["succeeded"]
 DECISIONS["failed"] = {
     chain: FAILED + expected[1:] if expected[:1] == SUCCEEDED else expected
     for chain, expected in DECISIONS["succeeded"].items()
@@ -461,6 +463,36 @@ def test_a_rayjob_that_cannot_be_taken_gets_one_event_without_conditions() -> No
     assert isinstance(event, Emit)
     assert patch.body["status"].keys() == {"message", "reason"}
     assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
+
+
+OTHER = {kueue.QUEUE_NAME_LABEL: "other"}
+EVICTED = (condition("Evicted"),)
+
+
+@pytest.mark.parametrize("conditions", [(), EVICTED], ids=["pending", "evicted"])
+def test_what_waits_moves_to_another_queue(conditions: tuple[Manifest, ...]) -> None:
+    [patch] = decide(a_view(a_job(labels=OTHER), a_workload(conditions=conditions)), NOW)
+    assert isinstance(patch, Patch)
+    assert patch.body == {"spec": {"queueName": "other"}}
+
+
+def test_what_has_quota_stays_in_its_queue_and_grows_there() -> None:
+    job = a_job(5, generation=2, labels=OTHER)
+    create, *_ = decide(a_view(job, holding(applied=1)), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["queueName"] == "queue"
+    grown = a_workload("w2", 5, replaces="w1")
+    assert shorts(decide(a_view(job, holding(applied=1), grown), NOW)) == shorts(
+        decide(a_view(job | {"metadata": a_job(generation=2)["metadata"]}, holding(applied=1), grown), NOW)
+    ), "what it grows by stays there too"
+
+
+def test_a_job_that_opted_out_grows_in_the_queue_that_it_was_taken_in() -> None:
+    opted_out = asking(1, 5)
+    del opted_out["metadata"]["labels"][kueue.QUEUE_NAME_LABEL]
+    create, *_ = decide(a_view(opted_out, holding(applied=1)), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["queueName"] == "queue"
 
 
 EU = {own_api.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.modes import AdmissionMode, BesideKueue, Builtin, mode_of
-from slicebus.manager.decide.unmanaged import report
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
+    OPT_IN_REMOVED,
+    QUEUE_CHANGED,
     is_nearly_managed,
     is_of_concern,
     missing,
@@ -19,7 +20,7 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
 from slicebus.slices import kueue, own_api
-from unit.manager.objects import NOW, a_job, a_view, condition, shorts
+from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts
 from unit.manager.test_beside_kueue import kueues_workload
 
 Manifest = dict[str, Any]
@@ -49,7 +50,8 @@ BUILTIN_MODE = Builtin()
 
 def reported(view: JobView, mode: AdmissionMode = BUILTIN_MODE) -> list[Command]:
     """What a mode has written onto a job that is left alone."""
-    return report(view, is_ours=mode.is_ours(view), now=NOW)
+    assert view.job is not None
+    return mode.show_unmanaged(view, view.job, now=NOW)
 
 
 BUILTIN: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
@@ -73,6 +75,54 @@ def test_which_jobs_show_it(job: Manifest, expected: list[tuple[Any, ...]]) -> N
     commands = shorts(reported(a_view(job)))
     assert [words if words[1:] != () else (*words, "conditions") for words in commands] == expected
     assert is_of_concern(job) or not commands
+
+
+ELSEWHERE = {kueue.QUEUE_NAME_LABEL: "other"}
+TAKEN: dict[str, tuple[Manifest, Manifest, str | None]] = {
+    "as it was taken": (a_job(), a_workload(admitted=1), None),
+    "not elastic any more": (a_job(annotations=NOT_ELASTIC), a_workload(admitted=1), OPT_IN_REMOVED),
+    "not queued any more": (a_job(managed=False), a_workload(admitted=1), OPT_IN_REMOVED),
+    "not queued any more, and waits": (a_job(managed=False), a_workload(), OPT_IN_REMOVED),
+    "in another queue, and has quota": (a_job(labels=ELSEWHERE), a_workload(admitted=1), QUEUE_CHANGED),
+    "let go": (a_job(managed=False), a_workload(held=False, conditions=(condition("Finished"),)), None),
+}
+
+
+@pytest.mark.parametrize(("job", "workload", "reason"), TAKEN.values(), ids=TAKEN.keys())
+def test_a_job_that_was_taken_shows_what_was_changed(job: Manifest, workload: Manifest, reason: str | None) -> None:
+    commands = reported(a_view(job, workload))
+    if reason is None:
+        assert commands == []
+        return
+    [patch, event] = commands
+    assert isinstance(patch, Patch)
+    assert isinstance(event, Emit)
+    assert event.reason == reason
+    assert patch.body == {"metadata": {"annotations": {own_api.UNHEEDED_ANNOTATION: event.note}}}
+    shown = job | {"metadata": job["metadata"] | {"annotations": job["metadata"]["annotations"] | _annotations(patch)}}
+    assert reported(a_view(shown, workload)) == [], "and once"
+
+
+def _annotations(patch: Patch) -> dict[str, str]:
+    assert isinstance(patch.body, dict)
+    annotations: dict[str, str] = patch.body["metadata"]["annotations"]
+    return annotations
+
+
+def test_a_job_that_is_as_it_was_taken_again_shows_nothing() -> None:
+    back = a_job(annotations={own_api.UNHEEDED_ANNOTATION: "before"})
+    assert shorts(reported(a_view(back, a_workload(admitted=1)))) == [("train", (own_api.UNHEEDED_ANNOTATION, None))]
+
+
+def test_a_job_that_was_taken_is_reconciled_whatever_its_metadata_says() -> None:
+    store, requeued = Store(), list[JobRef]()
+    store.workloads.put(a_workload(admitted=1))
+    store.on_job_change(requeued.append, when=mode_of(store).needs_reconcile)
+    opted_out = a_job(managed=False, annotations=NOT_ELASTIC)
+    assert not is_of_concern(opted_out)
+    requeued.clear()
+    store.jobs["Job"].put(opted_out)
+    assert [ref.name for ref in requeued] == ["train"]
 
 
 BESIDE_KUEUE: dict[str, tuple[Manifest, tuple[str, ...] | None, list[tuple[Any, ...]]]] = {

@@ -23,7 +23,7 @@ from slicebus.manager.decide.manifests import (
 )
 from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -55,7 +55,7 @@ def decide(view: JobView, now: str) -> list[Command]:
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
-    if not is_managed(view.job):
+    if not (is_managed(view.job) or view.is_taken):
         return []
     kind = KINDS[view.ref.kind]
     outcome = kind.outcome(view.job)
@@ -79,7 +79,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if changed := _set_priority(view, job) or _set_selector(view, job):
+    if changed := _set_priority(view, job) or _set_selector(view, job) or _set_queue(view, job):
         return changed
     if taken_over := pod_templates.take_over(view, job):
         return taken_over
@@ -181,6 +181,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         pod_sets,
         ref=ref,
         name=name,
+        queue=view.queue,
         annotations=annotations,
         priority=priority,
     )
@@ -227,6 +228,18 @@ def _set_selector(view: JobView, job: Manifest) -> list[Command]:
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in map(view.workload, view.unfinished)
         if annotation(workload, own_api.CLUSTER_SELECTOR_ANNOTATION) != wanted
+    ]
+
+
+def _set_queue(view: JobView, job: Manifest) -> list[Command]:
+    """Move slices that wait into the queue that the job names. With quota, a chain stays where it is charged."""
+    wanted = queue_of(job)
+    if not wanted or any(slice.admission is not None for slice in view.unfinished):
+        return []
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"queueName": wanted}})
+        for slice in view.unfinished
+        if slice.queue != wanted
     ]
 
 

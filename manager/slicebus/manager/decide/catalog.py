@@ -21,7 +21,6 @@ from slicebus.manager.decide import (
     relocation,
     strays,
     terms,
-    unmanaged,
     verdicts,
     worker_cluster_status,
 )
@@ -74,8 +73,8 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
         return mode.go_on_ending(view)
     if commands := [*endings.record_owner(view), *endings.show_held(view, found, now=now)]:
         return commands
-    if commands := unmanaged.report(view, is_ours=mode.is_ours(view), now=now):
-        return commands
+    if view.job is not None and (shown := mode.show_unmanaged(view, view.job, now=now)):
+        return shown
     return mode.reconcile(store, view, now)
 
 

@@ -14,7 +14,7 @@ from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED,
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest
-from slicebus.slices import admission, kueue
+from slicebus.slices import admission
 from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
 from slicebus.slices.conditions import conditions_of
@@ -114,8 +114,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     """Explain a job that exists."""
     view = store.view(ref)
     assert view.job is not None
-    labels, desired = view.job["metadata"].get("labels", {}), view.desired
-    queue = labels.get(kueue.QUEUE_NAME_LABEL, "")
+    desired, queue = view.desired, view.queue
     cluster_queue = store.quotas.cluster_queue_of((ref.namespace, queue))
     queue_spec = store.quotas.cluster_queues.get(cluster_queue)
     fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})

@@ -17,6 +17,7 @@ def workload_manifest(
     *,
     ref: JobRef,
     name: str,
+    queue: str,
     annotations: dict[str, str],
     priority: Manifest,
 ) -> Manifest:
@@ -36,7 +37,7 @@ def workload_manifest(
         },
         "spec": {
             "active": True,
-            "queueName": job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL],
+            "queueName": queue,
             **priority,
             "podSets": pod_sets,
         },
@@ -67,8 +68,8 @@ def counts_patch(workload: Manifest, counts: Counts) -> Manifest:
     return {"spec": {"podSets": [pod_set | {"count": counts[pod_set["name"]]} for pod_set in pod_sets]}}
 
 
-def annotation_patch(name: str, value: str) -> Manifest:
-    """A patch that sets one annotation."""
+def annotation_patch(name: str, value: str | None) -> Manifest:
+    """A patch that sets one annotation; None removes it."""
     return {"metadata": {"annotations": {name: value}}}
 
 

@@ -5,11 +5,20 @@ from typing import ClassVar, Protocol
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Change
-from slicebus.manager.decide import beside_kueue, builtin, change_filter, intake, kueue_checks, kueue_status, verdicts
+from slicebus.manager.decide import (
+    beside_kueue,
+    builtin,
+    change_filter,
+    intake,
+    kueue_checks,
+    kueue_status,
+    unmanaged,
+    verdicts,
+)
 from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Status
+from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.admission import Decision, Evict
 from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import Slice
@@ -24,8 +33,8 @@ class AdmissionMode(Protocol):
     def needs_reconcile(self, change: Change) -> bool:
         """Whether a change of a job or of one of its Workloads has the job reconciled."""
 
-    def is_ours(self, view: JobView) -> bool:
-        """Whether a job that slicebus does not manage shows what it lacks."""
+    def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
+        """Show on a job, once, where slicebus does not act by its metadata."""
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """The commands for everything that a managed job needs now."""
@@ -50,9 +59,11 @@ class Builtin:
         """Only after changes that decisions depend on: most changes are mirrored from the worker."""
         return change_filter.needs_reconcile(change)
 
-    def is_ours(self, view: JobView) -> bool:
-        """The job meets only a part of the requirements, so its user seems to expect slicebus."""
-        return view.job is not None and is_nearly_managed(view.job)
+    def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
+        """The job was taken, or meets only a part of the requirements, so that its user seems to expect slicebus."""
+        if view.is_taken:
+            return unmanaged.run_on(view, job)
+        return unmanaged.left_alone(job, is_ours=is_nearly_managed(job), now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
@@ -80,9 +91,10 @@ class BesideKueue:
         """After every change: Kueue may have made it."""
         return True
 
-    def is_ours(self, view: JobView) -> bool:
-        """The job's Workload has our check; slicebus does not serve other queues."""
-        return any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
+    def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
+        """The job's Workload has our check; slicebus does not serve other queues. Kueue answers for changed ones."""
+        is_ours = any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
+        return unmanaged.left_alone(job, is_ours=is_ours, now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""

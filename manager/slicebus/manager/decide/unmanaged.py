@@ -1,14 +1,18 @@
-"""Shows on a job why slicebus leaves it alone, where its user seems to expect otherwise."""
+"""Shows on a job where slicebus does not act by its metadata: it leaves the job alone, or runs it on as it took it."""
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
+    OPT_IN_REMOVED,
+    QUEUE_CHANGED,
     is_managed,
     is_reported_unmanaged,
     missing,
+    queue_of,
     says_unmanaged,
 )
 from slicebus.manager.state.views import JobView
@@ -18,14 +22,11 @@ from slicebus.slices.conditions import Finding, conditions_of, has_finding, with
 from slicebus.slices.jobs import KINDS
 
 
-def report(view: JobView, *, is_ours: bool, now: str) -> list[Command]:
+def left_alone(job: Manifest, *, is_ours: bool, now: str) -> list[Command]:
     """Show on the job and in one Event why it is left alone; nothing where that is shown already.
 
     `is_ours`: whether its user seems to expect slicebus to run it (`modes`); nothing is shown otherwise.
     """
-    job = view.job
-    if job is None:
-        return []
     if is_managed(job) or not is_ours:
         return _clear(job)
     message = f"slicebus leaves it alone: {'; '.join(missing(job))}"
@@ -34,9 +35,32 @@ def report(view: JobView, *, is_ours: bool, now: str) -> list[Command]:
     return [write, Emit(regarding=job, reason=NOT_MANAGED, note=message, warning=True)]
 
 
+def run_on(view: JobView, job: Manifest) -> list[Command]:
+    """Show on a job that was taken, and in one Event, that its user has changed whether it is, or its queue.
+
+    No condition shows it: the worker's status replaces these.
+    """
+    reason, message = _unheeded(view, job)
+    if annotation(job, own_api.UNHEEDED_ANNOTATION) == (message or None):
+        return []
+    shown = _annotate(job, own_api.UNHEEDED_ANNOTATION, message or None)
+    return [shown, *([Emit(regarding=job, reason=reason, note=message, warning=True)] if message else [])]
+
+
+def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
+    """The reason and the message; empty where the job is run as its metadata says."""
+    if not is_managed(job):
+        lacks = "; ".join(missing(job))
+        return OPT_IN_REMOVED, f"it stays in LocalQueue {view.queue}, and runs on: {lacks}. Delete it to end it"
+    if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
+        return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
+    return "", ""
+
+
 def _write(job: Manifest, message: str, *, now: str) -> Command | None:
     if not KINDS[job["kind"]].refusal.conditions:
-        return _annotate(job, message) if annotation(job, own_api.NOT_MANAGED_ANNOTATION) != message else None
+        is_shown = annotation(job, own_api.NOT_MANAGED_ANNOTATION) == message
+        return None if is_shown else _annotate(job, own_api.NOT_MANAGED_ANNOTATION, message)
     finding = Finding(ACCEPTED_CONDITION, False, NOT_MANAGED, message)
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
 
@@ -45,13 +69,12 @@ def _clear(job: Manifest) -> list[Command]:
     if not is_reported_unmanaged(job):
         return []
     if annotation(job, own_api.NOT_MANAGED_ANNOTATION) is not None:
-        return [_annotate(job, None)]
+        return [_annotate(job, own_api.NOT_MANAGED_ANNOTATION, None)]
     return [_set_conditions(job, [entry for entry in conditions_of(job) if not says_unmanaged(entry)])]
 
 
-def _annotate(job: Manifest, message: str | None) -> Command:
-    body = {"metadata": {"annotations": {own_api.NOT_MANAGED_ANNOTATION: message}}}
-    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+def _annotate(job: Manifest, name: str, message: str | None) -> Command:
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(name, message))
 
 
 def _set_conditions(job: Manifest, conditions: list[Manifest]) -> Command:

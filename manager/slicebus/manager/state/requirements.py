@@ -12,6 +12,9 @@ ACCEPTED_CONDITION = "slicebus.dev/Accepted"
 """On a job that is not taken: False, with the reason."""
 NOT_MANAGED = "NotManaged"
 """Why a job is left alone, as the reason of the condition and of the Event."""
+OPT_IN_REMOVED = "OptInRemoved"
+QUEUE_CHANGED = "QueueChanged"
+"""What somebody has changed of a job that was taken, as the reason of the Event."""
 
 
 def is_managed(job: Manifest) -> bool:
@@ -60,8 +63,14 @@ def is_our_check(check: Manifest) -> bool:
     return bool(check.get("spec", {}).get("controllerName") == own_api.CHECK_CONTROLLER)
 
 
+def queue_of(job: Manifest) -> str:
+    """The LocalQueue that a job's label names; empty for none."""
+    name: str = job["metadata"].get("labels", {}).get(kueue.QUEUE_NAME_LABEL, "")
+    return name
+
+
 def _is_queued(job: Manifest) -> bool:
-    return bool(job["metadata"].get("labels", {}).get(kueue.QUEUE_NAME_LABEL))
+    return bool(queue_of(job))
 
 
 def _is_elastic(job: Manifest) -> bool:

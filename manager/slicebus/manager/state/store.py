@@ -166,8 +166,11 @@ class Store:
             return False
         metadata = manifest["metadata"]
         marks = (*(metadata.get("annotations") or ()), *(metadata.get("finalizers") or ()))
-        has_workload = self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"]))
-        return not has_workload and not any(mark.startswith(_OWN) for mark in marks)
+        return not self._has_workloads(manifest) and not any(mark.startswith(_OWN) for mark in marks)
+
+    def _has_workloads(self, job: Manifest) -> bool:
+        metadata = job["metadata"]
+        return bool(self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"])))
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not cached."""
@@ -268,7 +271,7 @@ class Store:
 
         def job_changed(change: Change) -> None:
             job = change.new or change.old
-            if job is not None and is_of_concern(job) and when(change):
+            if job is not None and (is_of_concern(job) or self._has_workloads(job)) and when(change):
                 callback(job_ref(job))
 
         def workload_changed(change: Change) -> None:
@@ -284,7 +287,7 @@ class Store:
             name = entry["metadata"]["name"] if entry else ""
             for cache in self.jobs.values():
                 for job in cache.all():
-                    if is_managed(job) and job["metadata"]["labels"].get(kueue.PRIORITY_CLASS_LABEL) == name:
+                    if job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL) == name:
                         callback(job_ref(job))
 
         self.priority_classes.subscribe(class_changed)

@@ -8,7 +8,9 @@ from propcache.api import cached_property
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
+from slicebus.manager.state.requirements import queue_of
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
+from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.workload import Slice
@@ -95,6 +97,20 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def unfinished(self) -> list[Slice]:
         """The slices that have not finished."""
         return [slice for slice in self.slices if not slice.finished]
+
+    @cached_property
+    def is_taken(self) -> bool:
+        """Whether slicebus runs the job, or has still to let go of its Workloads, whatever its metadata says by now."""
+        finalizers = (each["metadata"].get("finalizers", ()) for each in self.workloads.values())
+        return any(kueue.RESOURCE_IN_USE_FINALIZER in each for each in finalizers)
+
+    @property
+    def queue(self) -> str:
+        """The LocalQueue of the chain; where there is none, the one that the job's label names."""
+        if self.unfinished:
+            return self.unfinished[-1].queue
+        named = queue_of(self.job) if self.job is not None else ""
+        return named or (self.slices[-1].queue if self.slices else "")
 
     @cached_property
     def holder(self) -> Slice | None:
