@@ -13,6 +13,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.state.annotations import reported_status
+from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
@@ -81,6 +82,8 @@ class Agreement:
             return
         if any(map(self._activations.has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
+            return
+        if not (chain or is_managed(job)):
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
         if len(holders) > 1 or len(waiting) > 1 or len(holders) + len(waiting) != len(chain) or not chain:

@@ -27,6 +27,7 @@ from simulation.schedule import (
     Join,
     Moment,
     Noise,
+    OptOut,
     Policy,
     Prioritize,
     Quota,
@@ -77,7 +78,7 @@ def schedule_of(seed: int) -> Schedule:
     inventory_s = random.choice((60.0, _NEVER_S))
     if inventory_s < _NEVER_S:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
-    moments += definitions_of(seed, run_s, compares=inventory_s < _NEVER_S)
+    moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
     return Schedule(
         seed=seed,
         standbys=standbys,
@@ -259,6 +260,15 @@ def _priority(random: Random, at_s: float) -> Moment:
         return Revalue(at_s=at_s, priority=priority, value=random.choice((-20, 0, 20)))
     kind, pick = random.choice(KINDS), random.randrange(12)
     return Prioritize(at_s=at_s, kind=kind, pick=pick, priority=random.choice(("", priority)))
+
+
+def _opt_outs(seed: int, run_s: float) -> Iterator[Moment]:
+    """On one run of four."""
+    random = Random(f"{seed}/opt-outs")
+    for _ in range(random.choice((0, 0, 0, 3))):
+        kind, pick, at_s = random.choice(KINDS), random.randrange(12), random.uniform(0, run_s)
+        queue = random.choice((*QUEUES, ""))
+        yield OptOut(at_s=at_s, kind=kind, pick=pick, queue=queue, elastic=bool(queue) or random.random() < 0.5)
 
 
 def _forge(random: Random, at_s: float) -> Moment:

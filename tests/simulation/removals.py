@@ -143,7 +143,7 @@ async def delete_many(fleet: "Fleet", item: DeleteMany) -> None:
             metadata = job["metadata"]
             if not is_manager and not annotations.is_ours(job):
                 continue
-            if is_manager and item.queue and metadata["labels"].get(kueue.QUEUE_NAME_LABEL) != item.queue:
+            if is_manager and item.queue and (metadata.get("labels") or {}).get(kueue.QUEUE_NAME_LABEL) != item.queue:
                 continue
             fleet.note(f"{item.api}: delete {kind} {metadata['name']}")
             fleet.rules.user_deletes(job)

@@ -32,6 +32,7 @@ from simulation.schedule import (
     Moment,
     NamespaceGoes,
     Nodes,
+    OptOut,
     Policy,
     Prioritize,
     Quota,
@@ -118,6 +119,8 @@ class Run:
                 await self.users.set_quota(item)
             case Join():
                 await self.users.join(item)
+            case OptOut():
+                await self.users.opt_out(item)
             case Prioritize():
                 await self.users.prioritize(item)
             case Revalue():

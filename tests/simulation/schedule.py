@@ -204,6 +204,15 @@ class Prioritize(Moment):
     priority: str
 
 
+class OptOut(Moment):
+    """Some job of a kind gets another queue label, or loses it, and its elastic annotation says this."""
+
+    kind: str
+    pick: int
+    queue: str
+    elastic: bool
+
+
 class Revalue(Moment):
     """A priority class gets another value."""
 

@@ -22,6 +22,7 @@ from simulation.schedule import (
     Forge,
     Impostor,
     Join,
+    OptOut,
     Policy,
     Prioritize,
     Quota,
@@ -96,6 +97,17 @@ class Users:
             name = jobs[item.pick % len(jobs)]["metadata"]["name"]
             patch = MergePatch({"metadata": {"labels": {kueue.PRIORITY_CLASS_LABEL: item.priority or None}}})
             await self._clients[MANAGER].patch(JOB_RESOURCES[item.kind], name, objects.NAMESPACE, patch)
+
+    async def opt_out(self, item: OptOut) -> None:
+        """Another queue for a job, or the wish that slicebus leaves it alone."""
+        resource = JOB_RESOURCES[item.kind]
+        jobs = (await self._clients[MANAGER].list(resource)).items
+        if jobs:
+            labels = {kueue.QUEUE_NAME_LABEL: item.queue or None}
+            annotations = {kueue.ELASTIC_ANNOTATION: "true" if item.elastic else None}
+            patch = MergePatch({"metadata": {"labels": labels, "annotations": annotations}})
+            name = jobs[item.pick % len(jobs)]["metadata"]["name"]
+            await self._clients[MANAGER].patch(resource, name, objects.NAMESPACE, patch)
 
     async def revalue(self, item: Revalue) -> None:
         """Another value for a priority class."""
