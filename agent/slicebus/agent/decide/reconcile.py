@@ -4,7 +4,7 @@ Level-triggered: each function compares what is with what should be. The last re
 restart neither loses nor repeats it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -94,24 +94,35 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     otherwise the manager would never learn of it. So does a size below what an order has granted since: the manager
     holds the quota until it is asked for less. And so does a size that an order has given and that was changed back
     before this was called: no request has told of it.
+
+    The manager frees the quota of a smaller size at once, so it is asked for when its pods are gone. A pod set with
+    pods that are going holds up no other: until then it asks for those that run (rule 1).
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
     kind, uid = KINDS[view.key.kind], scale_target["metadata"]["uid"]
-    wanted, granted, last = kind.counts(job.manifest, scale_target), job.granted, job.requested
-    key = RequestKey(uid, scale_target["metadata"]["generation"])
+    desired, granted, last = kind.counts(job.manifest, scale_target), job.granted, job.requested
+    running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
+    going = {name for name, count in running.items() if count > desired.get(name, 0)}
+    wanted = {name: running[name] if name in going else count for name, count in desired.items()}
+
+    def is_news(known: Counts) -> bool:
+        return _without(wanted, going) != _without(known, going)
+
+    key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
-    is_overruled = last is not None and last.overruled is True and last.key != key
-    is_untold = last is None and annotations.baseline(job.manifest) not in (None, wanted)
-    holds_more = last is not None and not last.unanswered and annotations.lowered(granted, wanted) != granted
-    if wanted != (last.wanted if last else granted) or is_untold or is_lost or is_overruled or holds_more:
-        if _runs_more_than(view, wanted):
+    is_overruled = last is not None and last.overruled is True and last.key != key and (not going or is_news(own or {}))
+    is_untold = last is None and own is not None and is_news(own)
+    most = annotations.lowered(granted, wanted)
+    holds_more = last is not None and not last.unanswered and _without(most, going) != _without(granted, going)
+    if is_news(last.wanted if last else granted) or is_untold or is_lost or is_overruled or holds_more:
+        if not going <= wanted.keys():
             return []
         pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
         note = {
             own_api.REQUESTED_ANNOTATION: pending.to_annotation(),
-            own_api.GRANTED_ANNOTATION: annotations.encode_counts(annotations.lowered(granted, wanted)),
+            own_api.GRANTED_ANNOTATION: annotations.encode_counts(most),
         }
         return [_note(job, note)]
     if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
@@ -122,7 +133,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         worker_uid=last.worker_uid,
         worker_generation=last.worker_generation,
         granted=last.instead_of,
-        wanted=wanted,
+        wanted=last.wanted,
         why=kind.scaler(scale_target),
     )
     confirmed = msgspec.structs.replace(last, confirmed=True)
@@ -138,12 +149,8 @@ def _note(job: JobReading, annotations: dict[str, str]) -> Command:
     return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
-def _runs_more_than(view: WorkerView, wanted: Counts) -> bool:
-    """Whether more pods run than are wanted now.
-
-    A smaller size is requested only when its pods are gone: the manager frees their quota at once.
-    """
-    return any(len(members.running) > wanted.get(name, 0) for name, members in view.pod_sets.items())
+def _without(counts: Counts, names: Collection[str]) -> Counts:
+    return {name: count for name, count in counts.items() if name not in names}
 
 
 def ungate(view: WorkerView) -> list[Command]:
