@@ -131,6 +131,18 @@ def _follow(holder: Slice, pending: Slice | None, wanted: Counts) -> list[ChainC
     return [] if pending.counts == wanted else [SetCounts(slice=pending, counts=wanted)]
 
 
+def given_back(holder: Slice, wanted: Counts) -> list[ChainCommand]:
+    """What a resize gives up at once although another of its pod sets grows, and waits.
+
+    A Kueue leaves the old slice as it is until the new one is admitted, which may be never.
+    """
+    granted = holder.granted
+    if granted.keys() != wanted.keys() or scaling(granted, wanted) is not Scaling.UP:
+        return []
+    left = {name: min(count, wanted[name]) for name, count in granted.items()}
+    return [SetCounts(slice=holder, counts=left)] if left != granted else []
+
+
 def _withdraw(pending: Slice) -> FinishSlice:
     return FinishSlice(slice=pending, reason=FinishedReason.OUT_OF_SYNC, message=OUT_OF_SYNC)
 

@@ -14,6 +14,7 @@ from slicebus.slices.chain import (
     RefuseScaling,
     Scaling,
     SetCounts,
+    given_back,
     plan,
     scaling,
 )
@@ -191,6 +192,31 @@ CASES: dict[str, tuple[list[Slice], dict[str, int], list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize(("slices", "wanted", "expected"), CASES.values(), ids=CASES.keys())
 def test_plan(slices: list[Slice], wanted: dict[str, int], expected: list[tuple[Any, ...]]) -> None:
     assert [short(command) for command in plan(list(reversed(slices)), wanted)] == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "expected"),
+    [
+        (admitted(S1, {"a": 3, "b": 3}), {"a": 1, "b": 4}, [("set", "s1", {"a": 1, "b": 3})]),
+        (admitted(S1, {"a": 3, "b": 3}), {"a": 3, "b": 4}, []),
+        (admitted(S1, {"a": 3, "b": 3}), {"a": 1, "b": 3}, []),
+        (admitted(S1, {"a": 3}), {"a": 1, "b": 3}, []),
+        (
+            granted_part(S1, {"a": 8, "b": 3}, {"a": 5, "b": 3}),
+            {"a": 8, "b": 1},
+            [("set", "s1", {"a": 5, "b": 1})],
+        ),
+        (admitted(S1, {"a": 3, "b": 3}, evicted=True, admitted=False), {"a": 1, "b": 4}, []),
+    ],
+    ids=["up and down", "up", "down is for the plan", "other pod sets", "granted in part", "evicted"],
+)
+def test_what_a_resize_gives_up_is_free_while_the_rest_of_it_waits(
+    held: Slice, wanted: dict[str, int], expected: list[tuple[Any, ...]]
+) -> None:
+    found = given_back(held, wanted)
+    assert [short(command) for command in found] == expected
+    left = [msgspec.structs.replace(p, count=found[0].counts[p.name]) for p in held.pod_sets] if found else []
+    assert not left or given_back(msgspec.structs.replace(held, pod_sets=tuple(left)), wanted) == []
 
 
 def test_the_old_slice_names_its_replacement() -> None:

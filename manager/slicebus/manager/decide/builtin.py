@@ -33,6 +33,7 @@ from slicebus.slices.chain import (
     FinishSlice,
     RefuseScaling,
     SetCounts,
+    given_back,
     plan,
 )
 from slicebus.slices.conditions import Finding, has_finding
@@ -85,7 +86,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return taken_over
     desired = _with_kept_quota(view.desired, view)
     edited = _edited_pods(view)
-    planned = [*edited, *plan(view.slices, desired.counts)]
+    released = given_back(view.holder, desired.counts) if view.holder else []
+    planned = [*edited, *plan(view.slices, desired.counts), *released]
     commands: list[Command] = []
     for command in planned:
         commands += _commands_for(view, job, command, desired=desired, now=now)
