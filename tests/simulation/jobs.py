@@ -11,15 +11,13 @@ from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.ray import groups
 
 Manifest = dict[str, Any]
 
 _RUN_S, _COMPLETIONS = 5, 4
-_SIZE = {
-    "Job": "/spec/parallelism",
-    "RayCluster": "/spec/workerGroupSpecs/0/replicas",
-    "RayJob": "/spec/rayClusterSpec/workerGroupSpecs/0/replicas",
-}
+SECOND_GROUP = "wide-group"
+_CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec"}
 
 
 def job_of(item: Submit) -> Manifest:
@@ -30,10 +28,10 @@ def job_of(item: Submit) -> Manifest:
             job = objects.job(name, parallelism=item.size)
         case "RayCluster":
             job = objects.ray_cluster(name, replicas=item.size)
-            job["spec"]["enableInTreeAutoscaling"] = item.autoscales
+            _shape(job["spec"], item)
         case _:
             job = objects.ray_job(name, replicas=item.size)
-            job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] = item.autoscales
+            _shape(job["spec"]["rayClusterSpec"], item)
     runs = {"metadata": {"annotations": {RUN_SECONDS_ANNOTATION: str(_RUN_S)}}}
     if item.ends and item.kind == "Job":
         job["spec"]["completions"] = _COMPLETIONS
@@ -50,6 +48,15 @@ def job_of(item: Submit) -> Manifest:
     return job
 
 
+def _shape(cluster_spec: Manifest, item: Submit) -> None:
+    cluster_spec["enableInTreeAutoscaling"] = item.autoscales
+    [first] = groups(cluster_spec)
+    if item.second is not None:
+        template = {"spec": objects.pod_spec("500m", name="ray-worker", image=objects.RAY_IMAGE)}
+        second = {"groupName": SECOND_GROUP, "replicas": item.second, "numOfHosts": item.hosts, "template": template}
+        cluster_spec["workerGroupSpecs"] = [first, first | second]
+
+
 def is_sized_by_users(job: Manifest) -> bool:
     """Whether the manager's own copy of a job says its size: not where Ray's autoscaler owns it."""
     spec = job["spec"].get("rayClusterSpec", job["spec"])
@@ -63,35 +70,43 @@ def is_sized_where_it_runs(found: Manifest) -> bool:
 
 def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
     """Another request for the workers of a Ray cluster, on the manager."""
-    path = _SIZE[job["kind"]].replace("replicas", "template/spec/containers/0/resources/requests/cpu")
+    path = f"{_CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0/template/spec/containers/0/resources/requests/cpu"
     return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
 
 
-async def scale(client: KubeClient, scale_target: Manifest, count: int) -> None:
+async def scale(client: KubeClient, scale_target: Manifest, count: int, *, group: int = 0) -> None:
     """Another size for this very object, as its user or Ray's autoscaler writes it."""
-    if autoscaler := autoscaler_of(client, scale_target):
+    if autoscaler := autoscaler_of(client, scale_target, group=group):
         await autoscaler.scale(count)
         return
     metadata = scale_target["metadata"]
-    patch = size_patch(scale_target, count)
+    patch = size_patch(scale_target, count, group=group)
     await client.patch(JOB_RESOURCES[scale_target["kind"]], metadata["name"], metadata["namespace"], patch)
 
 
-async def settle(client: KubeClient, scale_target: Manifest) -> None:
+async def settle(client: KubeClient, scale_target: Manifest, *, group: int = 0) -> None:
     """What Ray's autoscaler does after it has scaled: it sees to the pods that it has named for deletion."""
-    if autoscaler := autoscaler_of(client, scale_target):
+    if autoscaler := autoscaler_of(client, scale_target, group=group):
         await autoscaler.settle()
 
 
-def autoscaler_of(client: KubeClient, scale_target: Manifest) -> RayAutoscaler | None:
+def autoscaler_of(client: KubeClient, scale_target: Manifest, *, group: int) -> RayAutoscaler | None:
     """The autoscaler that owns the size of an object."""
     if is_sized_by_users(scale_target):
         return None
-    metadata = scale_target["metadata"]
-    return RayAutoscaler(client, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+    metadata, index = scale_target["metadata"], _index(scale_target["spec"], group)
+    return RayAutoscaler(client, metadata["name"], metadata["namespace"], group=index, uid=metadata["uid"])
 
 
-def size_patch(scale_target: Manifest, count: int) -> JsonPatch:
+def size_patch(scale_target: Manifest, count: int, *, group: int = 0) -> JsonPatch:
     """Another size for this very object, as users write it."""
+    path, at = "/spec/parallelism", _CLUSTER_SPEC.get(scale_target["kind"])
+    if at is not None:
+        spec = scale_target["spec"]
+        path = f"{at}/workerGroupSpecs/{_index(spec.get('rayClusterSpec', spec), group)}/replicas"
     same = {"op": "test", "path": "/metadata/uid", "value": scale_target["metadata"]["uid"]}
-    return JsonPatch([same, {"op": "replace", "path": _SIZE[scale_target["kind"]], "value": count}])
+    return JsonPatch([same, {"op": "replace", "path": path, "value": count}])
+
+
+def _index(cluster_spec: Manifest, group: int) -> int:
+    return min(group, len(groups(cluster_spec)) - 1)

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import msgspec
 
 from simulation.faults import FaultyBus
+from simulation.jobs import SECOND_GROUP
 from slicebus.agent import app
 from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
@@ -27,7 +28,7 @@ from slicebus.slices.usage import QuotaUse
 
 Manifest = dict[str, Any]
 
-_POD_SETS = ("main", "head", "small-group", "submitter")
+_POD_SETS = ("main", "head", "small-group", SECOND_GROUP, "submitter")
 
 
 def _everything_may_start(pod_sets: PodSets, granted: Mapping[str, int], **how: Any) -> list[Manifest]:

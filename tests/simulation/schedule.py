@@ -104,6 +104,10 @@ class Submit(Moment):
     """Whether it takes a part of a scale-up."""
     ttl_s: int | None = None
     """How long a Job stays after its end, in seconds; None for ever."""
+    second: int | None = None
+    """The replicas of a Ray cluster's second group; None for one group."""
+    hosts: int = 1
+    """Of the second group."""
 
 
 class Scale(Moment):
@@ -112,6 +116,8 @@ class Scale(Moment):
     api: str
     pick: int
     counts: tuple[int, ...]
+    group: int = 0
+    """Of a Ray cluster that has so many; else it is the last one."""
 
 
 class Edit(Moment):

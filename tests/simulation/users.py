@@ -131,16 +131,17 @@ class Users:
         scale_target = scale_targets[item.pick % len(scale_targets)]
         try:
             for number, count in enumerate(item.counts):
-                await self._scale(client, scale_target, max(count, int(is_manager)))
+                await self._scale(client, scale_target, max(count, int(is_manager)), group=item.group)
                 if number + 1 < len(item.counts):
                     await asyncio.sleep(_FLAP_S[number % len(_FLAP_S)])
         finally:
             # What was named for deletion stays named when a later size is refused.
-            await settle(client, scale_target)
+            await settle(client, scale_target, group=item.group)
 
-    async def _scale(self, client: KubeClient, scale_target: Manifest, count: int) -> None:
-        self._fleet.note(f"{client.host}: {scale_target['kind']} {scale_target['metadata']['name']} to {count}")
-        await scale(client, scale_target, count)
+    async def _scale(self, client: KubeClient, scale_target: Manifest, count: int, *, group: int) -> None:
+        of = f", its group {group}" if group else ""
+        self._fleet.note(f"{client.host}: {scale_target['kind']} {scale_target['metadata']['name']} to {count}{of}")
+        await scale(client, scale_target, count, group=group)
 
     async def edit(self, item: Edit) -> None:
         """Other pods for a job that may run already."""

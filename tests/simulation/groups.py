@@ -1,0 +1,30 @@
+"""Ray clusters have two groups, some with several hosts a replica, and either is scaled, or both at once."""
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import msgspec
+
+from simulation.schedule import Moment, Scale, Submit
+
+_REPLICAS = (0, 1, 1, 2)
+_HOSTS = (1, 1, 2, 3)
+_MOST_REPLICAS = 3
+
+
+def with_groups(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+    """The same, but that Ray clusters have a second group. One resize of three is another of that group, and beside one
+    of three the second group is resized too: it may grow while the pods of the first are going."""
+    random = Random(f"{seed}/groups")
+    for item in moments:
+        match item:
+            case Submit() if item.kind != "Job":
+                yield msgspec.structs.replace(item, second=random.choice(_REPLICAS), hosts=random.choice(_HOSTS))
+            case Scale():
+                of, count = random.randrange(3), random.randint(0, _MOST_REPLICAS)
+                second = msgspec.structs.replace(item, group=1, counts=(count,) * len(item.counts))
+                yield second if of == 1 else item
+                if of == 2:
+                    yield second
+            case _:
+                yield item
