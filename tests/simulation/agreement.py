@@ -24,6 +24,7 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.ungate import is_gated
+from slicebus.slices.waiting import Waiting, lacks
 from slicebus.slices.workload import Slice, oldest_first
 
 Manifest = dict[str, Any]
@@ -141,6 +142,7 @@ class Agreement:
         for what, (there, here) in told.items():
             if there != here:
                 raise Violation(f"converged: {name} on {holder.cluster}: {what} is {there}, the manager says {here}")
+        _check_shown(name, job, [copy, scale_target], lacking=lacks(asked, holder.granted))
         await self._check_pods(name, client, job, holder.granted)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:
@@ -182,3 +184,14 @@ class Agreement:
         left = {name: count for name, count in left.items() if name != DEAD}
         if left:
             raise Violation(f"converged: messages are left in {left}")
+
+
+def _check_shown(name: str, job: Manifest, copies: list[Manifest], *, lacking: bool) -> None:
+    """Every object of a job shows the same, and shows that pods are lacking while they are."""
+    here = Waiting.from_manifest(job)
+    for copy in copies:
+        there = Waiting.from_manifest(copy)
+        if there != here and not (here and here.says_same(there)):
+            raise Violation(f"converged: {name}: the manager's shows {here}, its {copy['kind']} {there}")
+    if lacking != (here is not None and lacks(here.wanted, here.granted)):
+        raise Violation(f"converged: {name} shows {here}, {'and' if lacking else 'but no'} pods are lacking")

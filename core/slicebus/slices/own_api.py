@@ -44,6 +44,9 @@ UNHEEDED_ANNOTATION: Final = "slicebus.dev/unheeded"
 """On a job of the manager that was taken: what somebody has changed since that has no effect."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that the API server refuses for a job made anew."""
+WAITING_ANNOTATION: Final = "slicebus.dev/waiting"
+"""On the manager's job, the worker's job and the RayCluster of a RayJob, JSON: why it does not have the size that it
+wants (`waiting`). Nothing is decided by it."""
 PARTIAL_SCALE_UP_ANNOTATION: Final = "slicebus.dev/partial-scale-up"
 """On a job of the manager and its slices: "true" where a scale-up may be granted in part."""
 REPLICA_SIZES_ANNOTATION: Final = "slicebus.dev/replica-sizes"
@@ -82,6 +85,7 @@ AGENTS_OWN: Final = frozenset(
         RAYJOB_LABEL,
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
+        WAITING_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

@@ -9,10 +9,9 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide import beside_kueue, kueue_status
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
-from slicebus.manager.decide.notices import notice_key
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
-from slicebus.proto.messages import JobPhase, Manifest, Pending, Status, WorkloadSpec
+from slicebus.proto.messages import JobPhase, Manifest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
@@ -223,21 +222,9 @@ def test_an_edit_of_the_managers_spec_is_newer_than_what_was_written_there() -> 
     assert not [words for words in in_words(commands) if words[0] == "spec"]
 
 
-def test_a_request_for_other_pod_sets_gets_one_notice() -> None:
+def test_a_request_for_other_pod_sets_writes_no_counts() -> None:
     job, running = kueues_job(annotations=asking({"main": 1, "more": 2})), kueues_workload(admitted=True, state="Ready")
-    [notice] = [c.message for c in reconcile(job, running) if isinstance(c, Publish) and isinstance(c.message, Pending)]
-    assert notice.reason == "StructuralChange"
-    again = reconcile(job, running, last_notice=notice_key("w1", notice.message))
-    assert ("pending to east",) not in in_words(again)
-
-
-def test_a_waiting_replacement_gets_one_notice() -> None:
-    job = kueues_job(5, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
-    running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
-    why = "couldn't assign flavors to pod set main: insufficient unused quota"
-    waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", why),))
-    assert ("pending to east",) in in_words(reconcile(job, running, waiting))
-    assert ("pending to east",) not in in_words(reconcile(job, running, waiting, last_notice=notice_key("w2", why)))
+    assert not [words for words in in_words(reconcile(job, running)) if words[0] == "spec"]
 
 
 def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_the_quota_back() -> None:

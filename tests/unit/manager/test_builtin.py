@@ -9,7 +9,7 @@ from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
-from slicebus.proto.messages import ClusterName, Pending, Relabel, WorkloadSpec
+from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fingerprints import spec_hash
 from unit.manager.objects import (
@@ -417,11 +417,8 @@ def test_a_job_that_runs_already_is_not_refused() -> None:
 STRUCTURAL = a_job(annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
 
 
-def test_a_change_of_the_pod_sets_is_refused_once_with_a_notice() -> None:
-    [notice, patch, event] = decide(a_view(STRUCTURAL, S1), NOW)
-    assert isinstance(notice, Publish)
-    assert isinstance(notice.message, Pending)
-    assert (notice.message.reason, notice.message.wanted) == ("StructuralChange", {"main": 1, "extra": 1})
+def test_a_change_of_the_pod_sets_is_refused_once() -> None:
+    [patch, event] = decide(a_view(STRUCTURAL, S1), NOW)
     assert isinstance(patch, Patch)
     assert isinstance(event, Emit)
     assert shorts([patch, event]) == [

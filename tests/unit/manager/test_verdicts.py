@@ -1,14 +1,13 @@
-"""What the decisions of an admission cycle write, and the notices to workers."""
+"""What the decisions of an admission cycle write."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from slicebus.decisions.commands import Emit, Patch, Publish
+from slicebus.decisions.commands import Emit, Patch, Remember
 from slicebus.manager.decide import verdicts
-from slicebus.manager.decide.notices import pending_notice
-from slicebus.proto.messages import Pending
+from slicebus.manager.state.tables import TableName
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission import Admit, Evict, Wait
 from slicebus.slices.kueue import EvictionReason
@@ -62,46 +61,37 @@ def test_a_job_that_is_gone_gets_no_event() -> None:
     ]
 
 
-def test_a_waiting_slice_shows_why_once_and_its_worker_gets_a_notice() -> None:
+def test_a_waiting_slice_shows_why_once() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
     assert shorts(commands) == [
-        ("pending to east",),
         ("w2", "QuotaReserved=False Pending"),
         ("warn Workload", "Pending"),
         ("warn Job", "Pending"),
     ]
-    [_, patch, *_] = commands
+    [remember, patch, *_] = commands
+    assert remember == Remember(table=TableName.WOULD_ADMIT, key="team/w2", value="4 cpu")
     assert isinstance(patch, Patch)
     shown = a_view(asking(1, 5), OLD, merge_patch(NEW, patch.body))
     assert verdicts.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
 
 
+@pytest.mark.parametrize(("message", "events"), [("3 cpu short", 0), ("no place", 2), ("4 gpu short", 2)])
+def test_the_same_reason_with_other_numbers_is_no_event(message: str, events: int) -> None:
+    """Other jobs come and go: each changes what is lacking."""
+    waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", message),))
+    view = a_view(asking(1, 5), OLD, waiting)
+    found = [what for what, *_ in shorts(verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW))]
+    assert found == ["w2", "warn Workload", "warn Job"][: 1 + events]
+
+
 def test_another_reason_keeps_the_time_since_when_it_waits() -> None:
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", "before"),))
     view = a_view(asking(1, 5), OLD, waiting)
-    [notice, *_] = verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
-    assert isinstance(notice, Publish)
-    assert notice.message == Pending(
-        job=view.ref,
-        workload="w2",
-        worker_uid="w-1",
-        worker_generation=2,
-        wanted={"main": 5},
-        reason="Pending",
-        message="4 cpu short",
-        since="2026-01-01T00:00:00Z",
-        would_admit="4 cpu",
-    )
-    assert notice.correlation == "chain-1"
-
-
-def test_a_waiting_first_slice_gets_no_notice() -> None:
-    view = a_view(a_job(), a_workload())
-    assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], WAIT, now=NOW))] == [
-        "w1",
-        "warn Workload",
-        "warn Job",
-    ]
+    [_, patch, *_] = verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    [shown] = patch.body["status"]["conditions"]
+    assert (shown["message"], shown["lastTransitionTime"]) == ("4 cpu short", "2026-01-01T00:00:00Z")
 
 
 def test_a_slice_admitted_elsewhere_first_clears_its_cluster() -> None:
@@ -143,15 +133,3 @@ def test_a_preemption_shows_its_kueue_reason_too() -> None:
     evict = Evict(key=EVICT.key, reason=EvictionReason.PREEMPTED, message="for w9", preemption="InCohortReclamation")
     [(_, *findings), *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
     assert findings[:2] == ["Evicted=True Preempted", "Preempted=True InCohortReclamation"]
-
-
-NOBODY = {
-    "nobody has asked": a_view(a_job(), OLD, NEW),
-    "the job is gone": a_view(None, OLD, NEW),
-    "it runs nowhere": a_view(asking(1, 5), a_workload(), NEW),
-}
-
-
-@pytest.mark.parametrize("view", NOBODY.values(), ids=NOBODY.keys())
-def test_a_notice_needs_a_worker_that_asked(view: Any) -> None:
-    assert pending_notice(view, view.slices[0], reason="Pending", message="no", since=NOW) == []

@@ -18,6 +18,7 @@ from slicebus.decisions.table import FORGOTTEN
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import Manifest
@@ -84,6 +85,7 @@ class Reconciler:
             key=key,
             cluster=self._settings.cluster,
             fenced=self._fence.closed,
+            now=now_text(),
             now_s=asyncio.get_running_loop().time(),
             interval_s=self._settings.status_interval_s,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import orders, reconcile
+from slicebus.agent.decide import orders, reconcile, waiting
 from slicebus.agent.decide.order_contents import ensure_readable
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.decide.refusals import KindNotServed
@@ -159,11 +159,19 @@ class Work(NamedTuple):
 
 
 def reconcile_job(
-    store: Store, *, key: JobKey, cluster: ClusterName, fenced: bool, now_s: float, interval_s: float
+    store: Store,
+    *,
+    key: JobKey,
+    cluster: ClusterName,
+    fenced: bool,
+    now_s: float,
+    interval_s: float,
+    now: str | None = None,
 ) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
-    `fenced`: the fence is closed, so no pod may start. Times are those of the agent's loop, in seconds.
+    `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339, and none in older recordings; the other times
+    are those of the agent's loop, in seconds.
     """
     view = store.view(key)
 
@@ -179,15 +187,18 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.request(view, cluster)
         if not fenced:
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
+        yield Then.AGAIN, waiting.follow(view, now=now)
         last = store.reported.get(key)
-        yield Then.DONE, reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
+        report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
+        yield Then.DONE, [*report, *waiting.again(view, now=now)]
 
     for then, commands in steps():
         if commands:
             return Work(then, commands)
     if view.job is not None and annotations.is_ours(view.job):
         return Work(Then.DONE, [])
-    return Work(Then.FIND, _forget(store, key))
+    timed = [Forget(table=TableName.SURPLUS, key=key)] if key in store.surplus else []
+    return Work(Then.FIND, [*_forget(store, key), *timed])
 
 
 class Cause(StrEnum):

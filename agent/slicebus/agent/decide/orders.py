@@ -8,6 +8,7 @@ for an object that is being deleted.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from slicebus.agent.decide import waiting
 from slicebus.agent.decide.order_contents import ensure_named
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
@@ -119,8 +120,8 @@ def delete(order: Delete) -> list[Step]:
 
 
 def pending(notice: Pending) -> list[Step]:
-    """Shows why a request waits, as an Event on the job and on the RayCluster that a RayJob made."""
-    return [Step(lambda view: _pending_events(view, notice))]
+    """Shows why a request waits, on the job and on the RayCluster that a RayJob made."""
+    return [Step(lambda view: waiting.take(view, notice))]
 
 
 def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:
@@ -368,14 +369,3 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
     return [Patch(resource=resource, target=job.manifest, body=body), event]
-
-
-def _pending_events(view: WorkerView, notice: Pending) -> list[Command]:
-    if view.job is None or not annotations.is_of(view.job, notice.job):
-        return []
-    wanted = ", ".join(f"{name}={count}" for name, count in sorted(notice.wanted.items()))
-    note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
-    if notice.would_admit:
-        note += f"; it goes on with {notice.would_admit}"
-    shown_on = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
-    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in shown_on.values()]

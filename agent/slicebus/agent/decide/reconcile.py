@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from slicebus.agent.decide import waiting
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
@@ -250,7 +251,8 @@ def status(view: WorkerView) -> Status | None:
         return None
     if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
         return None
-    return job.report({name: _status_of(members) for name, members in sorted(view.pod_sets.items())})
+    pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
+    return job.report(pods, waits=waiting.reported(job))
 
 
 def report(

@@ -74,6 +74,8 @@ class Store:
         """The policy of this cluster, under `POLICY`; none before it is read."""
         self.namespaces: Table[str, dict[str, str]] = Table(str, dict[str, str])
         """The labels of the namespaces that the policy was asked about."""
+        self.surplus: Table[JobKey, str] = Table(JobKey, str)
+        """Since when more pods of a job run than are wanted, RFC 3339."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -95,6 +97,7 @@ class Store:
         self.definitions.observe(self._forget_seen)
         self.policy.observe(self._forget_seen)
         self.namespaces.observe(self._forget_seen)
+        self.surplus.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -120,6 +123,7 @@ class Store:
             TableName.DEFINITIONS: self.definitions,
             TableName.POLICY: self.policy,
             TableName.NAMESPACES: self.namespaces,
+            TableName.SURPLUS: self.surplus,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -157,6 +161,7 @@ class Store:
             policy=self.policy.get(POLICY, _NO_FILE),
             namespace_labels=self.namespaces.get(key.namespace),
             published=self.published.get(key),
+            surplus_since=self.surplus.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:

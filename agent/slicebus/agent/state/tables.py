@@ -18,3 +18,4 @@ class TableName(StrEnum):
     DEFINITIONS = "definitions"
     POLICY = "policy"
     NAMESPACES = "namespaces"
+    SURPLUS = "surplus"

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
 from slicebus.agent.state.job_status import fitting
 from slicebus.agent.state.policy import Policy
 from slicebus.kube.resources import GONE
-from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status
+from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status, Waits
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
@@ -86,7 +87,7 @@ class JobReading(msgspec.Struct, frozen=True):
         is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
 
-    def report(self, pods: Mapping[str, PodSetStatus] = {}) -> Status:
+    def report(self, pods: Mapping[str, PodSetStatus] = {}, *, waits: Waits | UnsetType = UNSET) -> Status:
         """The report on its state, with its pods by pod set."""
         return Status(
             job=self.ref,
@@ -96,6 +97,7 @@ class JobReading(msgspec.Struct, frozen=True):
             message=self.outcome.message,
             job_status=fitting(self.manifest.get("status", {})),
             pods=dict(pods),
+            waits=waits,
         )
 
 
@@ -127,6 +129,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The labels of the job's namespace when they were last read; None where nobody read them, or it is missing."""
     published: RequestKey | None = None
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
+    surplus_since: str | None = None
+    """Since when this process knows that more pods run than are wanted; RFC 3339."""
 
     @property
     def is_hidden(self) -> bool:

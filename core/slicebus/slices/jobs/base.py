@@ -142,5 +142,8 @@ class JobKind(Protocol):
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
+    def deletes_named_only(self, scale_target: Manifest) -> bool:
+        """Whether pods past the counts run on until they are named for deletion."""
+
     def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

@@ -120,6 +120,10 @@ class BatchJob:
         """None: the Job controller chooses."""
         return frozenset()
 
+    def deletes_named_only(self, scale_target: Manifest) -> bool:
+        """No."""
+        return False
+
     def scaler(self, scale_target: Manifest) -> str:
         """The spec."""
         return "parallelism changed"

@@ -94,6 +94,10 @@ class RayCluster:
         """Those that the autoscaler has named."""
         return ray.named_for_deletion(scale_target["spec"])
 
+    def deletes_named_only(self, scale_target: Manifest) -> bool:
+        """Where the autoscaler is on: KubeRay takes no pod at random then."""
+        return ray.autoscales(scale_target["spec"])
+
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
         return "ray autoscaler" if ray.autoscales(scale_target["spec"]) else "replicas changed"

@@ -145,7 +145,7 @@ class Inbox:
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for table in (self._store.reported, self._store.notices):
+            for table in (self._store.reported, self._store.notices, self._store.surplus):
                 table.pop(job_ref(change.old), None)
 
     def _publish_again(self, cluster: ClusterName) -> None:
@@ -153,6 +153,7 @@ class Inbox:
         for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
+                self._store.notices.pop(ref, None)
                 self._requeue(ref)
         for ref in self._store.jobs_left_on(cluster):
             self._store.recalled.pop((cluster, ref), None)

@@ -14,21 +14,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, Patch, Remember, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, too_large, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
-from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, notice_key, pending_notice
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
-from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
-from slicebus.slices.chain import structural_message
 from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import CheckState, Condition
@@ -156,7 +153,7 @@ def _run(
     commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
     held = too_large.checked(view, holder, dispatch.hold(view, allowed(view, job, holder)), now=now)
     commands += held or _answer_ready(view, holder, entry, now)
-    return [*commands, *_notify_pending(view, holder), *_release(view, [s for s in view.slices if s.finished])]
+    return [*commands, *_release(view, [s for s in view.slices if s.finished])]
 
 
 def _set_check(
@@ -234,7 +231,7 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
     if requested is None or desired.correlation is None or desired.counts == present:
         return []
     if desired.counts.keys() != present.keys():
-        return _refuse(view, holder, structural_message(present, desired.counts))
+        return []
     written = msgspec.structs.replace(requested, written=desired.counts, own=desired.own)
     return [
         _spec_patch(job, kind.with_counts(job, desired.counts), {own_api.REQUESTED_ANNOTATION: written.to_annotation()})
@@ -245,30 +242,6 @@ def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str |
     spec = merge_difference(job["spec"], wanted["spec"])
     body = {"metadata": {"annotations": dict(annotations)}} | ({"spec": spec} if spec else {})
     return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
-
-
-def _refuse(view: JobView, holder: Slice, message: str) -> list[Command]:
-    since = view.workload(holder)["metadata"]["creationTimestamp"]
-    return _notify_once(view, holder, reason=STRUCTURAL_CHANGE, message=message, since=since)
-
-
-def _notify_pending(view: JobView, holder: Slice) -> list[Command]:
-    """Tell the worker that asked why the replacement waits."""
-    pending = next(
-        (s for s in reversed(view.slices) if s.replaces == holder.key and not (s.admitted or s.finished)), None
-    )
-    waiting = pending.conditions.get(Condition.QUOTA_RESERVED, {}) if pending else {}
-    if pending is None or waiting.get("status") != "False":
-        return []
-    reason, message, since = waiting["reason"], waiting["message"], waiting["lastTransitionTime"]
-    return _notify_once(view, pending, reason=reason, message=message, since=since)
-
-
-def _notify_once(view: JobView, slice: Slice, *, reason: str, message: str, since: str) -> list[Command]:
-    """Publish a notice, and remember it when the broker has it; nothing when it is the last one that was published."""
-    key = notice_key(slice.name, message)
-    notice = pending_notice(view, slice, reason=reason, message=message, since=since) if view.last_notice != key else []
-    return [*notice, Remember(table=TableName.NOTICES, key=view.ref, value=key)] if notice else []
 
 
 def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:

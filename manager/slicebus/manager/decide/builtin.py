@@ -21,7 +21,6 @@ from slicebus.manager.decide.manifests import (
     priority_spec,
     workload_manifest,
 )
-from slicebus.manager.decide.notices import STRUCTURAL_CHANGE, pending_notice
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed, queue_of
 from slicebus.manager.state.views import JobView
@@ -45,6 +44,8 @@ from slicebus.slices.workload import Slice
 
 RESIZABLE_CONDITION = "slicebus.dev/Resizable"
 """On a Workload whose job wants a size that no slice can have: False, with the reason."""
+STRUCTURAL_CHANGE = "StructuralChange"
+"""The reason of a resize that would change more than counts."""
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
 
@@ -276,7 +277,6 @@ def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str,
         return []
     body = findings_patch(workload, finding, now=now)
     return [
-        *pending_notice(view, slice, reason=finding.reason, message=message, since=now),
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
         Emit(regarding=job, reason=finding.reason, note=message, warning=True),
     ]

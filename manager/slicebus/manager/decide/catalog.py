@@ -22,6 +22,7 @@ from slicebus.manager.decide import (
     strays,
     terms,
     verdicts,
+    waiting,
     worker_cluster_status,
 )
 from slicebus.manager.decide.endings import Ending
@@ -356,7 +357,8 @@ def _receive_status(store: Store, envelope: Envelope, message: Status, now: str)
         notes.append(Remember(table=TableName.LAST_STATUS, key=key, value=at))
         if mode_of(store).keeps_reports:
             notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
-    return [*notes, *intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)]
+    taken = intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)
+    return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
 
 
 def _ending_of(store: Store, view: JobView) -> Ending:

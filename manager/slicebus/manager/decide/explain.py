@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from slicebus.manager.decide import waiting
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
@@ -129,7 +130,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
         wanted=desired.counts,
         wanted_by=asked if desired.correlation else "its spec",
         granted=view.holder.granted if view.holder else {},
-        problems=tuple(_problems(store, view, view.job)),
+        problems=tuple(dict.fromkeys(_problems(store, view, view.job))),
         waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
         quota=tuple(_quota(store, view, cluster_queue)),
         history=tuple(map(_entry, view.slices)),
@@ -145,6 +146,9 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
         yield from _conditions(view.workload(slice), HELD_CONDITION, "True")
+    wait = waiting.found(view)
+    if wait is not None and wait.slice in (None, view.holder):
+        yield f"{wait.shown.reason}: {wait.shown.message}"
     outbox = view.outbox
     cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
     if view.cluster and cluster is None:

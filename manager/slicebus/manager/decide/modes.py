@@ -14,6 +14,7 @@ from slicebus.manager.decide import (
     kueue_status,
     unmanaged,
     verdicts,
+    waiting,
 )
 from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import Store
@@ -67,7 +68,7 @@ class Builtin:
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
-        return builtin.decide(view, now)
+        return waiting.then(builtin.decide(view, now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Nothing may have been dispatched yet."""
@@ -106,7 +107,7 @@ class BesideKueue:
             strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
             namespace_labels=(namespace["metadata"].get("labels") or {}) if namespace else {},
         )
-        return beside_kueue.decide(view, places, now)
+        return waiting.then(beside_kueue.decide(view, places, now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""

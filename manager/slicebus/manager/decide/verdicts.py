@@ -1,19 +1,20 @@
-"""Turns the decisions of an admission cycle into writes, Events and notices.
+"""Turns the decisions of an admission cycle into writes and Events.
 
 The cycle itself is `slicebus.slices.admission`.
 """
 
-from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.decisions.commands import Command, Emit, Patch, Remember
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.evictions import quota_held
 from slicebus.manager.decide.manifests import findings_patch
-from slicebus.manager.decide.notices import pending_notice
+from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest, counts_text
 from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.conditions import Finding, has_finding, with_findings
 from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason
+from slicebus.slices.waiting import without_numbers
 from slicebus.slices.workload import Slice
 
 _RESTARTED = {
@@ -104,22 +105,24 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
     if is_shown(workload, decision):
         return []
     requeued = [] if decision.reason == INADMISSIBLE else _requeued(slice)
-    conditions = with_findings(workload, _waiting(decision), *requeued, now=now)
-    since = next(entry["lastTransitionTime"] for entry in conditions if entry["type"] == Condition.QUOTA_RESERVED)
-    notice = pending_notice(
-        view,
-        slice,
-        reason=decision.reason,
-        message=decision.message,
-        since=since,
-        would_admit=decision.would_admit,
-    )
-    targets = (workload, view.job) if view.job else (workload,)
+    body = findings_patch(workload, _waiting(decision), *requeued, now=now)
+    targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
     return [
-        *(notice if slice.replaces else ()),
-        Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": conditions}}, subresource="status"),
+        # The job shows it when it is reconciled, after the write.
+        Remember(table=TableName.WOULD_ADMIT, key=slice.key, value=decision.would_admit),
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
         *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in targets),
     ]
+
+
+def _is_news(slice: Slice, decision: Wait) -> bool:
+    """Whether the reason is another one, and not the same with other numbers: those change with every other job."""
+    shown = slice.conditions.get(Condition.QUOTA_RESERVED, {})
+    return (shown.get("status"), shown.get("reason"), without_numbers(shown.get("message", ""))) != (
+        "False",
+        decision.reason,
+        without_numbers(decision.message),
+    )
 
 
 def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Command]:

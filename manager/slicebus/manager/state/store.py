@@ -31,7 +31,7 @@ from slicebus.manager.state.requirements import is_managed, is_of_concern, is_ou
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.manager.state.worker_clusters import Sender, WorkerCluster
-from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Slice, SliceKey, chain_id
@@ -78,7 +78,11 @@ class Store:
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
         """The last status of each job, where a Kueue admits."""
         self.notices: Table[JobRef, str] = Table(JobRef, str)
-        """The last notice of each job, where a Kueue admits (`notices.notice_key`)."""
+        """The last notice of each job to its worker (`waiting.notice_key`)."""
+        self.would_admit: Table[SliceKey, str] = Table(str, str)
+        """What would admit the slices that wait, in words, as far as an admission cycle has said it."""
+        self.surplus: Table[JobRef, Waits] = Table(JobRef, Waits)
+        """The jobs of which more pods run than are wanted, by the reports of their workers."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: they were silent for too long, and are not back yet."""
         self.deleted: Table[str, bool] = Table(str, bool)
@@ -153,6 +157,8 @@ class Store:
             TableName.SETTINGS: self.settings,
             TableName.REPORTED: self.reported,
             TableName.NOTICES: self.notices,
+            TableName.WOULD_ADMIT: self.would_admit,
+            TableName.SURPLUS: self.surplus,
             TableName.GIVEN_UP: self.given_up,
             TableName.RECALLED: self.recalled,
             TableName.DELETED: self.deleted,
@@ -212,6 +218,8 @@ class Store:
             checks=self._checks,
             reported=self.reported.get(ref),
             last_notice=self.notices.get(ref, ""),
+            would_admit=self.would_admit,
+            surplus=self.surplus.get(ref),
             message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
         )
 
@@ -224,6 +232,8 @@ class Store:
     def _forget_deleted(self, change: Change) -> None:
         if change.old is None or change.new is not None:
             return
+        metadata = change.old["metadata"]
+        self.would_admit.pop(SliceKey(f"{metadata['namespace']}/{metadata['name']}"), None)
         for chain in _chains(change.old):
             if not self.workloads.keyed_by(_BY_CHAIN, chain):
                 self.deleted.pop(change.old["metadata"]["labels"][kueue.JOB_UID_LABEL], None)

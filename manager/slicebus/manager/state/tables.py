@@ -12,6 +12,8 @@ class TableName(StrEnum):
     SETTINGS = "settings"
     REPORTED = "reported"
     NOTICES = "notices"
+    WOULD_ADMIT = "would_admit"
+    SURPLUS = "surplus"
     GIVEN_UP = "given_up"
     RECALLED = "recalled"
     DELETED = "deleted"

@@ -1,6 +1,6 @@
 """The input of decisions about one job: its cached objects, as values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from propcache.api import cached_property
@@ -9,11 +9,11 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.manager.state.requirements import queue_of
-from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.pod_requests import pod_requests
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import Slice, SliceKey
 
 
 class JobReading(msgspec.Struct, frozen=True, dict=True):
@@ -73,7 +73,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     reported: Status | None = None
     """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
-    """The last notice of why a request waits, where a Kueue admits (`notices.notice_key`)."""
+    """The last notice of why a request waits (`waiting.notice_key`)."""
+    would_admit: Mapping[SliceKey, str] = {}
+    """What would admit the slices that wait, in words, as far as it is known."""
+    surplus: Waits | None = None
+    """That more pods run than are wanted, by the worker's report."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
 

@@ -52,6 +52,7 @@ from slicebus.proto.messages.up import (
     RequestKey,
     ScaleRequest,
     Status,
+    Waits,
 )
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "Status",
     "Suspend",
     "Terms",
+    "Waits",
     "WorkloadSpec",
     "counts_text",
     "job_of",

@@ -123,6 +123,17 @@ class JobPhase(StrEnum):
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
+class Waits(msgspec.Struct, frozen=True):
+    """Why a job does not have the size that it wants on its worker, although it has the quota."""
+
+    wanted: Counts
+    reason: str
+    """CamelCase: `SurplusPods`."""
+    message: str
+    since: str
+    """RFC 3339."""
+
+
 class Status(JobMessage, frozen=True, kw_only=True):
     """The state of the worker's job. A newer status of the job replaces an older one."""
 
@@ -141,6 +152,8 @@ class Status(JobMessage, frozen=True, kw_only=True):
     pods: dict[str, PodSetStatus] = msgspec.field(default_factory=dict)
     seen: bool | UnsetType = UNSET
     """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
+    waits: Waits | UnsetType = UNSET
+    """Not set where the job has its size, or asks for it."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -1,0 +1,168 @@
+"""Shows why a job does not have the size that it wants: on the worker's job, and on the RayCluster of a RayJob.
+
+The manager says why a request waits. That pods run which are no longer wanted only the worker knows. Both are kept in
+the annotation alone, so an agent that starts again goes on with it, and tells it in no second Event.
+"""
+
+from datetime import datetime, timedelta
+
+from msgspec import UNSET, UnsetType
+
+from slicebus.agent.state import annotations
+from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
+from slicebus.slices import own_api
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.waiting import SURPLUS, Waiting, lacks, shown_on
+
+_SETTLES = timedelta(seconds=60)
+"""How long more pods may run than are wanted before that is told: Ray's autoscaler names them in the same patch."""
+
+
+def take(view: WorkerView, notice: Pending) -> list[Command]:
+    """Show why the job's last request waits, with one Event on every object that shows it; nothing when it is shown, or
+    was granted since. A notice about an earlier request is an Event only."""
+    if view.job is None or not annotations.is_of(view.job, notice.job):
+        return []
+    job, events = view.reading, _events(view, notice)
+    if job is None or not job.runs or job.requested is None or view.scale_target is None:
+        return events
+    if job.requested.key != RequestKey(notice.worker_uid, notice.worker_generation):
+        return events
+    wanted = KINDS[view.key.kind].counts(job.manifest, view.scale_target)
+    waiting = Waiting.of(
+        wanted,
+        job.granted,
+        reason=notice.reason,
+        message=notice.message,
+        since=notice.since,
+        would_admit=notice.would_admit,
+    )
+    if not lacks(wanted, job.granted) or waiting.says_same(Waiting.from_manifest(job.manifest)):
+        return []
+    return [_annotate(job.manifest, waiting), *events]
+
+
+def follow(view: WorkerView, *, now: str | None) -> list[Command]:
+    """Keep what is shown true: of the present counts, on the present RayCluster, and gone when it is over.
+
+    `now` is RFC 3339; older recordings have none, and time nothing.
+    """
+    job, target = view.reading, view.scale_target
+    if job is None or job.is_going:
+        return []
+    if job.runs and target is None:
+        return []
+    surplus, timed = _surplus(view, now=now) if now is not None else (None, [])
+    waiting = _of_request(view, job) or surplus
+    before = Waiting.from_manifest(job.manifest)
+    is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
+    shown_by = {found["metadata"]["uid"]: found for found in (job.manifest, target) if found is not None}
+    events = [
+        Emit(regarding=found, reason=SURPLUS, note=surplus.message, warning=True)
+        for found in shown_by.values()
+        if is_news and surplus is not None
+    ]
+    patches = [_annotate(found, waiting) for found in shown_by.values() if not _shows(found, waiting)]
+    return [*timed, *patches, *events]
+
+
+def again(view: WorkerView, *, now: str | None) -> list[Command]:
+    """Look again when it is time to tell that pods run which are no longer wanted. After each reconcile: of several
+    delays only the earliest counts."""
+    job, since = view.reading, view.surplus_since
+    left = _SETTLES - _age(since, now) if since is not None and now is not None else timedelta(0)
+    # Times are whole seconds.
+    return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
+
+
+def reported(job: JobReading) -> Waits | UnsetType:
+    """What the manager is told: that pods run which are no longer wanted. All else it knows."""
+    shown = Waiting.from_manifest(job.manifest)
+    if shown is None or shown.reason != SURPLUS:
+        return UNSET
+    return Waits(wanted=shown.wanted, reason=shown.reason, message=shown.message, since=shown.since)
+
+
+def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
+    """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits."""
+    before = Waiting.from_manifest(job.manifest)
+    if before is None or before.reason == SURPLUS or not job.runs or view.scale_target is None:
+        return None
+    wanted = KINDS[view.key.kind].counts(job.manifest, view.scale_target)
+    if not lacks(wanted, job.granted):
+        return None
+    return Waiting.of(
+        wanted,
+        job.granted,
+        reason=before.reason,
+        message=before.message,
+        since=before.since,
+        would_admit=before.would_admit,
+    )
+
+
+def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Command]]:
+    """That pods run which are no longer wanted and that nobody deletes, once it has lasted, and what times that."""
+    job, target = view.reading, view.scale_target
+    pods = _pods_past(view, job, target) if job is not None and target is not None and job.runs else 0
+    if job is None or target is None or not pods:
+        return None, [Forget(table=TableName.SURPLUS, key=view.key)] if view.surplus_since else []
+    before = Waiting.from_manifest(job.manifest)
+    since = before.since if before is not None and before.reason == SURPLUS else view.surplus_since
+    if since is None:
+        return None, [Remember(table=TableName.SURPLUS, key=view.key, value=now)]
+    if _age(since, now) < _SETTLES:
+        return None, []
+    wanted = KINDS[view.key.kind].counts(job.manifest, target)
+    return Waiting.of(wanted, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
+
+
+def _pods_past(view: WorkerView, job: JobReading, target: Manifest) -> int:
+    """How many pods run past the wanted counts, neither going nor named for deletion."""
+    kind = KINDS[view.key.kind]
+    if not kind.deletes_named_only(target):
+        return 0
+    wanted, named = kind.counts(job.manifest, target), kind.named_for_deletion(target)
+    staying: Counts = {
+        name: sum(not pod.is_terminating and pod.name not in named for pod in members.running)
+        for name, members in view.pod_sets.items()
+    }
+    return sum(max(0, count - wanted.get(name, count)) for name, count in staying.items())
+
+
+def _past_text(pods: int) -> str:
+    what = "1 pod runs that is" if pods == 1 else f"{pods} pods run that are"
+    return f"{what} no longer wanted; with the autoscaler on only it deletes {'it' if pods == 1 else 'them'}"
+
+
+def _age(since: str, now: str) -> timedelta:
+    try:
+        return datetime.fromisoformat(now) - datetime.fromisoformat(since)
+    except (ValueError, TypeError):
+        # Somebody else has written it.
+        return timedelta(0)
+
+
+def _shows(manifest: Manifest, waiting: Waiting | None) -> bool:
+    if waiting is None:
+        return shown_on(manifest) is None
+    return waiting.says_same(Waiting.from_manifest(manifest))
+
+
+def _annotate(target: Manifest, waiting: Waiting | None) -> Command:
+    text = waiting.to_annotation() if waiting is not None else None
+    body = {"metadata": {"annotations": {own_api.WAITING_ANNOTATION: text}}}
+    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
+
+
+def _events(view: WorkerView, notice: Pending) -> list[Command]:
+    wanted = ", ".join(f"{name}={count}" for name, count in sorted(notice.wanted.items()))
+    note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
+    if notice.would_admit:
+        note += f"; it goes on with {notice.would_admit}"
+    shown_on = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
+    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in shown_on.values()]

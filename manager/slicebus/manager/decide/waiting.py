@@ -1,0 +1,178 @@
+"""Shows on a job why it does not have the size that it wants, and tells the worker that asked.
+
+Level-triggered: both are made anew of the conditions of its Workloads and of what its worker reports. The times are
+theirs, so a manager that starts again writes nothing.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, STRUCTURAL_CHANGE
+from slicebus.manager.state.requirements import is_managed
+from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
+from slicebus.slices import own_api
+from slicebus.slices.chain import structural_message
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.kueue import Condition
+from slicebus.slices.waiting import SURPLUS, Waiting, lacks, shown_on, without_numbers
+from slicebus.slices.workload import Slice
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Why a job waits."""
+
+    shown: Waiting
+    slice: Slice | None = None
+    """The slice that waits, or whose resize is refused; None where only the worker knows."""
+
+
+def then(commands: Sequence[Command], view: JobView) -> list[Command]:
+    """The commands of a decision, and what `follow` adds. A job that they write is decided about again anyway."""
+    writes_job = any(isinstance(command, Patch) and command.target is view.job for command in commands)
+    return [*commands, *([] if writes_job else follow(view))]
+
+
+def follow(view: JobView) -> list[Command]:
+    """Show why the job waits, or that it no longer does, and tell its worker; nothing where both is done."""
+    wait = found(view)
+    return [*_show(view, wait.shown if wait else None), *_tell(view, wait)]
+
+
+def found(view: JobView) -> Wait | None:
+    """Why a job waits: for quota, for a resize that is possible, or for its worker's pods to go."""
+    job = view.job
+    if job is None or "deletionTimestamp" in job["metadata"] or not (is_managed(job) or view.is_taken):
+        return None
+    if KINDS[view.ref.kind].outcome(job).phase.is_terminal or dispatch.has_unknown_end(view):
+        return None
+    return _for_quota(view, job) or _for_other_pods(view) or _for_pods_to_go(view, job)
+
+
+def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
+    """Remember that pods run which are no longer wanted, and have it shown. A report that says nothing ends that."""
+    record = view.outbox.record if view.outbox else None
+    is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
+    if view.job is None or not is_present or report.phase is not JobPhase.RUNNING:
+        return []
+    again = Requeue(job=view.ref, delay_s=0.0)
+    if said := report.waits or None:
+        note = Remember(table=TableName.SURPLUS, key=view.ref, value=said)
+        return [note, again] if said != view.surplus else []
+    if view.surplus is not None:
+        return [Forget(table=TableName.SURPLUS, key=view.ref), again]
+    shown = Waiting.from_manifest(view.job)
+    # A manager before this one has shown it.
+    return _show(view, None) if shown is not None and shown.reason == SURPLUS else []
+
+
+def _for_quota(view: JobView, job: Manifest) -> Wait | None:
+    slice = next((slice for slice in reversed(view.unfinished) if slice.lacks_quota), None)
+    condition = slice.conditions.get(Condition.QUOTA_RESERVED, {}) if slice else {}
+    if slice is None or condition.get("status") != "False":
+        return None
+    granted, would_admit = view.holder.granted if view.holder else {}, view.would_admit.get(slice.key)
+    waiting, before = _of_condition(condition, slice.counts, granted, would_admit or ""), Waiting.from_manifest(job)
+    if would_admit is None and before is not None:
+        # The admission cycle says nothing again that a Workload shows: an earlier manager has heard it.
+        known = msgspec.structs.replace(waiting, would_admit=before.would_admit)
+        waiting = known if known.says_same(before) else waiting
+    return Wait(waiting, slice)
+
+
+def _for_other_pods(view: JobView) -> Wait | None:
+    """A resize that is refused. Beside a Kueue no condition shows it."""
+    holder, wanted, own = view.holder, view.desired.counts, view.desired.own
+    if holder is None or not lacks(wanted, holder.granted):
+        # Other pods of the same counts are no size: their condition says what becomes of them.
+        return None
+    condition = holder.conditions.get(RESIZABLE_CONDITION, {})
+    if condition.get("status") == "False":
+        return Wait(_of_condition(condition, wanted, holder.granted), holder)
+    if wanted.keys() == own.keys():
+        return None
+    since, message = view.workload(holder)["metadata"]["creationTimestamp"], structural_message(own, wanted)
+    return Wait(Waiting.of(wanted, holder.granted, reason=STRUCTURAL_CHANGE, message=message, since=since), holder)
+
+
+def _for_pods_to_go(view: JobView, job: Manifest) -> Wait | None:
+    """What the worker has reported; where this manager has heard nothing yet, what an earlier one has shown."""
+    said, shown = view.surplus, Waiting.from_manifest(job)
+    if said is None:
+        return Wait(shown) if shown is not None and shown.reason == SURPLUS else None
+    granted = view.holder.granted if view.holder else {}
+    return Wait(Waiting.of(said.wanted, granted, reason=said.reason, message=said.message, since=said.since))
+
+
+def _of_condition(condition: Manifest, wanted: Counts, granted: Counts, would_admit: str = "") -> Waiting:
+    return Waiting.of(
+        wanted,
+        granted,
+        reason=condition.get("reason", ""),
+        message=condition.get("message", ""),
+        since=condition["lastTransitionTime"],
+        would_admit=would_admit,
+    )
+
+
+def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
+    job = view.job
+    if job is None or "deletionTimestamp" in job["metadata"]:
+        return []
+    if waiting is None:
+        return [_annotate(job, None)] if shown_on(job) is not None else []
+    before = Waiting.from_manifest(job)
+    if waiting.says_same(before):
+        return []
+    is_news = waiting.reason == SURPLUS and (before is None or before.reason != SURPLUS)
+    events = [Emit(regarding=job, reason=SURPLUS, note=waiting.message, warning=True)] if is_news else []
+    return [_annotate(job, waiting.to_annotation()), *events]
+
+
+def _annotate(job: Manifest, text: str | None) -> Command:
+    body = {"metadata": {"annotations": {own_api.WAITING_ANNOTATION: text}}}
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+
+
+def _tell(view: JobView, wait: Wait | None) -> list[Command]:
+    """The notice to the worker, once for each request and reason, until its agent starts anew."""
+    notice = _notice(view, wait.shown, wait.slice) if wait is not None and wait.slice is not None else None
+    if notice is None or view.cluster is None:
+        return [Forget(table=TableName.NOTICES, key=view.ref)] if view.last_notice else []
+    key = notice_key(notice)
+    if view.last_notice == key:
+        return []
+    correlation = view.desired.requested.correlation if view.desired.requested else None
+    return [
+        Publish(cluster=view.cluster, message=notice, correlation=correlation),
+        Remember(table=TableName.NOTICES, key=view.ref, value=key),
+    ]
+
+
+def _notice(view: JobView, waiting: Waiting, slice: Slice) -> Pending | None:
+    """Why the worker's last request waits or was refused; None where no worker has asked."""
+    requested = view.desired.requested
+    if requested is None or not requested.asks_for_size or not (slice.replaces or slice == view.holder):
+        return None
+    return Pending(
+        job=view.ref,
+        workload=slice.name,
+        worker_uid=requested.worker_uid,
+        worker_generation=requested.worker_generation,
+        wanted=requested.counts,
+        reason=waiting.reason,
+        message=waiting.message,
+        since=waiting.since,
+        would_admit=waiting.would_admit,
+    )
+
+
+def notice_key(notice: Pending) -> str:
+    """The key by which the manager remembers a notice: numbers in its texts make no other one."""
+    request = f"{notice.workload} {notice.worker_uid}/{notice.worker_generation} {notice.since}"
+    return f"{request} {notice.reason}: {without_numbers(notice.message)}; {without_numbers(notice.would_admit)}"
