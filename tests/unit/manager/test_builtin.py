@@ -190,6 +190,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
             ("w2", "version 2 is held"),
             ("workload-spec to east", 2),
             ("relabel to east", 2),
+            ("event Workload", "WorkloadSliceReplaced"),
         ],
     ),
     "the request is admitted, the old slice has ended": (

@@ -117,7 +117,12 @@ CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
         [a_workload(admitted=1, dispatched=3, applied=3), evicted(name="w2", replaces="w1")],
         3,
         True,
-        [("w1", "Finished=True WorkloadSliceReplaced"), ("w2", "version 4 is held"), ("suspend to east", 4)],
+        [
+            ("w1", "Finished=True WorkloadSliceReplaced"),
+            ("w2", "version 4 is held"),
+            ("suspend to east", 4),
+            ("event Workload", "WorkloadSliceReplaced"),
+        ],
     ),
     "it has given its quota back": ([without_quota()], 4, True, []),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from slicebus.decisions.commands import Patch
@@ -54,6 +55,21 @@ def test_a_chain_is_counted_once_and_its_workloads_each() -> None:
     used = [{"name": "cpu", "total": "3"}, {"name": "memory", "total": "0"}]
     assert cluster_queue["flavorsUsage"] == [{"name": "default", "resources": used}]
     assert cluster_queue["flavorsReservation"] == cluster_queue["flavorsUsage"]
+
+
+def test_a_local_queue_shows_what_its_own_workloads_use() -> None:
+    own = admitted(a_slice("a", 12))
+    other = msgspec.structs.replace(admitted(a_slice("b", 2, job_uid="other")), queue="theirs")
+    cluster_queue, local_queue = reported(a_cluster_queue(cohortName="org"), a_local_queue(), own, other)
+    assert cluster_queue["flavorsUsage"][0]["resources"][0] == {"name": "cpu", "total": "14", "borrowed": "4"}
+    used = [{"name": "cpu", "total": "12"}, {"name": "memory", "total": "0"}]
+    assert local_queue["flavorsUsage"] == [{"name": "default", "resources": used}]
+    assert local_queue["flavorsReservation"] == local_queue["flavorsUsage"]
+
+
+def test_a_local_queue_of_no_cluster_queue_shows_no_use() -> None:
+    _, local_queue = reported(a_cluster_queue(), a_local_queue(clusterQueue="none"), admitted(a_slice("a", 3)))
+    assert "flavorsUsage" not in local_queue
 
 
 def test_what_is_used_past_the_quota_is_borrowed() -> None:

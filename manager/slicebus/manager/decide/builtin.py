@@ -105,7 +105,16 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return commands + _release(ended, view)
+    return [*commands, *_release(ended, view), *_replaced(view, planned)]
+
+
+def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
+    """The Events on slices that are replaced, after all that the worker waits for."""
+    return [
+        Emit(regarding=view.workload(command.slice), reason=command.reason, note=command.message)
+        for command in planned
+        if isinstance(command, FinishSlice) and command.reason is FinishedReason.SLICE_REPLACED
+    ]
 
 
 def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:

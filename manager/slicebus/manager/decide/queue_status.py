@@ -53,11 +53,15 @@ def statuses(
     With fair sharing the status also has the shares of ClusterQueues and Cohorts.
     """
     local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
-    by_local = census((f"{slice.namespace}/{slice.queue}", slice) for slice in slices)
+    members: dict[str, list[Slice]] = {}
+    for slice in slices:
+        members.setdefault(f"{slice.namespace}/{slice.queue}", []).append(slice)
+    by_local = census((name, slice) for name, queued in members.items() for slice in queued)
     by_cluster = census(
         (local.cluster_queue, slice)
-        for slice in slices
-        if (local := local_queues.get(f"{slice.namespace}/{slice.queue}"))
+        for name, queued in members.items()
+        if (local := local_queues.get(name))
+        for slice in queued
     )
     usage = total_by_queue(usage_by_chain(slices))
     forest = grow(cluster_queues.values(), cohorts, usage)
@@ -73,7 +77,8 @@ def statuses(
         commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
     for manifest in local_queue_objects:
         local = LocalQueue.from_manifest(manifest)
-        status = by_local.counts(_key(local))
+        queue = cluster_queues.get(local.cluster_queue)
+        status = by_local.counts(_key(local)) | (_local_flavors(queue, members.get(_key(local), ())) if queue else {})
         commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
     return commands
 
@@ -127,12 +132,19 @@ def census(members: Iterable[tuple[str, Slice]]) -> Census:
     return counted
 
 
-def _flavors(queue: ClusterQueue, used: Usage) -> Manifest:
+def _local_flavors(queue: ClusterQueue, members: Iterable[Slice]) -> Manifest:
+    """The use by the workloads of a LocalQueue. Only a ClusterQueue borrows."""
+    used = total_by_queue(usage_by_chain(members)).get(queue.name, {})
+    return _flavors(queue, used, shows_borrowed=False)
+
+
+def _flavors(queue: ClusterQueue, used: Usage, *, shows_borrowed: bool = True) -> Manifest:
     """The use of every flavor and resource that the quota covers, also where it is 0."""
     totals: dict[str, list[Manifest]] = {}
     for (flavor, resource), nominal in queue.nominal.items():
         total = used.get((flavor, resource), 0)
-        amounts = {"total": total} | ({"borrowed": total - nominal} if queue.cohort and total > nominal else {})
+        borrows = shows_borrowed and queue.cohort and total > nominal
+        amounts = {"total": total} | ({"borrowed": total - nominal} if borrows else {})
         totals.setdefault(flavor, []).append(
             {"name": resource} | {name: format_amount(resource, amount) for name, amount in amounts.items()}
         )
