@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import waiting
+from slicebus.agent.decide import waiting, withdrawals
 from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import EVENTS, RAYCLUSTERS, RAYJOBS, Resource
@@ -96,7 +96,8 @@ async def test_a_lack_of_quota_is_shown_until_it_is_over(bare: World, urls: dict
         assert first <= await scenario.running()
 
 
-async def test_a_wish_that_is_taken_back_leaves_nothing(world: World) -> None:
+async def test_a_wish_that_is_taken_back_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(withdrawals, "STANDS_S", 1.0)
     await set_quota(world, QUOTA_CPU)
     scenario = Scenario(world, "RayJob", "flaps")
     await scenario.submit()

@@ -26,12 +26,15 @@ from slicebus.journal.secret_patterns import (
     shape,
     with_marks,
 )
+from slicebus.slices.jobs.ray import ALLOCATE_TIMEOUT
 
 MARK = "(redacted)"
 _OPENING = "(redacted"
 
 _SECRET_DATA = ("data", "stringData")
 _ENV = "env"
+_OUR_VARIABLES = frozenset({ALLOCATE_TIMEOUT})
+"""What decisions set themselves: a replay makes it again, and has no mark to compare."""
 _ARGUMENTS = ("args", "command")
 _CONTAINERS = ("containers", "initContainers")
 _BEFORE_CONTAINERS = b'"containers":'
@@ -207,6 +210,8 @@ class Redactor:
 
     def _variable(self, variable: Any, level: int) -> Any:
         if isinstance(variable, dict) and isinstance(variable.get("value"), str):
+            if variable.get("name") in _OUR_VARIABLES:
+                return variable
             clean = self._mark(variable["value"])
             return variable if clean is variable["value"] else variable | {"value": clean}
         return self._value(variable, level)

@@ -63,6 +63,7 @@ OUT: dict[str, tuple[Any, Any]] = {
 
 IN: dict[str, Any] = {
     "a variable by reference": env("DB_PASSWORD", valueFrom={"secretKeyRef": {"name": "db", "key": "password"}}),
+    "a variable that slicebus sets": env("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", value="86400"),
     "the name of a Secret": {"volumes": [{"secret": {"secretName": "tls"}}], "imagePullSecrets": [{"name": "pull"}]},
     "a switch": {"automountServiceAccountToken": False, "tokenExpirationSeconds": 3600},
     "data of a ConfigMap": {"kind": "ConfigMap", "data": {"a": "b"}},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import orders, reconcile, waiting
+from slicebus.agent.decide import orders, reconcile, waiting, withdrawals
 from slicebus.agent.decide.order_contents import ensure_readable
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.decide.refusals import KindNotServed
@@ -184,13 +184,14 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.link_copies(view)
         confirmed = store.confirmed_suspended.get(key)
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
+        yield Then.AGAIN, withdrawals.follow(view, now_s=now_s)
         yield Then.AGAIN, reconcile.request(view, cluster)
         if not fenced:
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         yield Then.AGAIN, waiting.follow(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
-        yield Then.DONE, [*report, *waiting.again(view, now=now)]
+        yield Then.DONE, [*report, *waiting.again(view, now=now), *withdrawals.again(view, now_s=now_s)]
 
     for then, commands in steps():
         if commands:

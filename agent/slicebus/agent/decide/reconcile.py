@@ -103,7 +103,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     if job is None or scale_target is None or not job.runs:
         return []
     kind, uid = KINDS[view.key.kind], scale_target["metadata"]["uid"]
-    desired, granted, last = kind.counts(job.manifest, scale_target), job.granted, job.requested
+    desired, granted, last = view.desired, job.granted, job.requested
     running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
     going = {name for name, count in running.items() if count > desired.get(name, 0)}
     wanted = {name: running[name] if name in going else count for name, count in desired.items()}

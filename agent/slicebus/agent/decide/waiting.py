@@ -32,7 +32,7 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
         return events
     if job.requested.key != RequestKey(notice.worker_uid, notice.worker_generation):
         return events
-    wanted = KINDS[view.key.kind].counts(job.manifest, view.scale_target)
+    wanted = view.desired
     waiting = Waiting.of(
         wanted,
         job.granted,
@@ -92,7 +92,7 @@ def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
     before = Waiting.from_manifest(job.manifest)
     if before is None or before.reason == SURPLUS or not job.runs or view.scale_target is None:
         return None
-    wanted = KINDS[view.key.kind].counts(job.manifest, view.scale_target)
+    wanted = view.desired
     if not lacks(wanted, job.granted):
         return None
     return Waiting.of(

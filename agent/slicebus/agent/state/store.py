@@ -10,7 +10,7 @@ from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobKey, JobReading, Tombstone, WorkerView
+from slicebus.agent.state.views import JobKey, JobReading, Tombstone, Withdrawn, WorkerView
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -76,6 +76,8 @@ class Store:
         """The labels of the namespaces that the policy was asked about."""
         self.surplus: Table[JobKey, str] = Table(JobKey, str)
         """Since when more pods of a job run than are wanted, RFC 3339."""
+        self.withdrawn: Table[JobKey, Withdrawn] = Table(JobKey, Withdrawn)
+        """The requests that were taken back while they waited."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -98,6 +100,7 @@ class Store:
         self.policy.observe(self._forget_seen)
         self.namespaces.observe(self._forget_seen)
         self.surplus.observe(self._forget_seen)
+        self.withdrawn.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -124,6 +127,7 @@ class Store:
             TableName.POLICY: self.policy,
             TableName.NAMESPACES: self.namespaces,
             TableName.SURPLUS: self.surplus,
+            TableName.WITHDRAWN: self.withdrawn,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -162,6 +166,7 @@ class Store:
             namespace_labels=self.namespaces.get(key.namespace),
             published=self.published.get(key),
             surplus_since=self.surplus.get(key),
+            withdrawn=self.withdrawn.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:

@@ -19,3 +19,4 @@ class TableName(StrEnum):
     POLICY = "policy"
     NAMESPACES = "namespaces"
     SURPLUS = "surplus"
+    WITHDRAWN = "withdrawn"

@@ -101,6 +101,19 @@ class JobReading(msgspec.Struct, frozen=True):
         )
 
 
+class Withdrawn(msgspec.Struct, frozen=True):
+    """A request that Ray's autoscaler took back while it waited."""
+
+    size: Counts
+    """What it asks for."""
+    instead_of: Counts
+    """The grant when it was taken back."""
+    since_s: float
+    """In the process' own time."""
+    stands: bool = True
+    """Whether it is still the size to ask for."""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -131,6 +144,17 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
     surplus_since: str | None = None
     """Since when this process knows that more pods run than are wanted; RFC 3339."""
+
+    withdrawn: Withdrawn | None = None
+    """A request that was taken back, in the knowledge of this process."""
+
+    @property
+    def desired(self) -> Counts:
+        """The size to ask for: that of the scale target, unless a larger one was just taken back. Empty without one."""
+        if self.withdrawn is not None and self.withdrawn.stands:
+            return self.withdrawn.size
+        job, target = self.reading, self.scale_target
+        return KINDS[self.key.kind].counts(job.manifest, target) if job is not None and target is not None else {}
 
     @property
     def is_hidden(self) -> bool:

@@ -12,6 +12,10 @@ Manifest = dict[str, Any]
 HEAD = "head"
 _SERVICE_TYPE = "ClusterIP"
 """Of a head that names none."""
+ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
+"""The variable that says after how long autoscaler v2 gives up a pod that does not run; 300 s by default."""
+_ALLOCATE_TIMEOUT_S = 86400
+"""A day. A pod whose node cannot run it is given up later, too."""
 _AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
 
 
@@ -91,6 +95,8 @@ def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> M
         changed["workerGroupSpecs"] = [
             _gated_group(group, pod_set_name(group), placements) for group in groups(cluster_spec)
         ]
+    if autoscales(cluster_spec):
+        changed["autoscalerOptions"] = _patient(cluster_spec.get("autoscalerOptions") or {})
     return without(cluster_spec, ("managedBy", "suspend")) | changed
 
 
@@ -151,6 +157,17 @@ def _gated_group(group: Manifest, name: str, placements: dict[str, Placement]) -
     """A group, or the head. KubeRay gives its pods the group's `labels` too."""
     labels = {"labels": pod_labels(group["labels"])} if group.get("labels") else {}
     return group | labels | {"template": gated_template(group["template"], name, placements.get(name, Placement()))}
+
+
+def _patient(options: Manifest) -> Manifest:
+    """The options of an autoscaler that lets gated pods wait for quota, unless its user says how long.
+
+    Source: Ray 2.47 and later, `python/ray/autoscaler/v2/instance_manager/config.py`.
+    """
+    env = options.get("env") or []
+    if options.get("envFrom") or any(entry.get("name") == ALLOCATE_TIMEOUT for entry in env):
+        return options
+    return options | {"env": [*env, {"name": ALLOCATE_TIMEOUT, "value": str(_ALLOCATE_TIMEOUT_S)}]}
 
 
 def _autoscaler(cluster_spec: Manifest) -> Manifest:

@@ -11,6 +11,7 @@ from slicebus.slices.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_group, a_template
 
 RAY = KINDS["RayCluster"]
+PATIENCE = {"name": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "value": "86400"}
 
 REPLICAS: dict[str, tuple[dict[str, Any], int]] = {
     "as said": ({"replicas": 3}, 3),
@@ -105,6 +106,28 @@ class TestCopy:
 
     def test_it_runs_and_is_kuberays(self) -> None:
         assert not RAY.worker_copy(a_cluster(), {})["spec"].keys() & {"suspend", "managedBy"}
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, [PATIENCE]),
+            (
+                {"env": [{"name": "RAY_LOG_LEVEL", "value": "debug"}]},
+                [{"name": "RAY_LOG_LEVEL", "value": "debug"}, PATIENCE],
+            ),
+            ({"env": [PATIENCE | {"value": "60"}]}, [PATIENCE | {"value": "60"}]),
+            ({"envFrom": [{"configMapRef": {"name": "ours"}}]}, None),
+        ],
+        ids=["none", "others", "its user says how long", "its user's are elsewhere"],
+    )
+    def test_its_autoscaler_lets_gated_pods_wait(self, options: dict[str, Any], expected: list[Any] | None) -> None:
+        cluster = a_cluster(enableInTreeAutoscaling=True, autoscalerOptions=options)
+        before = copy.deepcopy(cluster)
+        assert RAY.worker_copy(cluster, {})["spec"]["autoscalerOptions"] == options | (
+            {"env": expected} if expected else {}
+        )
+        assert cluster == before
+        assert "autoscalerOptions" not in RAY.worker_copy(a_cluster(), {})["spec"]
 
     def test_what_belongs_to_the_autoscaler_goes_along(self) -> None:
         strategy = {"workersToDelete": ["w"]}

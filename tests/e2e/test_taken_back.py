@@ -1,0 +1,91 @@
+"""Ray's autoscaler v2 gives gated pods up after some minutes, and asks again at once: the job keeps its place."""
+
+import asyncio
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, WORKLOADPRIORITYCLASSES
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
+from slicebus.slices.kueue import EvictionReason
+from support import roles
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota
+
+EAST = ClusterName("east")
+_HOLD = "example.com/hold"
+
+
+async def give_up_and_ask_again(scenario: Scenario, workers: int) -> None:
+    """The gated pods are named and deleted, and made again."""
+    await scenario.scale(1)
+    await scenario.expect_pods(running=1)
+    await scenario.scale(workers)
+    await scenario.expect_pods(running=1, gated=workers - 1)
+
+
+async def test_it_keeps_its_place_in_the_queue(bare_east: World, urls: dict[str, str]) -> None:
+    await set_quota(bare_east, 4)
+    async with roles.manager(bare_east, urls), roles.agent(bare_east, urls, EAST):
+        tune, later = Scenario(bare_east, "RayCluster", "tune"), Scenario(bare_east, "Job", "later")
+        await tune.submit()
+        await tune.expect_pods(running=1)
+        first = await tune.running()
+        await tune.scale(5)
+        _, waits = await tune.expect_unfinished(1, 5)
+        await asyncio.sleep(1)  # An age is in whole seconds.
+        await bare_east.manager.create(JOBS, objects.job("later", parallelism=3))
+        await later.expect_unfinished(3)
+        for _ in range(3):
+            await give_up_and_ask_again(tune, 5)
+        assert [slice.key for slice in await tune.expect_unfinished(1, 5)][1:] == [waits.key]
+
+        await set_quota(bare_east, 6)
+        await tune.expect_pods(running=5)
+        assert first <= await tune.running()
+        assert not [slice for slice in await later.chain() if slice.admission]
+
+
+async def hold(client: KubeClient, pod: str, *, is_held: bool) -> None:
+    """Whether a pod stays when it is deleted."""
+    manifest = await client.get(PODS, pod, NAMESPACE)
+    others = [name for name in manifest["metadata"].get("finalizers") or () if name != _HOLD]
+    body = {"metadata": {"finalizers": [*others, *([_HOLD] if is_held else [])]}}
+    await client.patch(PODS, pod, NAMESPACE, MergePatch(body))
+
+
+async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, str]) -> None:
+    high = {"apiVersion": WORKLOADPRIORITYCLASSES.api_version, "kind": WORKLOADPRIORITYCLASSES.kind}
+    await set_quota(bare_east, 5)
+    manager, worker = bare_east.manager, bare_east.workers[EAST]
+    await bare_east.ensure(manager, WORKLOADPRIORITYCLASSES, high | {"metadata": {"name": "high"}, "value": 100})
+    spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    await manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+    async with roles.manager(bare_east, urls), roles.agent(bare_east, urls, EAST):
+        victim, tune = Scenario(bare_east, "Job", "victim"), Scenario(bare_east, "RayCluster", "tune")
+        await manager.create(JOBS, objects.job("victim", parallelism=3))
+        await victim.expect_pods(running=3)
+        job = elastic("RayCluster", "tune")
+        job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
+        await manager.create(tune.resource, job)
+        await tune.expect_pods(running=1)
+        held = (await victim.pods())[0]["metadata"]["name"]
+        await hold(worker, held, is_held=True)
+
+        await tune.scale(4)
+        await victim.expect_event(f"EvictedDueTo{EvictionReason.PREEMPTED}", on=manager)
+        await give_up_and_ask_again(tune, 4)
+        # The quota comes free while the autoscaler wants it no more.
+        await tune.scale(1)
+        await tune.expect_pods(running=1)
+        await hold(worker, held, is_held=False)
+        await tune.expect_unfinished(4)
+        await tune.scale(4)
+        await tune.expect_pods(running=4)
+        events = (await manager.list(EVENTS, namespace=NAMESPACE)).items
+        evicted = [
+            event
+            for event in events
+            if (event["reason"], event["involvedObject"]["kind"]) == (f"EvictedDueTo{EvictionReason.PREEMPTED}", "Job")
+        ]
+        assert [event.get("count", 1) for event in evicted] == [1]
