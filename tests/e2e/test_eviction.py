@@ -3,8 +3,6 @@
 Kueue's conformance point 13: a job that was evicted by a stopped ClusterQueue goes on with the same chain.
 """
 
-from typing import Any
-
 import pytest
 
 from slicebus.cli.demo import objects
@@ -12,25 +10,14 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 from support import roles
-from support.scenario import NAMESPACE, Scenario, set_quota
+from support.scenario import NAMESPACE, Scenario, expect_used, set_quota, straggler
 from support.waiting import eventually
 
 EAST = ClusterName("east")
-STRAGGLER: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {
-        "name": "evicted-straggler",
-        "namespace": NAMESPACE,
-        "labels": {"batch.kubernetes.io/job-name": "evicted", kueue.POD_SET_LABEL: "main"},
-    },
-    "spec": objects.pod_spec("1", image=objects.IMAGE),
-}
-"""A pod of the job that its controller does not take away, as one on a node that is lost."""
+STRAGGLER = straggler("evicted")
 
 
 @pytest.fixture
@@ -43,19 +30,6 @@ async def stop(world: World, policy: str, resource: Resource = CLUSTERQUEUES) ->
     """Another stopPolicy of the queue."""
     name, namespace = (objects.QUEUE, NAMESPACE) if resource == LOCALQUEUES else (objects.CLUSTER_QUEUE, None)
     await world.manager.patch(resource, name, namespace, MergePatch({"spec": {"stopPolicy": policy}}))
-
-
-async def expect_used(world: World, cpu: str) -> None:
-    """Wait until the queue's status says that so much is used of its quota."""
-
-    async def look() -> bool:
-        queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
-        flavors = queue.get("status", {}).get("flavorsUsage") or []
-        return [entry["total"] for flavor in flavors for entry in flavor["resources"] if entry["name"] == "cpu"] == [
-            cpu
-        ]
-
-    await eventually(look, f"{cpu} cpu are used")
 
 
 async def grown(world: World, kind: str) -> tuple[Scenario, Slice]:

@@ -4,16 +4,15 @@ import asyncio
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, WORKLOADPRIORITYCLASSES
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from slicebus.slices.kueue import EvictionReason
 from support import roles
-from support.scenario import NAMESPACE, Scenario, elastic, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, set_quota, straggler
 
 EAST = ClusterName("east")
-_HOLD = "example.com/hold"
 
 
 async def give_up_and_ask_again(scenario: Scenario, workers: int) -> None:
@@ -46,14 +45,6 @@ async def test_it_keeps_its_place_in_the_queue(bare_east: World, urls: dict[str,
         assert not [slice for slice in await later.chain() if slice.admission]
 
 
-async def hold(client: KubeClient, pod: str, *, is_held: bool) -> None:
-    """Whether a pod stays when it is deleted."""
-    manifest = await client.get(PODS, pod, NAMESPACE)
-    others = [name for name in manifest["metadata"].get("finalizers") or () if name != _HOLD]
-    body = {"metadata": {"finalizers": [*others, *([_HOLD] if is_held else [])]}}
-    await client.patch(PODS, pod, NAMESPACE, MergePatch(body))
-
-
 async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, str]) -> None:
     high = {"apiVersion": WORKLOADPRIORITYCLASSES.api_version, "kind": WORKLOADPRIORITYCLASSES.kind}
     await set_quota(bare_east, 5)
@@ -69,8 +60,7 @@ async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, st
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
         await manager.create(tune.resource, job)
         await tune.expect_pods(running=1)
-        held = (await victim.pods())[0]["metadata"]["name"]
-        await hold(worker, held, is_held=True)
+        left = await worker.create(PODS, straggler("victim"))
 
         await tune.scale(4)
         await victim.expect_event(f"EvictedDueTo{EvictionReason.PREEMPTED}", on=manager)
@@ -78,7 +68,7 @@ async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, st
         # The quota comes free while the autoscaler wants it no more.
         await tune.scale(1)
         await tune.expect_pods(running=1)
-        await hold(worker, held, is_held=False)
+        await worker.delete(PODS, left["metadata"]["name"], NAMESPACE)
         await tune.expect_unfinished(4)
         await tune.scale(4)
         await tune.expect_pods(running=4)

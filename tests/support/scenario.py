@@ -8,6 +8,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
+from slicebus.slices import kueue
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
 from support.waiting import eventually
@@ -22,6 +23,13 @@ def elastic(kind: str, name: str) -> Manifest:
     """An elastic job with one worker."""
     make = {"Job": objects.job, "RayCluster": objects.ray_cluster, "RayJob": objects.ray_job}
     return make[kind](name)
+
+
+def straggler(job: str) -> Manifest:
+    """A pod of a Job that its controller does not take away, as one on a node that is lost."""
+    labels = {"batch.kubernetes.io/job-name": job, kueue.POD_SET_LABEL: "main"}
+    metadata = {"name": f"{job}-straggler", "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": objects.pod_spec("1", image=objects.IMAGE)}
 
 
 class Scenario:
@@ -140,3 +148,16 @@ async def set_quota(world: World, cpu: int) -> None:
         await world.ensure(world.manager, resource, manifest)
     spec = next(manifest for resource, manifest in objects.quota(cpu) if resource == CLUSTERQUEUES)["spec"]
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+
+
+async def expect_used(world: World, cpu: str) -> None:
+    """Wait until the queue's status says that so much is used of its quota."""
+
+    async def look() -> bool:
+        queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
+        flavors = queue.get("status", {}).get("flavorsUsage") or []
+        return [entry["total"] for flavor in flavors for entry in flavor["resources"] if entry["name"] == "cpu"] == [
+            cpu
+        ]
+
+    await eventually(look, f"{cpu} cpu are used")

@@ -15,6 +15,7 @@ from slicebus.sandbox.controllers.ray_pods import is_own, suffix
 Manifest = dict[str, Any]
 
 _AGAIN_S = 1.0
+_NOTHING_YET: Manifest = {"rayClusterName": "", "jobId": "", "jobStatus": "", "endTime": None}
 
 
 class RayJobController:
@@ -36,8 +37,14 @@ class RayJobController:
             for cluster in clusters if spec.get("shutdownAfterJobFinishes") else ():
                 await self._controller.delete(RAYCLUSTERS, cluster)
             return
+        if status.get("jobDeploymentStatus") == "Retrying":
+            await self._clear(clusters, submitters)
+            if not (clusters or submitters):
+                await self._controller.set_status(job, _NOTHING_YET | {"jobDeploymentStatus": ""})
+            return
         if spec.get("suspend"):
-            await self._suspend(job, clusters, submitters)
+            await self._clear(clusters, submitters)
+            await self._controller.set_status(job, {"jobDeploymentStatus": "Suspended", "rayClusterName": ""})
             return
         if not clusters:
             try:
@@ -51,12 +58,11 @@ class RayJobController:
             submitters = [await self._make_submitter(job)]
         await self._controller.set_status(job, _job_status(job, clusters[0], submitters, ready=ready))
 
-    async def _suspend(self, job: Manifest, clusters: list[Manifest], submitters: list[Manifest]) -> None:
+    async def _clear(self, clusters: list[Manifest], submitters: list[Manifest]) -> None:
         for cluster in clusters:
             await self._controller.delete(RAYCLUSTERS, cluster)
         for submitter in submitters:
             await self._controller.delete(JOBS, submitter)
-        await self._controller.set_status(job, {"jobDeploymentStatus": "Suspended", "rayClusterName": ""})
 
     async def _make_cluster(self, job: Manifest) -> Manifest:
         name = job["metadata"]["name"]
@@ -75,6 +81,7 @@ class RayJobController:
         return await self._controller.create(RAYCLUSTERS, manifest)
 
     async def _make_submitter(self, job: Manifest) -> Manifest:
+        tries = {"backoffLimit": 2} | (job["spec"].get("submitterConfig") or {})
         manifest = {
             "apiVersion": JOBS.api_version,
             "kind": JOBS.kind,
@@ -83,7 +90,7 @@ class RayJobController:
                 "namespace": job["metadata"]["namespace"],
                 "ownerReferences": [owner_reference(job)],
             },
-            "spec": {"backoffLimit": 2, "template": job["spec"]["submitterPodTemplate"]},
+            "spec": tries | {"template": job["spec"]["submitterPodTemplate"]},
         }
         return await self._controller.create(JOBS, manifest)
 
@@ -103,7 +110,9 @@ def _job_status(job: Manifest, cluster: Manifest, submitters: list[Manifest], *,
     if "Complete" in ended:
         status |= {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete", "endTime": now_text()}
     elif "Failed" in ended:
-        status |= {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed", "endTime": now_text()}
+        failed = job.get("status", {}).get("failed", 0) + 1
+        deployment = "Retrying" if failed <= job["spec"].get("backoffLimit", 0) else "Failed"
+        status |= {"jobStatus": "FAILED", "jobDeploymentStatus": deployment, "endTime": now_text(), "failed": failed}
     return status
 
 
