@@ -57,12 +57,6 @@ def _shape(cluster_spec: Manifest, item: Submit) -> None:
         cluster_spec["workerGroupSpecs"] = [first, first | second]
 
 
-def is_sized_by_users(job: Manifest) -> bool:
-    """Whether the manager's own copy of a job says its size: not where Ray's autoscaler owns it."""
-    spec = job["spec"].get("rayClusterSpec", job["spec"])
-    return not spec.get("enableInTreeAutoscaling")
-
-
 def is_sized_where_it_runs(found: Manifest) -> bool:
     """Whether an object on a worker says the size of a job: of a RayJob its cluster does."""
     return found["kind"] == "RayCluster" or (found["kind"] == "Job" and annotations.is_ours(found))
@@ -91,8 +85,9 @@ async def settle(client: KubeClient, scale_target: Manifest, *, group: int = 0) 
 
 
 def autoscaler_of(client: KubeClient, scale_target: Manifest, *, group: int) -> RayAutoscaler | None:
-    """The autoscaler that owns the size of an object."""
-    if is_sized_by_users(scale_target):
+    """The autoscaler that owns the size of an object. On the manager's cluster none runs."""
+    spec = scale_target["spec"]
+    if "managedBy" in spec or not spec.get("enableInTreeAutoscaling"):
         return None
     metadata, index = scale_target["metadata"], _index(scale_target["spec"], group)
     return RayAutoscaler(client, metadata["name"], metadata["namespace"], group=index, uid=metadata["uid"])

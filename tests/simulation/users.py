@@ -10,7 +10,7 @@ from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
-from simulation.jobs import cpu_patch, is_sized_by_users, is_sized_where_it_runs, job_of, scale, settle, size_patch
+from simulation.jobs import cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
 from simulation.removals import create_again
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
@@ -123,9 +123,7 @@ class Users:
         """One other size, or several in a row."""
         client, is_manager = self._clients[item.api], item.api == MANAGER
         found = [one for resource in JOB_RESOURCES.values() for one in (await client.list(resource)).items]
-        scale_targets = [
-            one for one in found if (is_sized_by_users(one) if is_manager else is_sized_where_it_runs(one))
-        ]
+        scale_targets = [one for one in found if is_manager or is_sized_where_it_runs(one)]
         if not scale_targets:
             return
         scale_target = scale_targets[item.pick % len(scale_targets)]

@@ -77,7 +77,7 @@ class TrainJob:
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         return frozenset()
 
-    def deletes_named_only(self, scale_target: Manifest) -> bool:
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
         return False
 
     def scaler(self, scale_target: Manifest) -> str:

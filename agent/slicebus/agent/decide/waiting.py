@@ -124,7 +124,7 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
 def _pods_past(view: WorkerView, job: JobReading, target: Manifest) -> int:
     """How many pods run past the wanted counts, neither going nor named for deletion."""
     kind = KINDS[view.key.kind]
-    if not kind.deletes_named_only(target):
+    if not kind.is_autoscaled(target):
         return 0
     wanted, named = kind.counts(job.manifest, target), kind.named_for_deletion(target)
     staying: Counts = {

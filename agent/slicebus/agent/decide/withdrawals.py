@@ -63,7 +63,7 @@ def _less(view: WorkerView) -> _Less | None:
     if job is None or target is None or job.requested is None or not job.runs:
         return None
     kind, last = KINDS[view.key.kind], job.requested
-    if not kind.deletes_named_only(target) or last.overruled is True or last.worker_uid != target["metadata"]["uid"]:
+    if not kind.is_autoscaled(target) or last.overruled is True or last.worker_uid != target["metadata"]["uid"]:
         return None
     wanted = kind.counts(job.manifest, target)
     is_less = wanted.keys() == last.wanted.keys() and wanted != last.wanted and lowered(last.wanted, wanted) == wanted

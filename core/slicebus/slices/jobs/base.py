@@ -142,8 +142,11 @@ class JobKind(Protocol):
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
-    def deletes_named_only(self, scale_target: Manifest) -> bool:
-        """Whether pods past the counts run on until they are named for deletion."""
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
+        """Whether Ray's autoscaler owns the size. Pods past it then run on until they are named for deletion.
+
+        `scale_target` may be the job itself, whose spec has the size that it begins with.
+        """
 
     def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

@@ -120,7 +120,7 @@ class BatchJob:
         """None: the Job controller chooses."""
         return frozenset()
 
-    def deletes_named_only(self, scale_target: Manifest) -> bool:
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
         """No."""
         return False
 

@@ -94,8 +94,8 @@ class RayCluster:
         """Those that the autoscaler has named."""
         return ray.named_for_deletion(scale_target["spec"])
 
-    def deletes_named_only(self, scale_target: Manifest) -> bool:
-        """Where the autoscaler is on: KubeRay takes no pod at random then."""
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
+        """Where it is on: KubeRay takes no pod at random then."""
         return ray.autoscales(scale_target["spec"])
 
     def scaler(self, scale_target: Manifest) -> str:

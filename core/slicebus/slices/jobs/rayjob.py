@@ -157,9 +157,10 @@ class RayJob:
         is_child = scale_target["kind"] == self.child_kind
         return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
 
-    def deletes_named_only(self, scale_target: Manifest) -> bool:
-        """Where the child's autoscaler is on."""
-        return scale_target["kind"] == self.child_kind and ray.autoscales(scale_target["spec"])
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
+        """Where it is on in its cluster."""
+        spec = scale_target["spec"]
+        return ray.autoscales(spec if scale_target["kind"] == self.child_kind else spec.get("rayClusterSpec") or {})
 
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""

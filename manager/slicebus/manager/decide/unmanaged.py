@@ -9,6 +9,7 @@ from slicebus.manager.state.requirements import (
     NOT_MANAGED,
     OPT_IN_REMOVED,
     QUEUE_CHANGED,
+    SIZE_EDITED,
     is_managed,
     is_reported_unmanaged,
     missing,
@@ -16,7 +17,7 @@ from slicebus.manager.state.requirements import (
     says_unmanaged,
 )
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import Manifest, counts_text
 from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.jobs import KINDS
@@ -54,6 +55,10 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
         return OPT_IN_REMOVED, f"it stays in LocalQueue {view.queue}, and runs on: {lacks}. Delete it to end it"
     if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
         return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
+    if view.kept_counts is not None:
+        size = counts_text(view.kept_counts)
+        owner = f"Ray's autoscaler owns its size, and wants {size} now"
+        return SIZE_EDITED, f"{owner}: the replicas of its spec are for its next start"
     return "", ""
 
 

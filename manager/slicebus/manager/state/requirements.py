@@ -14,6 +14,7 @@ NOT_MANAGED = "NotManaged"
 """Why a job is left alone, as the reason of the condition and of the Event."""
 OPT_IN_REMOVED = "OptInRemoved"
 QUEUE_CHANGED = "QueueChanged"
+SIZE_EDITED = "AutoscalerOwnsSize"
 """What somebody has changed of a job that was taken, as the reason of the Event."""
 
 

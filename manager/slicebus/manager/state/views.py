@@ -9,7 +9,7 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.manager.state.requirements import queue_of
-from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
+from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.pod_requests import pod_requests
@@ -30,6 +30,11 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
     def desired(self) -> DesiredSize:
         """The size that the job shall have."""
         return desired_size_of(self.manifest, KINDS[self.manifest["kind"]])
+
+    @cached_property
+    def is_autoscaled(self) -> bool:
+        """Whether Ray's autoscaler owns the size where the job runs."""
+        return KINDS[self.manifest["kind"]].is_autoscaled(as_copied(self.manifest))
 
     @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
@@ -86,11 +91,27 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The manifest; None where `reading` is."""
         return self.reading.manifest if self.reading is not None else None
 
-    @property
+    @cached_property
     def desired(self) -> DesiredSize:
-        """The size that the job shall have. Only for a job that exists."""
+        """The size that the job shall have. Only for a job that exists.
+
+        Ray's autoscaler owns the size of a job that runs: replicas that were edited on the manager's job are for its
+        next start. A Kueue reads them itself.
+        """
         assert self.reading is not None
-        return self.reading.desired
+        edited = self.reading.desired
+        return msgspec.structs.replace(edited, counts=self.kept_counts) if self.kept_counts is not None else edited
+
+    @cached_property
+    def kept_counts(self) -> Counts | None:
+        """The size that Ray's autoscaler has asked for, where somebody has edited another one since."""
+        if self.reading is None or self.holder is None or self.checks or not self.reading.is_autoscaled:
+            return None
+        edited, requested = self.reading.desired, self.reading.desired.requested
+        if edited.correlation is not None:
+            return None
+        kept = requested.counts if requested is not None and requested.asks_for_size else self.holder.counts
+        return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
 
     @property
     def vanished(self) -> bool:
