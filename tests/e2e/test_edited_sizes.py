@@ -1,0 +1,46 @@
+"""A user edits the replicas of an autoscaled cluster on the manager: they are for its next start."""
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import JsonPatch, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES
+from slicebus.manager.state.requirements import SIZE_EDITED
+from slicebus.slices import own_api
+from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.waiting import eventually
+
+_AT = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec"}
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kind: str) -> None:
+    await set_quota(world, 20)
+    scenario = Scenario(world, kind, "tune")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    runs = await scenario.running()
+
+    path = f"{_AT[kind]}/workerGroupSpecs/0/replicas"
+    edit = JsonPatch([{"op": "replace", "path": path, "value": 5}])
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, edit)
+    assert "small-group=3" in await scenario.expect_event(SIZE_EDITED, on=world.manager)
+
+    async def is_known() -> bool:
+        annotations = (await scenario.worker_job())["metadata"]["annotations"]
+        return '"small-group":5' in annotations[own_api.BASELINE_ANNOTATION]
+
+    await eventually(is_known, "the worker knows the edited size")
+    await scenario.scale(4)
+    await scenario.expect_pods(running=4)
+    assert runs < await scenario.running()
+    assert max(scenario.workers_of(slice) for slice in await scenario.chain()) == 4
+
+    stop = {"spec": {"stopPolicy": "HoldAndDrain"}}
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch(stop))
+    await expect_used(world, "0")
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": "None"}}))
+    await scenario.expect_pods(running=5)
