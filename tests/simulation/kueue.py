@@ -14,6 +14,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CRDS, JOBS, WORKLOADS
 from slicebus.kube.times import time_text
 from slicebus.manager.decide.manifests import workload_manifest
+from slicebus.manager.state.requirements import queue_of
 from slicebus.manager.state.store import owner_ref
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import JobRef
@@ -146,7 +147,10 @@ class Kueue:
             annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
         pod_sets = [{"name": "main", "count": command.counts["main"], "template": job["spec"]["template"]}]
         priority = {"priority": 0}
-        made = workload_manifest(job, pod_sets, ref=ref, name=name, annotations=annotations, priority=priority)
+        queue = queue_of(job)
+        made = workload_manifest(
+            job, pod_sets, ref=ref, name=name, queue=queue, annotations=annotations, priority=priority
+        )
         await self._client.create(WORKLOADS, made, field_manager="kueue")
 
     async def _set_counts(self, workload: Manifest, count: int) -> None:

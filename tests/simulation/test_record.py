@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from simulation.record import BESIDE_KUEUE
+
 
 def record(name: str, folder: Path) -> bytes:
     folder.mkdir()
@@ -16,5 +20,6 @@ def record(name: str, folder: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_a_scenario_is_recorded_the_same_every_time(tmp_path: Path) -> None:
-    assert record("eviction", tmp_path / "first") == record("eviction", tmp_path / "second")
+@pytest.mark.parametrize("name", ["eviction", BESIDE_KUEUE])
+def test_a_scenario_is_recorded_the_same_every_time(name: str, tmp_path: Path) -> None:
+    assert record(name, tmp_path / "first") == record(name, tmp_path / "second")
