@@ -127,6 +127,20 @@ MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "ref
 PER_MESSAGE = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
 
 
+@pytest.mark.parametrize("workloads", [(), (a_workload(dispatched=2, hash=own_api.ABSENT, applied=2),)])
+def test_a_delete_that_is_recorded_on_the_job_is_reported_there(workloads: tuple[Manifest, ...]) -> None:
+    """An inventory that came late had it ordered once more."""
+    absent = {own_api.DISPATCHED_ANNOTATION: Dispatch(3, own_api.ABSENT, cluster=EAST).to_annotation()}
+    job = a_job(annotations=absent | {own_api.APPLIED_ANNOTATION: "2"})
+    deleted = Applied(job=REF, workload="", spec_version=3, deleted=True)
+    commands = intake.applied(a_view(job, *workloads), deleted, FROM_EAST)
+    written = [command.target["kind"] for command in commands if isinstance(command, Patch)]
+    assert written == [*(each["kind"] for each in workloads), "Job"]
+    assert {str(command.body) for command in commands if isinstance(command, Patch)} == {
+        str({"metadata": {"annotations": {own_api.APPLIED_ANNOTATION: "3"}}})
+    }
+
+
 @PER_MESSAGE
 def test_a_cluster_speaks_only_of_the_jobs_that_run_on_it(message: Any) -> None:
     with pytest.raises(ProtocolError, match="runs on cluster 'east', not on 'west'") as raised:

@@ -115,7 +115,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """Write the applied version onto the slice that the report names; after a delete onto every slice.
+    """Write the applied version onto the slice that the report names; after a delete onto all that holds a dispatch.
 
     When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
     first.
@@ -140,12 +140,14 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.speaker) if confirms_suspended else []
     body = annotation_patch(own_api.APPLIED_ANNOTATION, str(report.spec_version))
+    holding = [(WORKLOADS, each) for name, each in view.workloads.items() if report.deleted or name == report.workload]
+    if report.deleted and view.job is not None:
+        # What was recorded on a job that has given its Workloads up may be ordered anew.
+        holding.append((JOB_RESOURCES[view.ref.kind], view.job))
     return forgotten + [
-        Patch(resource=WORKLOADS, target=workload, body=body)
-        for name, workload in view.workloads.items()
-        if (report.deleted or name == report.workload)
-        and annotation(workload, own_api.DISPATCHED_ANNOTATION)
-        and applied_version(workload) < report.spec_version
+        Patch(resource=resource, target=target, body=body)
+        for resource, target in holding
+        if annotation(target, own_api.DISPATCHED_ANNOTATION) and applied_version(target) < report.spec_version
     ]
 
 
