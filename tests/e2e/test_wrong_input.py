@@ -14,7 +14,7 @@ from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
-from slicebus.kube.resources import EVENTS, JOBS, NAMESPACES, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.resources import EVENTS, RAYCLUSTERS
 from slicebus.manager.state.requirements import NOT_MANAGED
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
@@ -129,29 +129,6 @@ async def test_a_resize_that_changes_pod_sets_is_refused_on_both_sides(world: Wo
 
     await eventually(told, "the slice says that it cannot be resized so")
     await expect_that_others_work(world)
-
-
-async def test_a_namespace_that_the_worker_has_not_is_said_on_the_job(world: World) -> None:
-    await set_quota(world, 20)
-    await world.ensure(world.manager, NAMESPACES, objects.namespace("elsewhere"))
-    for resource, manifest in objects.quota(20):
-        if resource.namespaced:
-            manifest["metadata"]["namespace"] = "elsewhere"
-            await world.ensure(world.manager, resource, manifest)
-    job = objects.job("sweep")
-    job["metadata"]["namespace"] = "elsewhere"
-    await world.manager.create(JOBS, job)
-
-    async def refused() -> str | None:
-        for workload in (await world.manager.list(WORKLOADS, namespace="elsewhere")).items:
-            for condition in workload.get("status", {}).get("conditions", ()):
-                if condition["type"] == "slicebus.dev/Dispatched" and condition["status"] == "False":
-                    return str(condition["message"])
-        return None
-
-    assert 'namespaces "elsewhere" not found' in (await eventually(refused, "the worker's refusal is shown") or "")
-    await expect_that_others_work(world)
-    await world.manager.delete(JOBS, "sweep", "elsewhere")
 
 
 REF = JobRef(api_version="batch/v1", kind="Job", namespace=NAMESPACE, name="ghost", uid="no-such-uid")

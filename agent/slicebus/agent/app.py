@@ -13,6 +13,7 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.job_locks import JobLocks
+from slicebus.agent.act.namespaces import Namespaces
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Reconciler
@@ -33,7 +34,7 @@ from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Hello, Message
+from slicebus.proto.messages import Hello, Message, Terms
 from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
 from slicebus.proto.topology import Exchange, Topology
 from slicebus.runtime.broker import require
@@ -109,14 +110,25 @@ class Agent(Role[AgentSettings]):
             ask_inventory=lambda: inventories.ask(),
         )
         inventories = InventoryPublisher(self._settings, store=store, publish=publish, listed=reconciler.mark_reported)
+        namespaces = Namespaces(
+            store,
+            self._client,
+            watched=self._settings.watched_namespaces,
+            changed=lambda: heartbeats.beat_now(),
+        )
         heartbeats = Heartbeats(
             store,
             fence,
             publish=publish,
             requeue=queue.add,
             waiting_since=lambda: (queue.due_since_s, backlog.since_s),
+            lacking=namespaces.lacking,
             interval_s=self._settings.heartbeat_s,
         )
+
+        async def accept(terms: Terms) -> None:
+            await heartbeats.accept(terms)
+            namespaces.accept(terms)
 
         def served(resource: Resource) -> None:
             """Reconcile the jobs of the kind. By the inventory the manager sends anew what was refused meanwhile."""
@@ -135,7 +147,7 @@ class Agent(Role[AgentSettings]):
             policy=policy,
             requeue=queue.add,
             ask_inventory=inventories.ask,
-            terms=heartbeats.accept,
+            terms=accept,
             backlog=backlog,
         )
         await retry_until_available("tombstones", tombstones.load)
@@ -161,6 +173,7 @@ class Agent(Role[AgentSettings]):
             self.leading.set()
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
             group.create_task(heartbeats.run(), name="heartbeat")
+            group.create_task(namespaces.run(), name="namespaces")
             group.create_task(inventories.run(), name="inventory")
             for queue_name in inbox.queues():
                 group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")

@@ -33,6 +33,7 @@ _IN_NAMESPACES = (
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(PODS, (*READ, "patch")),
     Permission(EVENTS, ("create", "patch")),
+    Permission(NAMESPACES, ("get",)),
 )
 _OTHERS = (
     Permission(NODES, READ),

@@ -31,4 +31,7 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 {{- end }}

@@ -29,6 +29,12 @@ _CAP = FlavorName("maxRoom")
 """Stands for a cluster's cap in place of a flavor. No flavor has capital letters."""
 _MOST_NAMED = 5
 """So many clusters are named one by one."""
+_LACKS = {
+    "NotFound": "has no namespace {}",
+    "Terminating": "is removing its namespace {}",
+    "NamespaceNotAllowed": "does not allow jobs in namespace {}",
+}
+"""By the reason that an agent reports."""
 
 
 class Strategy(StrEnum):
@@ -78,6 +84,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The namespaces whose jobs it takes."""
     cluster_queues: frozenset[str] | None = None
     """The ClusterQueues whose jobs it takes; None for all."""
+    lacking: Mapping[str, str] = {}
+    """The namespaces of which it takes no jobs, by its agent's report, with the reason."""
     max_room: Mapping[str, int] = {}
     """The most that our chains are granted there, by resource over all flavors, whatever its agent reports."""
 
@@ -270,6 +278,8 @@ def _obstacle(cluster: Cluster, tenant: Tenant) -> str | None:
         return f"takes no jobs of ClusterQueue {tenant.cluster_queue}"
     if not selects(cluster.namespace_selector, tenant.namespace_labels):
         return f"takes no jobs of namespace {tenant.namespace}"
+    if (reason := cluster.lacking.get(tenant.namespace)) is not None:
+        return _LACKS.get(reason, "takes no jobs of namespace {}: " + reason).format(tenant.namespace)
     if not selects(tenant.selector, cluster.labels):
         return "is not among the clusters that the job selects"
     return None

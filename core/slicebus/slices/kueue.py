@@ -56,6 +56,8 @@ class EvictionReason(StrEnum):
     """Not Kueue's: the cluster is being drained."""
     CLUSTER_LOST = "WorkerClusterLost"
     """Not Kueue's: the cluster has been silent for too long."""
+    NAMESPACE_LACKING = "WorkerClusterLacksNamespace"
+    """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
 
 
 class PreemptionReason(StrEnum):

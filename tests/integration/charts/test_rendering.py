@@ -361,8 +361,9 @@ def test_the_agents_policy_is_its_values(helm: Path, tmp_path: Path) -> None:
     }
     assert found.namespace_selector is not None
     assert found.namespace_selector.match_expressions[0].key == "jobs"
-    [role] = [each for each in rendered if each["kind"] == "ClusterRole" and "-policy" in each["metadata"]["name"]]
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
+    assert not [each for each in rendered if "-policy" in each["metadata"]["name"] and each["kind"] == "ClusterRole"], (
+        "an agent reads the namespaces of jobs, whatever its policy"
+    )
 
 
 IMPERSONATE_ACCOUNT = {("", "serviceaccounts", "jobs"): {"impersonate"}}

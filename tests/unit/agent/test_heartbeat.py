@@ -40,6 +40,7 @@ async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -
         publish=publish,
         requeue=worker.queue.add,
         waiting_since=lambda: waiting,
+        lacking=lambda: {"team": "NotFound"},
         interval_s=10.0,
     )
     await loop_time.advance(5.0)

@@ -5,9 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION
+from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage, is_refused
 from slicebus.manager.state.worker_clusters import WorkerCluster
+from slicebus.proto.messages import Manifest
 from slicebus.slices.workload import Slice
+from unit.manager.objects import a_workload, condition
 from unit.slices.builders import a_slice, admitted
 
 REQUEUE_S = 100.0
@@ -81,6 +84,35 @@ MOVES: dict[str, tuple[list[Slice], list[str]]] = {
 def test_which_chains_leave(slices: list[Slice], expected: list[str]) -> None:
     decided = evictions(slices, drained={"east"}, given_up={"north"}, at_once=2)
     assert [eviction.key.partition("/")[2] for eviction in decided] == expected
+
+
+def refused(reason: str = "NotFound", *, applied: int = 0, dispatched: int = 2) -> Manifest:
+    shown = condition(DISPATCHED_CONDITION, False, reason)
+    return a_workload(admitted=1, dispatched=dispatched, applied=applied, conditions=(shown,))
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (refused(), True),
+        (refused(applied=1), True),
+        (refused(applied=2), False),
+        (refused(dispatched=0), False),
+        (refused("Suspending"), False),
+        (refused("TooLarge"), False),
+        (a_workload(admitted=1, dispatched=2), False),
+    ],
+    ids=["refused", "it ran before", "applied since", "never sent", "it is leaving", "its own size", "on its way"],
+)
+def test_what_its_cluster_has_refused(workload: Manifest, expected: bool) -> None:
+    assert is_refused(workload) is expected
+
+
+def test_a_refused_chain_leaves_a_cluster_without_its_namespace() -> None:
+    stays, goes = on("west", "a"), on("west", "b")
+    [eviction] = evictions([stays, goes], drained=set(), given_up=set(), refused={goes.key}, at_once=1)
+    assert (eviction.key, eviction.reason) == (goes.key, "WorkerClusterLacksNamespace")
+    assert eviction.message == "The cluster west takes no jobs of the namespace team"
 
 
 def test_the_eviction_names_its_reason() -> None:

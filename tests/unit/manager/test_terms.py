@@ -28,6 +28,13 @@ def of_version(version: str) -> Envelope:
     return msgspec.structs.replace(an_envelope(), schema_version=version)
 
 
+def test_the_terms_have_each_namespace_once() -> None:
+    terms = terms_of(FLAVORS, namespaces=["team-b", "team-a", "team-b"])
+    assert terms.namespaces == ["team-a", "team-b"]
+    assert TERMS.namespaces is msgspec.UNSET
+    assert len({terms.version, TERMS.version, terms_of(FLAVORS, namespaces=[]).version}) == 3
+
+
 def test_the_terms_are_the_flavors() -> None:
     assert TERMS.flavors == [
         Flavor(name="default"),

@@ -20,6 +20,7 @@ _log = structlog.get_logger()
 class Heartbeats:
     """Publishes heartbeats with `publish`. When the fence opens, passes every job to `requeue`.
 
+    `lacking` gives the namespaces that take no jobs, None before that is known.
     `waiting_since` gives, for each queue of work, since when its oldest entry waits (the loop's time); None if empty.
     """
 
@@ -31,6 +32,7 @@ class Heartbeats:
         publish: Callable[[Message], Awaitable[None]],
         requeue: Callable[[JobKey], None],
         waiting_since: Callable[[], Iterable[float | None]],
+        lacking: Callable[[], dict[str, str] | None],
         interval_s: float,
     ) -> None:
         self._store = store
@@ -38,6 +40,7 @@ class Heartbeats:
         self._publish = publish
         self._requeue = requeue
         self._waiting_since = waiting_since
+        self._lacking = lacking
         self._interval_s = interval_s
         self._use = Use(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
@@ -56,7 +59,11 @@ class Heartbeats:
         if self._terms is None or self._terms.version != terms.version:
             _log.info("terms.accepted", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
             self._terms = terms
-            self._changed.set()
+            self.beat_now()
+
+    def beat_now(self) -> None:
+        """Publish a heartbeat without waiting for its time."""
+        self._changed.set()
 
     async def run(self) -> None:
         """Publish heartbeats until cancelled. One that cannot be published is skipped."""
@@ -73,7 +80,7 @@ class Heartbeats:
                 continue
 
     def _beat(self) -> Heartbeat:
-        found, now_s = self._room(), asyncio.get_running_loop().time()
+        found, lacking, now_s = self._room(), self._lacking(), asyncio.get_running_loop().time()
         return Heartbeat(
             capacity=found.capacity,
             used=found.used,
@@ -81,6 +88,7 @@ class Heartbeats:
             terms=self._terms.version if self._terms else UNSET,
             said_s=now_s,
             fence_s=self._fence.seconds,
+            lacking=UNSET if lacking is None else lacking,
             jobs=sum(1 for _ in self._store.our_jobs()),
             lag_s=lag_s(self._waiting_since(), now_s),
             out_of_sync=self._store.behind(),

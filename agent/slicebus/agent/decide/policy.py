@@ -17,6 +17,9 @@ from slicebus.slices.pod_security import violations
 from slicebus.slices.selectors import selects
 
 NAMESPACE = "NamespaceNotAllowed"
+NOT_FOUND = "NotFound"
+TERMINATING = "Terminating"
+"""The phase of a namespace that is going."""
 _SYSTEM = "kube-"
 _SLICEBUS = ("slicebus.dev/", "kueue.x-k8s.io/")
 """Keys that an agent sets itself, or drops where only an agent may set them."""
@@ -38,6 +41,22 @@ def ensure_namespace(policy: Policy, namespace: str) -> None:
     if namespace.startswith(_SYSTEM) or namespace == policy.own_namespace:
         text = f"no job may be in the namespace {namespace}: it belongs to the cluster or to its agent"
         raise RefusedOrder(NAMESPACE, text)
+
+
+def why_lacking(policy: Policy, namespace: str, found: Manifest | None) -> str | None:
+    """Why no job may come from a namespace, as a heartbeat says it; None where jobs may. `found` is the namespace on
+    this cluster."""
+    try:
+        ensure_namespace(policy, namespace)
+    except RefusedOrder:
+        return NAMESPACE
+    if found is None:
+        return NOT_FOUND
+    if found.get("status", {}).get("phase") == TERMINATING:
+        return TERMINATING
+    selector = policy.namespace_selector
+    labels = found["metadata"].get("labels") or {}
+    return None if selector is None or selects(selector.to_manifest(), labels) else NAMESPACE
 
 
 def ensure_allowed(policy: Policy, copy: Manifest, *, namespace_labels: Mapping[str, str] | None) -> None:

@@ -210,11 +210,22 @@ def is_back(store: Store, *, cluster: ClusterName) -> bool:
 
 
 def move(store: Store, *, at_once: int) -> list[Evict]:
-    """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one."""
+    """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one, and of
+    those that were refused by clusters without their namespace."""
     drained = {cluster.name for cluster in store.quotas.worker_clusters if cluster.draining}
-    if not drained and not store.given_up:
+    lacking = {cluster.name: cluster.lacking for cluster in store.quotas.worker_clusters if cluster.lacking}
+    if not (drained or lacking or store.given_up):
         return []
-    return relocation.evictions(store.slices.values(), drained=drained, given_up=set(store.given_up), at_once=at_once)
+    refused = {
+        slice.key
+        for slice in store.slices.values()
+        if slice.namespace in lacking.get(slice.cluster or "", ())
+        and (workload := store.workloads.get(slice.namespace, slice.name)) is not None
+        and relocation.is_refused(workload)
+    }
+    return relocation.evictions(
+        store.slices.values(), drained=drained, given_up=set(store.given_up), refused=refused, at_once=at_once
+    )
 
 
 def cycle(
@@ -333,7 +344,11 @@ def _receive_of_cluster(
     assert isinstance(message, Hello | Heartbeat)
     is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
     is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
-    answer = terms.answer(message, envelope, store.flavors.all(), fence_s=fence_s, is_back=is_back)
+    queues = store.local_queues.all()
+    namespaces = None if store.beside_kueue else [queue["metadata"]["namespace"] for queue in queues]
+    answer = terms.answer(
+        message, envelope, store.flavors.all(), fence_s=fence_s, namespaces=namespaces, is_back=is_back
+    )
     if isinstance(message, Hello):
         return [*worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
     granted = store.quotas.ledger.granted.get(envelope.cluster, {})

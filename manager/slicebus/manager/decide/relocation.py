@@ -1,4 +1,4 @@
-"""Which chains leave their cluster because it is drained or lost.
+"""Which chains leave their cluster because it is drained or lost, or has refused them and lacks their namespace.
 
 The chains of a drained cluster are evicted a few at a time, and go elsewhere when their worker has no pod of them left.
 A lost cluster cannot report that. It is given up when its agent lets no pod start any more (see the agent's fence). Its
@@ -9,13 +9,17 @@ from collections.abc import Collection, Iterable
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.decide import too_large
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION
+from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
+from slicebus.slices import own_api
 from slicebus.slices.admission import Evict
-from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.quota import holders
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import Slice, SliceKey
 
 FENCE_SHARE = 0.75
 """The fence as a share of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for
@@ -68,9 +72,17 @@ def show(cluster: Manifest, finding: Finding, *, now: str) -> list[Command]:
 
 
 def evictions(
-    slices: Iterable[Slice], *, drained: Collection[str], given_up: Collection[str], at_once: int
+    slices: Iterable[Slice],
+    *,
+    drained: Collection[str],
+    given_up: Collection[str],
+    refused: Collection[SliceKey] = (),
+    at_once: int,
 ) -> list[Evict]:
-    """The evictions of chains that leave now, in order of their names, at most `at_once` of a drained cluster."""
+    """The evictions of chains that leave now, in order of their names, at most `at_once` of a drained cluster.
+
+    `refused` are the slices that wait on a cluster for a namespace that it lacks.
+    """
     placed = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
     free = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in placed) for cluster in drained}
     decided: list[Evict] = []
@@ -80,8 +92,19 @@ def evictions(
         if slice.cluster in given_up:
             message = f"The cluster {slice.cluster} is lost"
             decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_LOST, message=message))
+        elif slice.key in refused:
+            message = f"The cluster {slice.cluster} takes no jobs of the namespace {slice.namespace}"
+            decided.append(Evict(key=slice.key, reason=EvictionReason.NAMESPACE_LACKING, message=message))
         elif free.get(slice.cluster, 0) > 0:
             free[slice.cluster] -= 1
             message = f"The cluster {slice.cluster} is drained"
             decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_DRAINED, message=message))
     return decided
+
+
+def is_refused(workload: Manifest) -> bool:
+    """Whether its cluster has refused the newest version of a Workload: what was applied runs on."""
+    record = Dispatch.from_manifest(workload)
+    shown = next((each for each in conditions_of(workload) if each["type"] == DISPATCHED_CONDITION), {})
+    is_shown = shown.get("status") == "False" and shown.get("reason") not in (own_api.SUSPENDING, too_large.REASON)
+    return is_shown and record is not None and record.version > applied_version(workload)

@@ -1,4 +1,4 @@
-"""The terms for agents: the flavors by which they report room, and the fence that they keep."""
+"""The terms for agents: the flavors by which they report room, the namespaces of jobs, and the fence they keep."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,10 @@ _KNOWN_SINCE = (1, 1)
 """The first schema version whose agents know the type."""
 
 
-def terms_of(flavors: Iterable[Manifest], *, fence_s: float | None = None) -> Terms:
-    """The terms for these ResourceFlavors. Their order does not change the version."""
+def terms_of(
+    flavors: Iterable[Manifest], *, fence_s: float | None = None, namespaces: Iterable[str] | None = None
+) -> Terms:
+    """The terms for these ResourceFlavors, and jobs from these namespaces. Their order does not change the version."""
     ordered = [
         Flavor(
             name=flavor["metadata"]["name"],
@@ -25,8 +27,14 @@ def terms_of(flavors: Iterable[Manifest], *, fence_s: float | None = None) -> Te
         )
         for flavor in sorted(flavors, key=lambda flavor: str(flavor["metadata"]["name"]))
     ]
-    version = content_hash([ordered, fence_s])
-    return Terms(version=version, flavors=ordered, fence_s=UNSET if fence_s is None else fence_s)
+    asked = sorted(set(namespaces)) if namespaces is not None else None
+    version = content_hash([ordered, fence_s, *([asked] if asked is not None else [])])
+    return Terms(
+        version=version,
+        flavors=ordered,
+        fence_s=UNSET if fence_s is None else fence_s,
+        namespaces=UNSET if asked is None else asked,
+    )
 
 
 def answer(
@@ -35,6 +43,7 @@ def answer(
     flavors: Iterable[Manifest],
     *,
     fence_s: float | None = None,
+    namespaces: Iterable[str] | None = None,
     is_back: bool = True,
 ) -> list[Command]:
     """Publish the terms where the agent may have others. A lost message is repeated after the next heartbeat.
@@ -45,7 +54,7 @@ def answer(
     major, _, minor = envelope.schema_version.partition(".")
     if (int(major), int(minor)) < _KNOWN_SINCE:
         return []
-    terms = terms_of(flavors, fence_s=fence_s)
+    terms = terms_of(flavors, fence_s=fence_s, namespaces=namespaces)
     if isinstance(message, Heartbeat) and message.terms == terms.version and fence_s is None:
         return []
     if isinstance(message, Heartbeat) and isinstance(message.said_s, float) and fence_s is not None and is_back:

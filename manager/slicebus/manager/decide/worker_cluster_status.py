@@ -52,6 +52,7 @@ def heartbeat(
         "capacity": message.capacity,
         "used": message.used,
         "ours": None if message.ours is UNSET else message.ours,
+        "lackingNamespaces": message.lacking if isinstance(message.lacking, dict) and message.lacking else None,
         "jobs": message.jobs,
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,

@@ -60,6 +60,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     unlimited: frozenset[FlavorName] = frozenset()
     namespace_selector: Manifest = {}
     cluster_queues: frozenset[str] | None = None
+    lacking: dict[str, str] = {}
     max_room: dict[str, int] = {}
 
     @classmethod
@@ -89,6 +90,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             ),
             namespace_selector=spec.get("namespaceSelector") or {},
             cluster_queues=frozenset(spec["clusterQueues"]) if "clusterQueues" in spec else None,
+            lacking=status.get("lackingNamespaces") or {},
             max_room=amounts(spec.get("maxRoom", {})),
         )
 
@@ -122,6 +124,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             unlimited=self.unlimited,
             namespace_selector=self.namespace_selector,
             cluster_queues=self.cluster_queues,
+            lacking=self.lacking,
             max_room=self.max_room,
         )
 

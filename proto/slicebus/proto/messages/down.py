@@ -176,6 +176,9 @@ class Terms(Message, frozen=True, kw_only=True):
     fence_s: float | UnsetType = UNSET
     """If set, the agent starts no pod when its last heard heartbeat is older than this: the manager may have moved its
     jobs to another cluster by then. Running pods run on."""
+    namespaces: list[str] | UnsetType = UNSET
+    """The namespaces that jobs may come from. The agent says in its heartbeats which of them take no jobs on its
+    cluster. Not set where a Kueue admits."""
     heard: Heard | UnsetType = UNSET
     """The heartbeat that this answers. Not set in answer to a `hello`, nor while the cluster still has to remove jobs
     that were moved elsewhere."""

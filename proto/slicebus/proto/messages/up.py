@@ -58,6 +58,9 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """The time of sending by the agent's own clock; the `terms` that answer it repeat it."""
     fence_s: float | UnsetType = UNSET
     """The fence in force on the agent, also after a restart; 0 for none."""
+    lacking: dict[str, str] | UnsetType = UNSET
+    """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
+    `NamespaceNotAllowed`. Not set before all of them were looked at."""
     jobs: Count = 0
     """The number of jobs that slicebus made."""
     lag_s: float = 0.0

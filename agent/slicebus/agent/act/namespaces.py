@@ -1,0 +1,92 @@
+"""Looks which of the namespaces that jobs may come from take jobs on this cluster."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import structlog
+
+from slicebus.agent.decide.policy import NAMESPACE, why_lacking
+from slicebus.agent.state.store import POLICY, Store
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import NAMESPACES
+from slicebus.proto.errors import NotFoundError, SlicebusError
+from slicebus.proto.messages import Manifest, Terms
+
+_log = structlog.get_logger()
+_ROUND_S = 30.0
+"""How soon a namespace that is made here takes jobs."""
+_ROUNDS_BETWEEN = 10
+"""Namespaces that take jobs are looked at once in so many rounds: one that goes is refused, and shown, until then."""
+
+
+class Namespaces:
+    """Reads each namespace of the terms by its name: an agent lists none. Calls `changed` when there is news."""
+
+    def __init__(
+        self, store: Store, client: KubeClient, *, watched: Collection[str], changed: Callable[[], None]
+    ) -> None:
+        """`watched` are the only namespaces that the agent works in; empty for all."""
+        self._store = store
+        self._client = client
+        self._watched = watched
+        self._changed = changed
+        self._asked: tuple[str, ...] | None = None
+        self._lacking: dict[str, str] | None = None
+        self._woken = asyncio.Event()
+
+    def accept(self, terms: Terms) -> None:
+        """Look for the namespaces of these terms from now on."""
+        asked = tuple(terms.namespaces) if isinstance(terms.namespaces, list) else None
+        if asked != self._asked:
+            self._asked = asked
+            self._woken.set()
+
+    def lacking(self) -> dict[str, str] | None:
+        """Those that take no jobs, with the reason; None where nobody asks, and before all were looked at."""
+        return self._lacking
+
+    async def run(self) -> None:
+        """Look until cancelled. What cannot be read counts as it did before, and as one that takes jobs at first."""
+        number = 0
+        while True:
+            self._woken.clear()
+            await self._look(all_of_them=number % _ROUNDS_BETWEEN == 0)
+            try:
+                async with asyncio.timeout(_ROUND_S):
+                    await self._woken.wait()
+                number = 0
+            except TimeoutError:
+                number += 1
+
+    async def _look(self, *, all_of_them: bool) -> None:
+        asked, before = self._asked, self._lacking
+        if asked is None:
+            self._lacking = None
+            return
+        found: dict[str, str] = {}
+        unread: list[str] = []
+        for name in asked:
+            reason = (before or {}).get(name)
+            if all_of_them or reason is not None:
+                try:
+                    reason = await self._why(name)
+                except SlicebusError as error:
+                    unread.append(f"{name}: {error}")
+            if reason is not None:
+                found[name] = reason
+        if unread:
+            _log.warning("namespaces.unread", number=len(unread), first=unread[0])
+        if found != before:
+            self._lacking = found
+            _log.info("namespaces.looked", asked=len(asked), lacking=found)
+            self._changed()
+
+    async def _why(self, name: str) -> str | None:
+        """The reason; None where it takes jobs."""
+        if self._watched and name not in self._watched:
+            return NAMESPACE
+        found: Manifest | None = None
+        with suppress(NotFoundError):
+            found = await self._client.get(NAMESPACES, name)
+        return why_lacking(self._store.policy[POLICY], name, found)
