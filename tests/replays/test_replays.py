@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 RECORDINGS = sorted(FOLDER.glob("*.jsonl*"))
 ANEW = "If that is meant, record it anew: make recordings"
 CONTENT: dict[str, set[tuple[str, bytes]]] = {
-    "life-of-a-job": {("reconcile_job", b'"reason":"WorkloadSliceReplaced"'), ("verdict", b'"type":"pending"')},
+    "life-of-a-job": {("reconcile_job", b'"reason":"WorkloadSliceReplaced"'), ("reconcile_job", b'"type":"pending"')},
     "eviction": {
         ("verdict", b'"reason":"Preempted"'),
         ("reconcile_job", b'"type":"suspend"'),
