@@ -32,16 +32,8 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
         return events
     if job.requested.key != RequestKey(notice.worker_uid, notice.worker_generation):
         return events
-    wanted = view.desired
-    waiting = Waiting.of(
-        wanted,
-        job.granted,
-        reason=notice.reason,
-        message=notice.message,
-        since=notice.since,
-        would_admit=notice.would_admit,
-    )
-    if not lacks(wanted, job.granted) or waiting.says_same(Waiting.from_manifest(job.manifest)):
+    waiting = _lacking(view, job, notice)
+    if waiting is None or waiting.says_same(Waiting.from_manifest(job.manifest)):
         return []
     return [_annotate(job.manifest, waiting), *events]
 
@@ -60,13 +52,13 @@ def follow(view: WorkerView, *, now: str | None) -> list[Command]:
     waiting = _of_request(view, job) or surplus
     before = Waiting.from_manifest(job.manifest)
     is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
-    shown_by = {found["metadata"]["uid"]: found for found in (job.manifest, target) if found is not None}
+    objects = _objects(view)
     events = [
         Emit(regarding=found, reason=SURPLUS, note=surplus.message, warning=True)
-        for found in shown_by.values()
+        for found in objects
         if is_news and surplus is not None
     ]
-    patches = [_annotate(found, waiting) for found in shown_by.values() if not _shows(found, waiting)]
+    patches = [_annotate(found, waiting) for found in objects if not _shows(found, waiting)]
     return [*timed, *patches, *events]
 
 
@@ -92,16 +84,20 @@ def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
     before = Waiting.from_manifest(job.manifest)
     if before is None or before.reason == SURPLUS or not job.runs or view.scale_target is None:
         return None
-    wanted = view.desired
-    if not lacks(wanted, job.granted):
+    return _lacking(view, job, before)
+
+
+def _lacking(view: WorkerView, job: JobReading, why: Pending | Waiting) -> Waiting | None:
+    """What is shown of the present counts with this reason; None where no pod lacks its grant."""
+    if not lacks(view.desired, job.granted):
         return None
     return Waiting.of(
-        wanted,
+        view.desired,
         job.granted,
-        reason=before.reason,
-        message=before.message,
-        since=before.since,
-        would_admit=before.would_admit,
+        reason=why.reason,
+        message=why.message,
+        since=why.since,
+        would_admit=why.would_admit,
     )
 
 
@@ -164,5 +160,10 @@ def _events(view: WorkerView, notice: Pending) -> list[Command]:
     note = f"Resize to {wanted} waits since {notice.since}: {notice.message}"
     if notice.would_admit:
         note += f"; it goes on with {notice.would_admit}"
-    shown_on = {target["metadata"]["uid"]: target for target in (view.job, view.scale_target) if target is not None}
-    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in shown_on.values()]
+    return [Emit(regarding=target, reason=notice.reason, note=note, warning=True) for target in _objects(view)]
+
+
+def _objects(view: WorkerView) -> list[Manifest]:
+    """Where a user looks: the job, and the RayCluster of a RayJob."""
+    found = (each for each in (view.job, view.scale_target) if each is not None)
+    return list({each["metadata"]["uid"]: each for each in found}.values())

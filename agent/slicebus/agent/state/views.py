@@ -144,7 +144,6 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The last request that the broker has confirmed to this process; it may not be on the job yet."""
     surplus_since: str | None = None
     """Since when this process knows that more pods run than are wanted; RFC 3339."""
-
     withdrawn: Withdrawn | None = None
     """A request that was taken back, in the knowledge of this process."""
 

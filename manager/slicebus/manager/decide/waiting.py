@@ -12,6 +12,7 @@ from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, R
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, STRUCTURAL_CHANGE
+from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
@@ -135,8 +136,9 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
 
 
 def _annotate(job: Manifest, text: str | None) -> Command:
-    body = {"metadata": {"annotations": {own_api.WAITING_ANNOTATION: text}}}
-    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+    return Patch(
+        resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(own_api.WAITING_ANNOTATION, text)
+    )
 
 
 def _tell(view: JobView, wait: Wait | None) -> list[Command]:
