@@ -137,7 +137,8 @@ async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_get
         batch = await running(bare, "Job", "batch", 2)
 
         await install(*workers)
-        await ray.expect_pods(running=1, within_s=AT_ONCE_S)
+        await eventually(ray.worker_job, "the worker has the job at once", within_s=AT_ONCE_S)
+        await ray.expect_pods(running=1, within_s=LONG_S)  # the operator had given its watch pauses of up to 45 s
         before = await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE)
 
         await remove(*workers)
