@@ -166,6 +166,23 @@ async def test_an_admission_that_did_not_happen_gives_its_quota_back(jumping: Lo
     assert world.admitted == ["w0"]
 
 
+async def test_an_unanswered_admission_is_called_off_when_its_quota_is_edited(jumping: LoopTime) -> None:
+    world = World(cpu=1)
+    world.errors = {"w1": [UnavailableError("reset")] * 4}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(0.3)
+        world.store.cluster_queues.put(a_queue(0, version=2))
+        await asyncio.sleep(5)
+        assert world.admitted == []
+        sent = [is_admission for _, is_admission in world.tried]
+        assert sent == sorted(sent, reverse=True), "the admission is not sent after the edit"
+        assert not dict(world.store.uncertain.items())
+        world.store.cluster_queues.put(a_queue(1, version=3))
+        await asyncio.sleep(5)
+    assert world.admitted == ["w1"]
+
+
 @pytest.mark.parametrize("cordoned", [True, False], ids=["cordoned", "free"])
 async def test_an_edited_cluster_starts_another_cycle(jumping: LoopTime, cordoned: bool) -> None:
     world = World(cpu=1)

@@ -2,7 +2,8 @@
 
 The fleet has one admitter: the manager that holds the lease. Its cache has every admission before the next cycle. An
 admission whose write got no answer may have been written or not. The slice counts as admitted, and the same write is
-tried again, until the object is seen at another version.
+tried again, until the object is seen at another version. Where its quota or its worker cluster was edited meanwhile, it
+is called off instead: the slice still counts as admitted until that is written, and is decided again after it.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
 was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
@@ -13,6 +14,7 @@ frees quota: nobody else admits, and an admission was charged with everything th
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import structlog
 
 from slicebus.ambient.clock import now
@@ -59,6 +61,7 @@ class Admitter:
         """Decide until cancelled."""
         while True:
             await self._dirty.pending.wait()
+            self._call_off_outdated()
             trees = self._dirty.take()
             if not await self._cycle(trees):
                 await asyncio.sleep(_RETRY_S)
@@ -134,6 +137,12 @@ class Admitter:
                 return held is not None and self._dirty.is_edited(held.cluster_queue, None)
             case Wait():
                 return False
+
+    def _call_off_outdated(self) -> None:
+        """Note the unanswered admissions that what was edited since the last cycle is about."""
+        for key, uncertain in list(self._store.uncertain.items()):
+            if self._is_outdated(uncertain.decision):
+                self._store.uncertain[key] = msgspec.structs.replace(uncertain, outdated=True)
 
     def _forget_certain(self) -> None:
         """Once an object has another version, a write that was fenced by the old one can no longer happen."""

@@ -245,7 +245,8 @@ def cycle(
         trees, assumed, strategy=strategy, fair_sharing=fair_sharing, rings_since=rings_since
     )
     decided = admission.cycle(snapshot)
-    decided = [*(decision for decision in decided if decision.key not in assumed), *assumed.values()]
+    unanswered = [verdicts.once_more(uncertain) for uncertain in store.uncertain.values()]
+    decided = [*(decision for decision in decided if decision.key not in assumed), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 

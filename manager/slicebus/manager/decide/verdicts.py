@@ -7,6 +7,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Remember
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.evictions import quota_held
 from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.state.store import Uncertain
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
@@ -37,6 +38,18 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
             return _wait(view, slice, decision, now=now)
         case Evict():
             return _evict(view, slice, decision, now=now)
+
+
+def once_more(uncertain: Uncertain) -> Decision:
+    """What is written about a slice whose admission was sent and not answered: the same, or that it waits where its
+    quota is another by now. Either write gives the Workload another version, so the first can no longer happen."""
+    if not uncertain.outdated:
+        return uncertain.decision
+    message = (
+        f"An admission of version {uncertain.resource_version} got no answer before its quota was edited: "
+        "it is decided again"
+    )
+    return Wait(key=uncertain.decision.key, reason="Pending", message=message)
 
 
 def ensure_unchanged(workload: Manifest, version: str) -> None:

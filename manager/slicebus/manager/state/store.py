@@ -51,6 +51,8 @@ class Uncertain(msgspec.Struct, frozen=True):
 
     decision: Admit
     resource_version: str
+    outdated: bool = False
+    """Whether its quota or its cluster was edited since. It counts until it is called off, and is not sent again."""
 
 
 class Store:
