@@ -247,21 +247,31 @@ async def test_a_spec_that_the_server_refuses_is_reported_as_refused(worker: Wor
     assert manager.dead == []
 
 
+NOTICE = Pending(
+    job=REF,
+    workload="w2",
+    worker_uid="u",
+    worker_generation=2,
+    wanted={"main": 5},
+    reason="Pending",
+    message="4 cpu short",
+    since="2026-01-31T12:00:00Z",
+)
+
+
 async def test_a_notice_is_an_event_on_the_job(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1))
-    notice = Pending(
-        job=REF,
-        workload="w2",
-        worker_uid="u",
-        worker_generation=2,
-        wanted={"main": 5},
-        reason="Pending",
-        message="4 cpu short",
-        since="2026-01-31T12:00:00Z",
-    )
-    await manager.order(notice)
+    await manager.order(NOTICE)
     [event] = (await worker.client.list(EVENTS, namespace=NAMESPACE)).items
     assert (event["reason"], event["involvedObject"]["name"]) == ("Pending", "train")
+
+
+async def test_a_notice_that_comes_again_after_a_newer_one_tells_nothing(worker: Worker, manager: Manager) -> None:
+    await manager.order(a_spec(1))
+    await manager.order(NOTICE, msgspec.structs.replace(NOTICE, message="request > maximum capacity"))
+    await manager.order(msgspec.structs.replace(NOTICE, message="2 cpu short"))  # the first of its issuer
+    notes = [event["message"] for event in (await worker.client.list(EVENTS, namespace=NAMESPACE)).items]
+    assert [note.rpartition(": ")[2] for note in notes] == ["4 cpu short", "request > maximum capacity"]
 
 
 async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Worker, manager: Manager) -> None:

@@ -139,6 +139,8 @@ class Inbox:
         if verdict is Verdict.NOT_SERVED:
             await self._answer_unserved(incoming, job)
             return
+        if verdict is Verdict.OVERTAKEN:
+            return
         if verdict is Verdict.DOUBTFUL:
             _log.info("order.doubtful", job=job.key, type=message.type)
             self._ask_inventory()

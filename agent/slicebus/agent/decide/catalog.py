@@ -28,6 +28,7 @@ from slicebus.proto.messages import (
     JobRef,
     Manifest,
     Message,
+    Pending,
     Resync,
     Status,
     Suspend,
@@ -54,6 +55,8 @@ class Verdict(StrEnum):
     DOUBTFUL = "doubtful"
     """An earlier agent may have carried it out, and what it would create is not there: leave it, and show the manager
     what is."""
+    OVERTAKEN = "overtaken"
+    """It says why a request waits, and a newer one has come before it: leave it."""
 
 
 class Judgement(NamedTuple):
@@ -101,6 +104,11 @@ def judge(
             return Judgement(Verdict.UNKNOWN, [])
         case Suspend(job=job):
             return Judgement(Verdict.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
+        case Pending(job=job):
+            key, sent = JobKey.of(job), (envelope.epoch, envelope.sequence)
+            if sent < store.noticed.get(key, sent):
+                return Judgement(Verdict.OVERTAKEN, [])
+            return Judgement(Verdict.TAKEN, [Remember(table=TableName.NOTICED, key=key, value=sent)])
         case WorkloadSpec() if redelivered and _would_create(store, message):
             return Judgement(Verdict.DOUBTFUL, [])
     return Judgement(Verdict.TAKEN, [])
@@ -198,8 +206,9 @@ def reconcile_job(
             return Work(then, commands)
     if view.job is not None and annotations.is_ours(view.job):
         return Work(Then.DONE, [])
-    timed = [Forget(table=TableName.SURPLUS, key=key)] if key in store.surplus else []
-    return Work(Then.FIND, [*_forget(store, key), *timed])
+    known = {TableName.SURPLUS: key in store.surplus, TableName.NOTICED: key in store.noticed}
+    left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
+    return Work(Then.FIND, [*_forget(store, key), *left])
 
 
 class Cause(StrEnum):

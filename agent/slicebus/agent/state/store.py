@@ -78,6 +78,8 @@ class Store:
         """Since when more pods of a job run than are wanted, RFC 3339."""
         self.withdrawn: Table[JobKey, Withdrawn] = Table(JobKey, Withdrawn)
         """The requests that were taken back while they waited."""
+        self.noticed: Table[JobKey, tuple[int, int]] = Table(JobKey, tuple[int, int])
+        """Epoch and sequence of the newest notice of each job that says why it waits."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -128,6 +130,7 @@ class Store:
             TableName.NAMESPACES: self.namespaces,
             TableName.SURPLUS: self.surplus,
             TableName.WITHDRAWN: self.withdrawn,
+            TableName.NOTICED: self.noticed,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:

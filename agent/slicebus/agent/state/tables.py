@@ -20,3 +20,4 @@ class TableName(StrEnum):
     NAMESPACES = "namespaces"
     SURPLUS = "surplus"
     WITHDRAWN = "withdrawn"
+    NOTICED = "noticed"
