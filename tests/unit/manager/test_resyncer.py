@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
 from slicebus.proto.messages import (
@@ -105,6 +106,15 @@ async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Mana
     assert await record(manager) == Dispatch(1, LOST)
     await manager.receive(inventory(an_item(ref, 7), round=2))
     assert await record(manager) == Dispatch(7, LOST, moved=True)
+
+
+async def test_what_is_lost_is_dispatched_anew_although_its_workload_has_just_changed(manager: Manager) -> None:
+    ref = await manager.given_job()
+    await applied(manager, ref)
+    changed = MergePatch({"metadata": {"annotations": {"of": "somebody"}}})
+    await manager.client.patch(WORKLOADS, "w1", "team", changed)
+    await manager.receive(inventory())
+    assert await record(manager) == Dispatch(1, LOST)
 
 
 async def test_what_was_reported_since_counts_more_than_the_inventory(manager: Manager) -> None:

@@ -42,6 +42,8 @@ _log = structlog.get_logger()
 _NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW, Difference.WITHDRAWN)
 _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
+_TRIES = 5
+"""Conflicts in a row, of one job, after which it is left to the next inventory."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
 
@@ -131,26 +133,13 @@ class Resyncer:
             item = items.pop(ref, None)
             if self._lacks_request(listed, ref):
                 requests.append(ref)
-            if self._has_reported_since(listed, ref):
+            verdict = await self._correct(listed, ref, item)
+            if verdict is None:
                 if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
                     statuses.append(ref)
                 continue
-            waits = {"waits": True} if ref.uid in listed.unanswered else {}
-            verdict = self._decide(catalog.compare, job=ref, item=item, **waits)
-            said = {"speaker": listed.speaker, "published_at": listed.since}
             differences[verdict] += 1
-            match verdict:
-                case Difference.AGAIN:
-                    await self._write(catalog.publish_again, job=ref, item=item, **said)
-                case Difference.HELD:
-                    await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
-                case Difference.RENEW:
-                    await self._write(catalog.renew, job=ref, item=item, **said)
-                case Difference.WITHDRAWN:
-                    await self._write(catalog.forget_withdrawn, job=ref, **said)
-                case Difference.STATUS:
-                    statuses.append(ref)
-            if verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item):
+            if verdict is Difference.STATUS or (verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)):
                 statuses.append(ref)
         strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
         differences["stray"], differences["request"] = len(strays), len(requests)
@@ -164,12 +153,37 @@ class Resyncer:
             request = Resync(reason=reason, jobs=jobs[start : start + _ASKED_AT_ONCE])
             await self._executor.run([Publish(cluster=cluster, message=request)])
 
+    async def _correct(self, listed: Listed, ref: JobRef, item: InventoryItem | None) -> Difference | None:
+        """How the worker's item of a job differs, after that is written; None where the job was reported on since.
+
+        A conflict may be this manager's own write that got no answer, so it is compared again: the next inventory comes
+        minutes later.
+        """
+        said = {"speaker": listed.speaker, "published_at": listed.since}
+        waits = {"waits": True} if ref.uid in listed.unanswered else {}
+        verdict = None
+        for _ in range(_TRIES):
+            if self._has_reported_since(listed, ref):
+                return None
+            verdict = self._decide(catalog.compare, job=ref, item=item, **waits)
+            try:
+                match verdict:
+                    case Difference.AGAIN:
+                        await self._write(catalog.publish_again, job=ref, item=item, **said)
+                    case Difference.HELD:
+                        await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
+                    case Difference.RENEW:
+                        await self._write(catalog.renew, job=ref, item=item, **said)
+                    case Difference.WITHDRAWN:
+                        await self._write(catalog.forget_withdrawn, job=ref, **said)
+            except ConflictError as error:
+                _log.info("difference.conflicted", job=ref.key, error=str(error))
+            else:
+                break
+        return verdict
+
     async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **given: Any) -> None:
-        try:
-            await self._executor.run(self._decide(decision, job=job, **given))
-        except ConflictError as error:
-            # The Workload has just changed, so the inventory may be outdated. The next one is compared anew.
-            _log.info("difference.conflicted", job=job.key, error=str(error))
+        await self._executor.run(self._decide(decision, job=job, **given))
 
     def _has_reported_since(self, listed: Listed, ref: JobRef) -> bool:
         reported_at = self._reported_at.get(listed.speaker, {}).get(ref)
