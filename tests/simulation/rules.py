@@ -74,7 +74,7 @@ class Rules:
         self._fences: dict[tuple[str, str], int] = {}
         """The newest delete of a manager's job that a cluster's agent has acknowledged, by its version."""
         self._suspended: dict[tuple[str, str], int] = {}
-        """The same of its newest suspension."""
+        """The newest suspension of a manager's job that was published to a cluster, by its version."""
         self._made_late: set[str] = set()
         """UIDs of copies that an agent made by an older order, since it had been stopped right before."""
         self._going: set[tuple[str, str]] = set()
@@ -121,13 +121,17 @@ class Rules:
 
     def published(self, message: WireMessage) -> None:
         """The broker is about to have a message."""
-        if message.type == Delete.type:
-            order = orjson.loads(message.body)
-            uid = order["job"]["uid"]
-            self._ordered.add((message.routing_key.partition(".")[0], uid))
-            if uid not in self._deleted_by_users:
-                with self._noting():
-                    self._definitions.check_order(order)
+        if message.type not in (Delete.type, Suspend.type):
+            return
+        order, cluster = orjson.loads(message.body), message.routing_key.partition(".")[0]
+        key = cluster, order["job"]["uid"]
+        if message.type == Suspend.type:
+            self._suspended[key] = max(order["spec_version"], self._suspended.get(key, 0))
+            return
+        self._ordered.add(key)
+        if key[1] not in self._deleted_by_users:
+            with self._noting():
+                self._definitions.check_order(order)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""
@@ -137,11 +141,10 @@ class Rules:
             looked_at = queue in _MANAGER_QUEUES and message.type != Status.type
             if looked_at and message.user_id != cluster:
                 raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {message.user_id}")
-        newest = {Delete.type: self._fences, Suspend.type: self._suspended}.get(message.type)
-        if newest is not None:
+        if message.type == Delete.type:
             body = orjson.loads(message.body)
             key = cluster, body["job"]["uid"]
-            newest[key] = max(body["spec_version"], newest.get(key, 0))
+            self._fences[key] = max(body["spec_version"], self._fences.get(key, 0))
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -312,7 +315,8 @@ class Rules:
     def _check_delete(self, cluster: str, change: Change) -> None:
         """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason.
 
-        The agent removes a copy that comes after a suspension, if it had none when it was to suspend it.
+        The agent removes a copy that comes after a suspension, if it had none when it was to suspend it. It may have
+        been stopped before it could acknowledge that.
         """
         metadata, origin = change.object["metadata"], annotations.annotation(change.object, _ORIGIN) or ""
         if change.type == "ADDED" and _version(change.object) < self._suspended.get((cluster, origin), 0):

@@ -34,6 +34,8 @@ class RayAutoscaler:
     async def scale(self, replicas: int) -> None:
         """Write another number of replicas, and the names of the pods that are too many."""
         found = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
+        if not self._is_its(found):
+            raise NotFoundError(f"{self._name} is another cluster by now")
         group = groups(found["spec"])[self._group] | {"replicas": replicas}
         names = _to_delete(group, await self._pods(group))
         replace = {"op": "replace", "path": self._path("replicas"), "value": replicas}
@@ -53,9 +55,12 @@ class RayAutoscaler:
         except (TimeoutError, NotFoundError):
             return
 
+    def _is_its(self, found: Manifest) -> bool:
+        return self._uid in ("", found["metadata"]["uid"])
+
     async def _is_settled(self) -> bool:
         found = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
-        if self._uid not in ("", found["metadata"]["uid"]):
+        if not self._is_its(found):
             return True
         group = groups(found["spec"])[self._group]
         before, pods = _named(group), await self._pods(group)
