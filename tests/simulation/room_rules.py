@@ -1,6 +1,8 @@
 """No admission takes a cluster past the room that it has told of: what its nodes have, less what others use there.
 
-Exact but for the time that a report is on its way: it is enough that one of those of the last while had the room.
+Exact but for the time that a report or a decision is on its way: it is enough that one of the reports of the last while
+had the room, beside what the other chains have. What the chain itself had in that time it may have again: it may shrink
+while it is admitted.
 """
 
 import asyncio
@@ -24,6 +26,8 @@ class RoomRules:
         self._slices = slices
         """Of the manager, as they are now."""
         self._versions: dict[str, Versions[Usage | None]] = {}
+        self._held: dict[tuple[str, str], Versions[Usage]] = {}
+        """What each chain has, by cluster and chain."""
 
     def see_cluster(self, change: Change) -> None:
         """A WorkerCluster has changed."""
@@ -32,22 +36,38 @@ class RoomRules:
 
     def settle(self) -> None:
         """The manager knows what its clusters have said."""
-        for versions in self._versions.values():
+        for versions in (*self._versions.values(), *self._held.values()):
             versions.settle()
 
     def see_slice(self, slice: Slice, old: Slice | None) -> None:
         """A slice has changed: it may have been admitted."""
-        if slice.admission is None or not slice.cluster or (old is not None and old.admission is not None):
+        if not slice.cluster or (old is not None and old.usage() == slice.usage()):
             return
-        others = [other for other in self._slices.values() if other.key != slice.key]
-        before, after = _granted(slice.cluster, others), _granted(slice.cluster, [*others, slice])
-        more = {key: amount for key, amount in after.items() if amount > before.get(key, 0)}
-        past: Usage = {}
-        for room in self._versions[slice.cluster].lately(asyncio.get_running_loop().time()):
-            past = {} if room is None else {key: value for key, value in more.items() if value > room.get(key, 0)}
-            if not past:
-                return
+        now_s, others = asyncio.get_running_loop().time(), [*self._slices.values()]
+        own = [slice, *(other for other in others if other.chain_id == slice.chain_id and other.key != slice.key)]
+        had = self._hold(slice, _granted(slice.cluster, own), now_s)
+        if slice.admission is None or (old is not None and old.admission is not None):
+            return
+        rest = _granted(slice.cluster, (other for other in others if other.chain_id != slice.chain_id))
+        after, past = add(rest, _granted(slice.cluster, own)), Usage()
+        for room in self._versions[slice.cluster].lately(now_s):
+            for usage in had:
+                more = {key: amount for key, amount in after.items() if amount > add(rest, usage).get(key, 0)}
+                past = {} if room is None else {key: value for key, value in more.items() if value > room.get(key, 0)}
+                if not past:
+                    return
         raise Violation(f"room: {slice.name} was admitted to {slice.cluster}, where {past} would be in use")
+
+    def _hold(self, slice: Slice, usage: Usage, now_s: float) -> list[Usage]:
+        """Note what a chain has now. What it had lately, since it was there."""
+        assert slice.cluster is not None
+        chain = slice.cluster, slice.chain_id
+        had = self._held[chain].lately(now_s) if chain in self._held else [Usage()]
+        if usage:
+            self._held.setdefault(chain, Versions()).say(now_s, usage)
+        else:
+            self._held.pop(chain, None)
+        return had
 
 
 def _room(status: Manifest) -> Usage | None:

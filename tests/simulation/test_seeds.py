@@ -60,6 +60,7 @@ ONCE_FAILED: tuple[int, ...] = (
     1070221,  # an admission without an answer was sent again after its quota had been edited
     1090381,  # the simulation's autoscaler took a later cluster of the name for its own
     1090410,  # the simulation did not know of a suspension before its agent had acknowledged it
+    1111803,  # the simulation took what a job had before it shrank for room that it lacked
     1080868,  # a conflict with the manager's own write left a lost copy to the next inventory
     1070534,  # an older reason to wait was shown after a newer one: it was delivered again
     1050662,  # a user deleted what was left of a job's ended copy, and the job went with its definition (the rule)

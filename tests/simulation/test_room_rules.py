@@ -1,0 +1,87 @@
+"""An admission past what a cluster has is noticed; one that takes what its chain has just given back is none."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from simulation.loop import run
+from simulation.room_rules import RoomRules
+from simulation.violations import Violation
+from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.sandbox.apiserver.store import Change
+from slicebus.slices import kueue
+from slicebus.slices.workload import Slice, SliceKey
+
+FOUR_CORES = {"capacity": {"default": {"cpu": "4"}}, "used": {"default": {}}, "ours": {"default": {}}}
+
+
+def slice_of(job: str, name: str, cpu: int, *, admitted: bool = True) -> Slice:
+    pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    assignment = {"name": "main", "count": cpu, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": str(cpu)}}
+    status: dict[str, Any] = {"clusterName": "east"}
+    if admitted:
+        status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
+        status["conditions"] = [{"type": "QuotaReserved", "status": "True"}]
+    return Slice.from_manifest(
+        {
+            "metadata": {"name": name, "namespace": "team-a", "uid": name, "labels": {kueue.JOB_UID_LABEL: job}},
+            "spec": {"podSets": [{"name": "main", "count": cpu, "template": {"spec": pod}}]},
+            "status": status,
+        }
+    )
+
+
+FIRST, SHRUNK = slice_of("a", "a1", 5), slice_of("a", "a1", 2)
+WAITS, GROWN = slice_of("a", "a2", 5, admitted=False), slice_of("a", "a2", 5)
+TOO_MUCH, OTHER = slice_of("a", "a2", 6), slice_of("b", "b1", 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "breaks"),
+    [
+        ((slice_of("a", "a1", 4),), False),
+        ((FIRST,), True),
+        ((OTHER, SHRUNK), True),
+        ((OTHER, slice_of("a", "a1", 1)), False),
+    ],
+    ids=["all of it", "more than there is", "more than another leaves", "what another leaves"],
+)
+def test_a_new_job(changes: tuple[Slice, ...], breaks: bool) -> None:
+    with pytest.raises(Violation, match=r"^room: ") if breaks else nullcontext():
+        played(changes)
+
+
+@pytest.mark.parametrize(
+    ("slice", "breaks"), [(GROWN, False), (TOO_MUCH, True), (OTHER, True)], ids=["had it", "more", "another job"]
+)
+def test_a_job_that_had_more_than_there_is_before_it_shrank(slice: Slice, breaks: bool) -> None:
+    with pytest.raises(Violation, match=r"^room: ") if breaks else nullcontext():
+        played((SHRUNK, slice), before=(FIRST, WAITS))
+
+
+def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = ()) -> None:
+    """The slices change one after the other; `before` while the cluster has not reported."""
+
+    async def play() -> None:
+        slices: dict[SliceKey, Slice] = {}
+        rules = RoomRules(slices)
+
+        def report(status: dict[str, Any]) -> None:
+            key = (WORKERCLUSTERS.group, WORKERCLUSTERS.plural, "", "east")
+            rules.see_cluster(Change(1, "MODIFIED", key, {"metadata": {"name": "east"}, "status": status}, None))
+
+        def see(slice: Slice) -> None:
+            old, slices[slice.key] = slices.get(slice.key), slice
+            rules.see_slice(slice, old)
+
+        report({})
+        for slice in before:
+            see(slice)
+        rules.settle()
+        report(FOUR_CORES)
+        rules.settle()
+        for slice in changes:
+            see(slice)
+
+    run(play())
