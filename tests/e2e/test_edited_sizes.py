@@ -1,11 +1,13 @@
-"""A user edits the replicas of an autoscaled cluster on the manager: they are for its next start."""
+"""A user edits an autoscaled cluster on the manager: replicas are for its next start, bounds reach it at once."""
+
+from typing import Any
 
 import pytest
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES
+from slicebus.kube.resources import CLUSTERQUEUES, RAYCLUSTERS
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.slices import own_api
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
@@ -44,3 +46,28 @@ async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kin
     await expect_used(world, "0")
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": "None"}}))
     await scenario.expect_pods(running=5)
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+async def test_the_bounds_of_its_autoscaler_reach_the_cluster_that_runs(world: World, kind: str) -> None:
+    await set_quota(world, 20)
+    scenario = Scenario(world, kind, "tune")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    runs, worker, at = await scenario.running(), await scenario.worker(), _AT[kind]
+    edit: list[dict[str, Any]] = [
+        {"op": "add", "path": f"{at}/workerGroupSpecs/0/minReplicas", "value": 2},
+        {"op": "add", "path": f"{at}/workerGroupSpecs/0/maxReplicas", "value": 7},
+        {"op": "add", "path": f"{at}/autoscalerOptions", "value": {"upscalingMode": "Conservative"}},
+    ]
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit))
+
+    async def has_them() -> bool:
+        [cluster] = (await worker.list(RAYCLUSTERS, namespace=NAMESPACE)).items
+        [group], options = cluster["spec"]["workerGroupSpecs"], cluster["spec"]["autoscalerOptions"]
+        return (group["minReplicas"], group["maxReplicas"], options.get("upscalingMode")) == (2, 7, "Conservative")
+
+    await eventually(has_them, "the RayCluster has the bounds")
+    await scenario.expect_pods(running=2)
+    assert runs < await scenario.running()
+    await scenario.expect_unfinished(2)

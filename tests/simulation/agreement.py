@@ -137,6 +137,7 @@ class Agreement:
             "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
             "what is granted": (annotations.granted(copy), holder.granted),
+            "its bounds": (KINDS[scale_target["kind"]].bounds(scale_target), KINDS[kind].bounds(job)),
             "its status": (copy.get("status", {}), reported_status(job)),
         }
         for what, (there, here) in told.items():

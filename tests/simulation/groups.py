@@ -1,15 +1,18 @@
-"""Ray clusters have two groups, some with several hosts a replica, and either is scaled, or both at once."""
+"""Ray clusters have two groups, some with several hosts a replica, and either is scaled, or both at once. Their bounds
+are edited while they run."""
 
 from collections.abc import Iterable, Iterator
 from random import Random
 
 import msgspec
 
-from simulation.schedule import Moment, Scale, Submit
+from simulation.schedule import Moment, Rebound, Scale, Submit
 
 _REPLICAS = (0, 1, 1, 2)
 _HOSTS = (1, 1, 2, 3)
 _MOST_REPLICAS = 3
+_LEAST = (0, 0, 1, 2)
+_MOST = (10, 15, 20)
 
 
 def with_groups(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
@@ -28,3 +31,18 @@ def with_groups(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
                     yield second
             case _:
                 yield item
+
+
+def rebounds_of(seed: int, run_s: float) -> Iterator[Rebound]:
+    """On every second run. The most is never below what runs: with the autoscaler on KubeRay would delete nothing."""
+    random = Random(f"{seed}/bounds")
+    if random.random() < 0.5:
+        return
+    for _ in range(random.randint(1, 4)):
+        yield Rebound(
+            at_s=round(random.uniform(2, run_s), 2),
+            kind=random.choice(("RayCluster", "RayCluster", "RayJob")),
+            pick=random.randrange(12),
+            least=random.choice(_LEAST),
+            most=random.choice(_MOST),
+        )

@@ -68,6 +68,13 @@ def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
     return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
 
 
+def bounds_patch(job: Manifest, *, least: int, most: int) -> JsonPatch:
+    """The least and the most replicas of the first group of a Ray cluster, on the manager."""
+    group = f"{_CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0"
+    values = {"minReplicas": least, "maxReplicas": most}
+    return JsonPatch([{"op": "add", "path": f"{group}/{name}", "value": value} for name, value in values.items()])
+
+
 async def scale(client: KubeClient, scale_target: Manifest, count: int, *, group: int = 0) -> None:
     """Another size for this very object, as its user or Ray's autoscaler writes it."""
     if autoscaler := autoscaler_of(client, scale_target, group=group):

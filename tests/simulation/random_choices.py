@@ -6,7 +6,7 @@ from typing import Literal
 
 from simulation.contention import contention_of, cores_of
 from simulation.definitions import definitions_of
-from simulation.groups import with_groups
+from simulation.groups import rebounds_of, with_groups
 from simulation.losses import losses_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
 from simulation.relocations import moves_of
@@ -80,7 +80,7 @@ def schedule_of(seed: int) -> Schedule:
     if inventory_s < _NEVER_S:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
-    moments = list(with_groups(seed, moments))
+    moments = [*with_groups(seed, moments), *rebounds_of(seed, run_s)]
     return Schedule(
         seed=seed,
         standbys=standbys,

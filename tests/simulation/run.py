@@ -36,6 +36,7 @@ from simulation.schedule import (
     Policy,
     Prioritize,
     Quota,
+    Rebound,
     Revalue,
     Scale,
     Squat,
@@ -99,6 +100,8 @@ class Run:
                 await self.users.submit(item)
             case Scale():
                 await self.users.scale(item)
+            case Rebound():
+                await self.users.rebound(item)
             case Edit():
                 await self.users.edit(item)
             case Delete():

@@ -128,6 +128,15 @@ class Edit(Moment):
     cpu: str
 
 
+class Rebound(Moment):
+    """The least and the most replicas of some Ray cluster's first group are others, on the manager."""
+
+    kind: str
+    pick: int
+    least: int
+    most: int
+
+
 class Delete(Moment):
     """Some job of a kind is deleted; `again`: and created under the same name at once."""
 

@@ -10,7 +10,7 @@ from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
-from simulation.jobs import cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
+from simulation.jobs import bounds_patch, cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
 from simulation.removals import create_again
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
@@ -26,6 +26,7 @@ from simulation.schedule import (
     Policy,
     Prioritize,
     Quota,
+    Rebound,
     Revalue,
     Scale,
     Squat,
@@ -140,6 +141,14 @@ class Users:
         of = f", its group {group}" if group else ""
         self._fleet.note(f"{client.host}: {scale_target['kind']} {scale_target['metadata']['name']} to {count}{of}")
         await scale(client, scale_target, count, group=group)
+
+    async def rebound(self, item: Rebound) -> None:
+        """Other bounds for a cluster that may run already."""
+        client, resource = self._clients[MANAGER], JOB_RESOURCES[item.kind]
+        if jobs := (await client.list(resource)).items:
+            job = jobs[item.pick % len(jobs)]
+            patch = bounds_patch(job, least=item.least, most=item.most)
+            await client.patch(resource, job["metadata"]["name"], objects.NAMESPACE, patch)
 
     async def edit(self, item: Edit) -> None:
         """Other pods for a job that may run already."""

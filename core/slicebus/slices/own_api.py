@@ -44,6 +44,8 @@ UNHEEDED_ANNOTATION: Final = "slicebus.dev/unheeded"
 """On a job of the manager that was taken: what somebody has changed since that has no effect."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that the API server refuses for a job made anew."""
+BOUNDS_ANNOTATION: Final = "slicebus.dev/bounds"
+"""On the worker's job, JSON: what its autoscaler goes by, as the manager has last set it."""
 WAITING_ANNOTATION: Final = "slicebus.dev/waiting"
 """On the manager's job, the worker's job and the RayCluster of a RayJob, JSON: why it does not have the size that it
 wants (`waiting`). Nothing is decided by it."""
@@ -85,6 +87,7 @@ AGENTS_OWN: Final = frozenset(
         RAYJOB_LABEL,
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
+        BOUNDS_ANNOTATION,
         WAITING_ANNOTATION,
     }
 )

@@ -77,6 +77,12 @@ class TrainJob:
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         return frozenset()
 
+    def bounds(self, job: Manifest) -> Manifest:
+        return {}
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        return []
+
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         return False
 

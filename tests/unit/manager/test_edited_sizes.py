@@ -1,17 +1,19 @@
-"""Somebody edits the replicas of an autoscaled cluster on the manager."""
+"""Somebody edits the replicas, or the bounds, of an autoscaled cluster on the manager."""
 
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from slicebus.decisions.commands import Emit, Patch
+from slicebus.decisions.commands import Emit, Patch, Publish
 from slicebus.manager.decide import unmanaged
+from slicebus.manager.decide.builtin import decide
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts
+from slicebus.proto.messages import Counts, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
-from unit.manager.objects import a_view
+from unit.manager.objects import NOW, a_view
 from unit.manager.test_groups import BEFORE, WANTED, a_job, admitted, first_slice, resized
 
 Manifest = dict[str, Any]
@@ -90,3 +92,36 @@ def test_its_user_is_told_once() -> None:
 def test_otherwise_the_spec_or_the_last_request_counts(view: JobView, counts: Counts) -> None:
     assert view.desired.counts == counts
     assert shown(view) == []
+
+
+def dispatched(job: Manifest, workload: Manifest) -> tuple[list[int], Manifest]:
+    """The versions that are published, and the Workload when its cluster has reported them."""
+    commands = decide(a_view(job, workload), NOW)
+    for command in commands:
+        if isinstance(command, Patch) and command.target is workload:
+            assert isinstance(command.body, dict)
+            workload = merge_patch(workload, command.body)
+    versions = [
+        c.message.spec_version for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)
+    ]
+    applied = {own_api.APPLIED_ANNOTATION: str(max(versions, default=0))} if versions else {}
+    return versions, merge_patch(workload, {"metadata": {"annotations": applied}})
+
+
+def test_edited_bounds_are_dispatched_once() -> None:
+    job = autoscaled(without_request(a_job()))
+    first, workload = dispatched(job, RUNS)
+    assert (len(first), dispatched(job, workload)[0]) == (1, [])
+    groups = [group | {"maxReplicas": 7} for group in job["spec"]["workerGroupSpecs"]]
+    wider = job | {"spec": job["spec"] | {"workerGroupSpecs": groups}}
+    second, workload = dispatched(wider, workload)
+    assert second == [first[0] + 1]
+    assert dispatched(wider, workload)[0] == []
+
+
+def test_without_an_autoscaler_they_are_not() -> None:
+    """The most replicas of a cluster that its user scales are a part of its size."""
+    job = without_request(a_job())
+    _, workload = dispatched(job, admitted(first_slice(a_job())))
+    groups = [group | {"idleTimeoutSeconds": 7} for group in job["spec"]["workerGroupSpecs"]]
+    assert dispatched(job | {"spec": job["spec"] | {"workerGroupSpecs": groups}}, workload)[0] == []

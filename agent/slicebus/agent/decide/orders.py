@@ -8,6 +8,8 @@ for an object that is being deleted.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from slicebus.agent.decide import waiting
 from slicebus.agent.decide.order_contents import ensure_named
 from slicebus.agent.decide.pod_placement import placements_note, places
@@ -94,7 +96,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     return [
         Step(lambda view: _upsert_copy(view, order)),
         Step(lambda view: _mirror_status(view, order), is_seen=False),
-        Step(lambda view: _take_counts(view, order)),
+        Step(lambda view: [*_take_counts(view, order), *_take_bounds(view, order)]),
         Step(lambda view: _upsert_job(view, order)),
         Step(lambda view: [*link_copies(view), *report(view, order.job, cluster, since=order.spec_version)]),
     ]
@@ -263,13 +265,31 @@ def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch)] if patch else []
 
 
+def _take_bounds(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """Gives the autoscaler the bounds that somebody has edited at the manager since they were last set here: in the
+    job, and in the cluster that it has now. Whoever sets others here keeps them until then."""
+    job = _own_job(view, order.job)
+    if job is None or _is_stale(view, order):
+        return []
+    kind, known = KINDS[view.key.kind], annotations.bounds(job.manifest)
+    wanted = kind.bounds(order.manifest)
+    if known is None or not wanted or wanted == known:
+        return []
+    targets = {found["metadata"]["uid"]: found for found in (view.scale_target, job.manifest) if found is not None}
+    return [
+        Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
+        for target in targets.values()
+        if (patch := kind.set_bounds(target, wanted))
+    ]
+
+
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
     if _is_stale(view, order):
         return []
     kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
     counts = kind.counts(order.manifest, order.manifest)
-    baseline = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts)}
+    baseline = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts)} | _bounds_note(order)
     if job is None:
         if order.job.uid in view.running:
             raise ConflictError(f"pods of an earlier {view.key} still run")
@@ -284,11 +304,17 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= baseline
         return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
-    if is_resized:
-        requested = job.requested.beside(counts) if job.requested is not None else None
+    bounds = kind.bounds(order.manifest)
+    if is_resized or (bounds and annotations.bounds(job.manifest) != bounds):
+        requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = baseline | _request_note(job.requested, requested)
         return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
     return []
+
+
+def _bounds_note(order: WorkloadSpec) -> dict[str, str]:
+    bounds = KINDS[order.job.kind].bounds(order.manifest)
+    return {own_api.BOUNDS_ANNOTATION: msgspec.json.encode(bounds, order="sorted").decode()} if bounds else {}
 
 
 def _new_job(order: WorkloadSpec) -> Manifest:

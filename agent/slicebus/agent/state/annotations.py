@@ -4,7 +4,7 @@ On a job: its slice, the manager's UID, the applied version, the granted counts,
 of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import UnsetType
@@ -118,6 +118,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
+_BOUNDS = msgspec.json.Decoder(dict[str, Any])
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -164,6 +165,11 @@ def is_suspended(job: Manifest) -> bool:
 def baseline(job: Manifest) -> Counts | None:
     """The counts of the manager's spec when the worker last took them over; None for none."""
     return _counts(job, own_api.BASELINE_ANNOTATION)
+
+
+def bounds(job: Manifest) -> Manifest | None:
+    """What the manager has last set for the autoscaler of a job; None where nobody knows."""
+    return read_json(annotation(job, own_api.BOUNDS_ANNOTATION), _BOUNDS)
 
 
 def lowered(granted: Counts, wanted: Counts) -> Counts:

@@ -142,6 +142,14 @@ class JobKind(Protocol):
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
+    def bounds(self, job: Manifest) -> Manifest:
+        """What an autoscaler goes by beside the size, as its user has set it: it may change while the job runs. Empty
+        without an autoscaler."""
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has
+        them."""
+
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Whether Ray's autoscaler owns the size. Pods past it then run on until they are named for deletion.
 

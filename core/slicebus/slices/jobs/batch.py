@@ -120,6 +120,14 @@ class BatchJob:
         """None: the Job controller chooses."""
         return frozenset()
 
+    def bounds(self, job: Manifest) -> Manifest:
+        """None: no autoscaler."""
+        return {}
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """None: no autoscaler."""
+        return []
+
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """No."""
         return False

@@ -16,6 +16,10 @@ ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 """The variable that says after how long autoscaler v2 gives up a pod that does not run; 300 s by default."""
 _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is given up later, too."""
+_RANGE = ("minReplicas", "maxReplicas")
+_IDLE_TIME = "idleTimeoutSeconds"
+_OPTIONS = (_IDLE_TIME, "upscalingMode")
+_RECREATE = "Recreate"
 _AUTOSCALER_REQUESTS = {"cpu": "500m", "memory": "512Mi"}
 
 
@@ -131,6 +135,52 @@ def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") 
         patch.append({"op": "test", "path": f"{path}/groupName", "value": group["groupName"]})
         patch.append({"op": "add", "path": f"{path}/replicas", "value": wanted // hosts(group)})
     return patch
+
+
+def bounds(cluster_spec: Manifest) -> Manifest:
+    """What the autoscaler goes by: of each group the least and the most replicas and the idle time, and its own idle
+    time and mode. Empty without it.
+
+    KubeRay with `upgradeStrategy: Recreate` makes the cluster anew for the times and the mode: they are left out then.
+    """
+    if not autoscales(cluster_spec):
+        return {}
+    keeps = (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
+    fields = _RANGE if keeps else (*_RANGE, _IDLE_TIME)
+    found: Manifest = {
+        "groups": {group["groupName"]: {f: group[f] for f in fields if f in group} for group in groups(cluster_spec)}
+    }
+    options = cluster_spec.get("autoscalerOptions") or {}
+    return found if keeps else found | {"options": {f: options[f] for f in _OPTIONS if f in options}}
+
+
+def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -> list[Manifest]:
+    """The JSON patch that gives a cluster these bounds, each guarded by the group's name at its index.
+
+    `at` is where the object has the cluster's spec.
+    """
+    patch: list[Manifest] = []
+    for index, group in enumerate(groups(cluster_spec)):
+        path, fields = f"{at}/workerGroupSpecs/{index}", wanted.get("groups", {}).get(group["groupName"])
+        known = _RANGE if "options" not in wanted else (*_RANGE, _IDLE_TIME)
+        changes = _changes(group, fields, known, path) if fields is not None else []
+        if changes:
+            patch += [{"op": "test", "path": f"{path}/groupName", "value": group["groupName"]}, *changes]
+    if "options" in wanted:
+        path, present = f"{at}/autoscalerOptions", cluster_spec.get("autoscalerOptions")
+        changes = _changes(present or {}, wanted["options"], _OPTIONS, path)
+        patch += [{"op": "add", "path": path, "value": {}}] * (present is None and bool(changes)) + changes
+    return patch
+
+
+def _changes(present: Manifest, wanted: Manifest, fields: tuple[str, ...], path: str) -> list[Manifest]:
+    changes: list[Manifest] = []
+    for field in fields:
+        if field in wanted and present.get(field) != wanted[field]:
+            changes.append({"op": "add", "path": f"{path}/{field}", "value": wanted[field]})
+        elif field not in wanted and field in present:
+            changes.append({"op": "remove", "path": f"{path}/{field}"})
+    return changes
 
 
 def with_replicas(cluster_spec: Manifest, counts: Counts) -> Manifest:

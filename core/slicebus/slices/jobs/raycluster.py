@@ -94,6 +94,14 @@ class RayCluster:
         """Those that the autoscaler has named."""
         return ray.named_for_deletion(scale_target["spec"])
 
+    def bounds(self, job: Manifest) -> Manifest:
+        """Of each group, and of the autoscaler."""
+        return ray.bounds(job["spec"])
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """In its spec."""
+        return ray.set_bounds(target["spec"], bounds)
+
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on: KubeRay takes no pod at random then."""
         return ray.autoscales(scale_target["spec"])

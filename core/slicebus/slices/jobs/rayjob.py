@@ -157,6 +157,16 @@ class RayJob:
         is_child = scale_target["kind"] == self.child_kind
         return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
 
+    def bounds(self, job: Manifest) -> Manifest:
+        """Those of its cluster."""
+        return ray.bounds(job["spec"].get("rayClusterSpec") or {})
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """In the child's spec, or in that of the children that follow."""
+        if target["kind"] == self.child_kind:
+            return ray.set_bounds(target["spec"], bounds)
+        return ray.set_bounds(target["spec"].get("rayClusterSpec") or {}, bounds, at="/spec/rayClusterSpec")
+
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on in its cluster."""
         spec = scale_target["spec"]

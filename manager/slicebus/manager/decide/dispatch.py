@@ -26,7 +26,7 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.fingerprints import content_hash, spec_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
@@ -47,6 +47,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         answers=requested.key if requested else NO_REQUEST,
         cluster=place,
         place=_flavors_hash(slice),
+        bounds=_bounds_hash(view.job),
     )
     must_answer = requested is not None and _holds_back(requested, slice.granted)
     return _order(
@@ -263,6 +264,11 @@ def _leave_copy(outbox: Outbox, cluster: ClusterName, *, above: int) -> list[Com
 def _flavors_hash(slice: Slice) -> str:
     """A hash of the flavors by pod set and resource."""
     return slice.admission.flavors_hash if slice.admission else ""
+
+
+def _bounds_hash(job: Manifest) -> str:
+    bounds = KINDS[job["kind"]].bounds(as_copied(job))
+    return content_hash(bounds) if bounds else ""
 
 
 def _holds_back(requested: SizeRequest, granted: Counts) -> bool:

@@ -104,7 +104,9 @@ def _needs_another_copy(view: JobView, wanted: Dispatch) -> bool:
 
 def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
     """Whether the newest dispatch says what is wanted, on the same object."""
-    if outbox is None or outbox.record.hash != wanted.record.hash or outbox.recorded_on is not wanted.on:
+    if outbox is None or outbox.recorded_on is not wanted.on:
+        return False
+    if (outbox.record.hash, outbox.record.bounds) != (wanted.record.hash, wanted.record.bounds):
         return False
     return outbox.record.answers == wanted.record.answers or not wanted.must_answer
 

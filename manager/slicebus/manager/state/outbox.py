@@ -72,6 +72,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The cluster that it is for; empty in old records, which are for the cluster of the chain."""
     place: str = ""
     """A hash of the flavors that the worker's copy was made for: its pods have their node labels."""
+    bounds: str = ""
+    """A hash of what the autoscaler of the worker's copy goes by; empty without one, and in old records."""
     suspended: bool = False
     """Whether the worker shall hold the job without pods."""
     previous_cluster: str = msgspec.field(default="", name="left")

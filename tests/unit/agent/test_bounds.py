@@ -1,0 +1,90 @@
+"""Bounds of an autoscaler that somebody edits at the manager reach the cluster that runs."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+from msgspec import structs
+
+from slicebus.agent.decide import orders
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.decisions.commands import Create, Patch
+from slicebus.proto.messages import JobRef, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices import own_api
+from slicebus.slices.jobs import KINDS
+from unit.agent.objects import EAST, a_spec
+from unit.slices.jobs.manifests import a_cluster, a_group
+
+Manifest = dict[str, Any]
+REF = JobRef("ray.io/v1", "RayCluster", "team", "train", "manager-uid")
+
+
+def managers(most: int, *, autoscales: bool = True) -> Manifest:
+    cluster = a_cluster(a_group("small", replicas=1, maxReplicas=most), enableInTreeAutoscaling=autoscales)
+    return cluster | {"metadata": cluster["metadata"] | {"name": "train", "namespace": "team", "uid": REF.uid}}
+
+
+def an_order(most: int, version: int, **how: Any) -> WorkloadSpec:
+    order = a_spec(version, job=REF, manifest=managers(most, **how), granted=1)
+    return structs.replace(order, granted={"head": 1, "small": 1}, flavors={})
+
+
+def carried_out(view: WorkerView, order: WorkloadSpec) -> WorkerView:
+    """The view after the order, and what was written to the job."""
+    number: int | None = 0
+    while number is not None:
+        step = orders.next_step(orders.workload_spec(order, EAST), number, view)
+        for command in step.commands:
+            match command:
+                case Create(manifest={"kind": "RayCluster"} as made):
+                    view = seen(view, made | {"metadata": made["metadata"] | {"uid": "w", "resourceVersion": "1"}})
+                case Patch(target={"kind": "RayCluster"}, body=list() as body):
+                    view = seen(view, jsonpatch.apply_patch(view.job, body))
+                case Patch(target={"kind": "RayCluster"}, body=dict() as body):
+                    assert view.job is not None
+                    view = seen(view, merge_patch(view.job, body))
+        number = step.then
+    return view
+
+
+def seen(view: WorkerView, job: Manifest) -> WorkerView:
+    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), scale_target=job)
+
+
+NOTHING = WorkerView(key=JobKey("RayCluster", "team", "train"), job=None)
+
+
+def most(view: WorkerView) -> int:
+    assert view.job is not None
+    found: int = view.job["spec"]["workerGroupSpecs"][0]["maxReplicas"]
+    return found
+
+
+def test_an_edit_reaches_the_cluster_once() -> None:
+    made = carried_out(NOTHING, an_order(5, 1))
+    assert (most(made), annotations.bounds(made.job or {})) == (5, KINDS["RayCluster"].bounds(managers(5)))
+    edited = carried_out(made, an_order(7, 2))
+    assert (most(edited), annotations.bounds(edited.job or {})) == (7, KINDS["RayCluster"].bounds(managers(7)))
+    assert edited.job == carried_out(edited, an_order(7, 2)).job
+
+
+def test_what_somebody_sets_here_stays_until_the_next_edit() -> None:
+    made = carried_out(NOTHING, an_order(5, 1))
+    assert made.job is not None
+    path = {"op": "replace", "path": "/spec/workerGroupSpecs/0/maxReplicas", "value": 3}
+    here = seen(made, jsonpatch.apply_patch(made.job, [path]))
+    assert most(carried_out(here, an_order(5, 2))) == 3
+    assert most(carried_out(here, an_order(6, 2))) == 6
+
+
+@pytest.mark.parametrize("autoscales", [True, False])
+def test_a_copy_of_an_older_agent_keeps_what_it_has(autoscales: bool) -> None:
+    made = carried_out(NOTHING, an_order(5, 1))
+    assert made.job is not None
+    older = seen(made, merge_patch(made.job, {"metadata": {"annotations": {own_api.BOUNDS_ANNOTATION: None}}}))
+    after = carried_out(older, an_order(7, 2, autoscales=autoscales))
+    assert most(after) == 5
+    assert (annotations.bounds(after.job or {}) is not None) is autoscales
+    assert most(carried_out(after, an_order(8, 3, autoscales=autoscales))) == (8 if autoscales else 5)

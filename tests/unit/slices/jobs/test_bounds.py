@@ -1,0 +1,93 @@
+"""What the autoscaler of a Ray cluster goes by, and how it travels to a cluster that runs."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from slicebus.slices.jobs import KINDS
+from unit.slices.jobs.manifests import a_cluster, a_group, a_rayjob
+
+Manifest = dict[str, Any]
+RAY, RAYJOB, JOB = KINDS["RayCluster"], KINDS["RayJob"], KINDS["Job"]
+OPTIONS = {"idleTimeoutSeconds": 60, "upscalingMode": "Default", "image": "ray"}
+
+
+def autoscaled(*groups: Manifest, options: Manifest | None = None, **fields: Any) -> Manifest:
+    given = {"autoscalerOptions": options} if options is not None else {}
+    return a_cluster(*(groups or (a_group("a"), a_group("b"))), enableInTreeAutoscaling=True, **given, **fields)
+
+
+def test_they_are_the_groups_and_the_autoscalers() -> None:
+    cluster = autoscaled(
+        a_group("a", minReplicas=1, maxReplicas=5, idleTimeoutSeconds=30), a_group("b", minReplicas=0), options=OPTIONS
+    )
+    found = RAY.bounds(cluster)
+    assert found["groups"]["a"] == {"minReplicas": 1, "maxReplicas": 5, "idleTimeoutSeconds": 30}
+    assert found["options"] == {"idleTimeoutSeconds": 60, "upscalingMode": "Default"}
+    assert RAY.bounds(a_cluster()) == {}, "nothing without an autoscaler"
+
+
+def test_what_would_make_the_cluster_anew_stays() -> None:
+    cluster = autoscaled(
+        a_group("a", minReplicas=1, maxReplicas=5, idleTimeoutSeconds=30),
+        options=OPTIONS,
+        upgradeStrategy={"type": "Recreate"},
+    )
+    assert RAY.bounds(cluster) == {"groups": {"a": {"minReplicas": 1, "maxReplicas": 5}}}
+    assert RAY.set_bounds(autoscaled(a_group("a", minReplicas=1, maxReplicas=5)), RAY.bounds(cluster)) == []
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted"),
+    [
+        (autoscaled(a_group("a", maxReplicas=5)), autoscaled(a_group("a", maxReplicas=9))),
+        (autoscaled(a_group("a", minReplicas=0)), autoscaled(a_group("a", minReplicas=2, idleTimeoutSeconds=5))),
+        (autoscaled(a_group("a", idleTimeoutSeconds=5)), autoscaled(a_group("a"))),
+        (autoscaled(), autoscaled(options={"upscalingMode": "Aggressive"})),
+        (autoscaled(options=OPTIONS), autoscaled(options={"idleTimeoutSeconds": 5})),
+        (autoscaled(a_group("b"), a_group("a")), autoscaled(a_group("a", maxReplicas=3), a_group("b"))),
+    ],
+    ids=["more", "another time", "without a time", "the first option", "other options", "groups in another order"],
+)
+def test_a_cluster_that_gets_them_has_them(present: Manifest, wanted: Manifest) -> None:
+    bounds, before = RAY.bounds(wanted), copy.deepcopy(present)
+    patch = RAY.set_bounds(present, bounds)
+    assert present == before
+    changed = jsonpatch.apply_patch(present, patch)
+    assert RAY.bounds(changed) == bounds
+    assert RAY.set_bounds(changed, bounds) == []
+    assert [group["replicas"] for group in changed["spec"]["workerGroupSpecs"]] == [
+        group["replicas"] for group in present["spec"]["workerGroupSpecs"]
+    ]
+
+
+def test_each_group_is_guarded_by_its_name() -> None:
+    wanted = RAY.bounds(autoscaled(a_group("a"), a_group("b", maxReplicas=3)))
+    test, change = RAY.set_bounds(autoscaled(), wanted)
+    assert test == {"op": "test", "path": "/spec/workerGroupSpecs/1/groupName", "value": "b"}
+    assert change == {"op": "add", "path": "/spec/workerGroupSpecs/1/maxReplicas", "value": 3}
+
+
+def test_a_group_that_the_worker_has_alone_is_left() -> None:
+    wanted = RAY.bounds(autoscaled(a_group("a")))
+    assert RAY.set_bounds(autoscaled(a_group("a"), a_group("own", maxReplicas=2)), wanted) == []
+
+
+def test_those_of_a_rayjob_are_its_clusters() -> None:
+    job = a_rayjob()
+    job["spec"]["rayClusterSpec"] |= {"enableInTreeAutoscaling": True}
+    bounds = copy.deepcopy(RAYJOB.bounds(job))
+    for group in bounds["groups"].values():
+        group["maxReplicas"] = 99
+    child = {"kind": "RayCluster", "spec": job["spec"]["rayClusterSpec"]}
+    for target, at in ((job, "/spec/rayClusterSpec"), (child, "/spec")):
+        patch = RAYJOB.set_bounds(target, bounds)
+        assert patch
+        assert all(each["path"].startswith(f"{at}/workerGroupSpecs/") for each in patch)
+
+
+def test_a_job_has_none() -> None:
+    assert JOB.bounds({}) == {}
+    assert JOB.set_bounds({}, {"groups": {}}) == []
