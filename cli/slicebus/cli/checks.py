@@ -27,6 +27,9 @@ from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices import own_api
 from slicebus.slices.jobs import LEFT_OUT
 
+_MOST_NAMED = 3
+"""Of the namespaces that a cluster lacks."""
+
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a role needs."""
@@ -216,4 +219,9 @@ def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
     if not cluster.connected:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)
-    return Check(subject, f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}")
+    found = f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}"
+    if cluster.lacking:
+        named = [f"{name} ({reason})" for name, reason in sorted(cluster.lacking.items())]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        found += f"; takes no jobs of {', '.join(named[:_MOST_NAMED])}{more}"
+    return Check(subject, found)
