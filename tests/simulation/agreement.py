@@ -131,8 +131,11 @@ class Agreement:
         scale_target = copy if child is None else clusters.get(child)
         if scale_target is None:
             raise Violation(f"converged: {name} on {holder.cluster} has no cluster of its own")
-        wanted = KINDS[kind].counts(copy, scale_target)
-        asked = waiting[0].counts if waiting else holder.counts
+        ended = KINDS[kind].finished(copy)
+        wanted = {
+            pod_set: count - ended.get(pod_set, 0) for pod_set, count in KINDS[kind].counts(copy, scale_target).items()
+        }
+        asked = waiting[0].counts if waiting else holder.unfinished_counts
         told = {
             "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),

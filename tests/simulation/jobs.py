@@ -38,6 +38,8 @@ def job_of(item: Submit) -> Manifest:
         job["spec"]["template"] |= runs
     elif item.ends:
         job["spec"]["submitterPodTemplate"] = KINDS[item.kind].pod_sets(job)[-1]["template"] | runs
+    if item.completions is not None:
+        job["spec"]["completions"] = item.completions
     if item.ttl_s is not None and item.kind == "Job":
         job["spec"]["ttlSecondsAfterFinished"] = item.ttl_s
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue

@@ -42,6 +42,7 @@ from simulation.schedule import (
     Submit,
     Trouble,
 )
+from simulation.successes import successes_of, with_completions
 from slicebus.slices.sharing import FairSharing
 
 KINDS = ("Job", "RayCluster", "RayJob")
@@ -81,6 +82,7 @@ def schedule_of(seed: int) -> Schedule:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
     moments = [*with_groups(seed, moments), *rebounds_of(seed, run_s)]
+    moments = [*with_completions(seed, moments), *successes_of(seed, run_s)]
     return Schedule(
         seed=seed,
         standbys=standbys,

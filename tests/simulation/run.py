@@ -42,7 +42,9 @@ from simulation.schedule import (
     Squat,
     StopQueue,
     Submit,
+    Succeed,
 )
+from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
 from slicebus.proto.errors import SlicebusError
@@ -100,6 +102,8 @@ class Run:
                 await self.users.submit(item)
             case Scale():
                 await self.users.scale(item)
+            case Succeed():
+                await succeed(map(self._fleet.client, WORKERS), item)
             case Rebound():
                 await self.users.rebound(item)
             case Edit():

@@ -108,6 +108,8 @@ class Submit(Moment):
     """The replicas of a Ray cluster's second group; None for one group."""
     hosts: int = 1
     """Of the second group."""
+    completions: int | None = None
+    """Of a Job that does not end by itself; None for none."""
 
 
 class Scale(Moment):
@@ -135,6 +137,13 @@ class Rebound(Moment):
     pick: int
     least: int
     most: int
+
+
+class Succeed(Moment):
+    """Some pods of a Job succeed, on whatever cluster it runs."""
+
+    pick: int
+    count: int = 1
 
 
 class Delete(Moment):

@@ -15,6 +15,7 @@ import msgspec
 from slicebus.slices.kueue import FinishedReason
 from slicebus.slices.workload import Counts, Slice, SliceKey, oldest_first
 
+NOTHING: Counts = {}
 REPLACED_BY = "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
 OUT_OF_SYNC = "The workload slice is out of sync with its parent job"
 
@@ -55,6 +56,14 @@ class SetCounts(msgspec.Struct, frozen=True):
     counts: Counts
 
 
+class Reclaim(msgspec.Struct, frozen=True):
+    """Pods of an admitted slice have ended for good: they use no quota any more, and the slice keeps its counts."""
+
+    slice: Slice
+    counts: Counts
+    """All that are reclaimable now, by pod set."""
+
+
 class FinishSlice(msgspec.Struct, frozen=True):
     """A slice has ended."""
 
@@ -70,11 +79,13 @@ class RefuseScaling(msgspec.Struct, frozen=True):
     message: str
 
 
-ChainCommand = CreateSlice | SetCounts | FinishSlice | RefuseScaling
+ChainCommand = CreateSlice | SetCounts | Reclaim | FinishSlice | RefuseScaling
 
 
-def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
+def plan(slices: Sequence[Slice], wanted: Counts, *, finished: Counts = NOTHING) -> list[ChainCommand]:
     """The commands that bring a job's slices to the wanted counts; none where nothing is to change.
+
+    `finished`: pods that have ended for good. As much of a shrink is theirs: the slice keeps its counts.
 
     `slices` are all Workloads of the job, in any order. Slices are finished before one is created, so a chain never has
     more than two unfinished slices.
@@ -89,7 +100,7 @@ def plan(slices: Sequence[Slice], wanted: Counts) -> list[ChainCommand]:
         _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
     ]
     # An evicted slice stays as it is until its worker has no pod left: its quota is charged for what may still run.
-    return ended if holder.evicting else ended + _follow(holder, pending, wanted)
+    return ended if holder.evicting else ended + _follow(holder, pending, wanted, finished)
 
 
 def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:
@@ -116,19 +127,30 @@ def _finish(slice: Slice, holder: Slice) -> FinishSlice:
     return FinishSlice(slice=slice, reason=FinishedReason.OUT_OF_SYNC, message=OUT_OF_SYNC)
 
 
-def _follow(holder: Slice, pending: Slice | None, wanted: Counts) -> list[ChainCommand]:
+def _follow(holder: Slice, pending: Slice | None, wanted: Counts, finished: Counts) -> list[ChainCommand]:
     if holder.counts.keys() != wanted.keys():
         return [RefuseScaling(slice=holder, message=structural_message(holder.counts, wanted))]
-    set_counts: list[ChainCommand] = [SetCounts(slice=holder, counts=wanted)] if holder.counts != wanted else []
     if not holder.admitted:
-        return set_counts
+        return [SetCounts(slice=holder, counts=wanted)] if holder.counts != wanted else []
     # Compared with the granted counts: a slice that was admitted in part still wants the rest.
     if scaling(holder.granted, wanted) is not Scaling.UP:
         withdrawn: list[ChainCommand] = [_withdraw(pending)] if pending else []
-        return withdrawn + set_counts
+        return withdrawn + _shrink(holder, wanted, finished)
     if pending is None:
         return [CreateSlice(counts=wanted, replaces=holder.key, chain=holder.chain)]
     return [] if pending.counts == wanted else [SetCounts(slice=pending, counts=wanted)]
+
+
+def _shrink(holder: Slice, wanted: Counts, finished: Counts) -> list[ChainCommand]:
+    """One write, which takes grants away only: the reclaimable pods never become fewer, and counts follow them."""
+    reclaimable = {
+        name: max(holder.reclaimable.get(name, 0), min(finished.get(name, 0), count - wanted[name]))
+        for name, count in holder.counts.items()
+    }
+    if any(count != holder.reclaimable.get(name, 0) for name, count in reclaimable.items()):
+        return [Reclaim(slice=holder, counts={name: count for name, count in reclaimable.items() if count})]
+    counts = {name: count + reclaimable[name] for name, count in wanted.items()}
+    return [SetCounts(slice=holder, counts=counts)] if counts != holder.counts else []
 
 
 def given_back(holder: Slice, wanted: Counts) -> list[ChainCommand]:
@@ -140,7 +162,8 @@ def given_back(holder: Slice, wanted: Counts) -> list[ChainCommand]:
     if granted.keys() != wanted.keys() or scaling(granted, wanted) is not Scaling.UP:
         return []
     left = {name: min(count, wanted[name]) for name, count in granted.items()}
-    return [SetCounts(slice=holder, counts=left)] if left != granted else []
+    counts = {name: count + holder.reclaimable.get(name, 0) for name, count in left.items()}
+    return [SetCounts(slice=holder, counts=counts)] if left != granted else []
 
 
 def _withdraw(pending: Slice) -> FinishSlice:

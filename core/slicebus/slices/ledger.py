@@ -184,7 +184,7 @@ def _place_in_chain(slice: Slice) -> tuple[object, ...]:
 
 def _filed(slice: Slice) -> tuple[object, ...]:
     """Everything else that the index uses of a slice."""
-    granted = (slice.admission, slice.counts) if slice.admission is not None else _waits_for_a_place(slice)
+    granted = (slice.admission, slice.unfinished_counts) if slice.admission is not None else _waits_for_a_place(slice)
     return slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue
 
 

@@ -146,6 +146,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     finished: bool
     deleting: bool
     cluster: str | None
+    reclaimable: Counts = {}
+    """Pods by pod set that have ended and in whose place none comes (`status.reclaimablePods`): they use no quota."""
     partial: bool = False
     """Whether a replacement may be admitted with fewer pods than it asks for."""
     replica_sizes: dict[str, int] = {}
@@ -174,11 +176,17 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
 
     @cached_property
+    def unfinished_counts(self) -> Counts:
+        """Pods by pod set, as in the spec, without those that are reclaimable."""
+        return {name: max(0, count - self.reclaimable.get(name, 0)) for name, count in self.counts.items()}
+
+    @cached_property
     def granted(self) -> Counts:
-        """Pods by pod set that may run: min(admitted, spec); empty while nothing is admitted."""
+        """Pods by pod set that may run: min(admitted, spec), without reclaimable ones; empty while nothing is
+        admitted."""
         if not self.admitted or self.admission is None:
             return {}
-        wanted = self.counts
+        wanted = self.unfinished_counts
         return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
 
     @property
@@ -225,6 +233,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
             cluster=annotations.get(own_api.CLUSTER_ANNOTATION, status.get("clusterName")),
+            reclaimable={each["name"]: each["count"] for each in status.get("reclaimablePods") or ()},
             partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(own_api.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),
@@ -234,12 +243,13 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def usage(self) -> dict[tuple[FlavorName, str], int]:
         """What this slice holds of its ClusterQueue's quota, by (flavor, resource).
 
-        Per pod set min(admitted count, spec count) times one pod's requests; empty without an admission.
+        Per pod set min(admitted count, spec count without reclaimable pods) times one pod's requests; empty without an
+        admission.
         """
         used: dict[tuple[FlavorName, str], int] = {}
         if self.admission is None or self.finished:
             return used
-        for assignment in self.admission.within(self.counts).pod_sets:
+        for assignment in self.admission.within(self.unfinished_counts).pod_sets:
             for resource, flavor in assignment.flavors.items():
                 value = assignment.usage.get(resource, 0) if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value

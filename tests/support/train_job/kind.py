@@ -27,6 +27,10 @@ class TrainJob:
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         return {POD_SET: scale_target["spec"]["replicas"]}
 
+    def finished(self, job: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         return common_problems(job, self.pod_sets(job))
 

@@ -89,6 +89,14 @@ def test_a_waiting_resize_shows_for_what_and_behind_whom() -> None:
     assert [(entry.slice, entry.replaces) for entry in explanation.history] == [("w1", ""), ("w2", "w1")]
 
 
+def test_pods_that_have_ended_are_named() -> None:
+    running = a_workload(count=5, admitted=5, dispatched=1, applied=1)
+    running["status"]["reclaimablePods"] = [{"name": "main", "count": 3}]
+    explanation = explained(asking(5, 2, finished={"main": 3}), running)
+    assert explanation.wanted_by == "asked for by its worker, generation 2, where main=3 ended"
+    assert (explanation.wanted, explanation.granted, explanation.problems[1:]) == ({"main": 2}, {"main": 2}, ())
+
+
 def test_a_slice_that_fits_is_about_to_be_admitted() -> None:
     [waiting] = explained(a_job(2), a_workload(count=2)).waiting
     assert (waiting.message, waiting.position, waiting.of) == ("it fits, and is about to be admitted", 1, 1)

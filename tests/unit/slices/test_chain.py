@@ -11,6 +11,7 @@ from slicebus.slices.chain import (
     ChainCommand,
     CreateSlice,
     FinishSlice,
+    Reclaim,
     RefuseScaling,
     Scaling,
     SetCounts,
@@ -75,6 +76,8 @@ def short(command: ChainCommand) -> tuple[Any, ...]:
             return "create", counts, replaces, chain
         case SetCounts(slice=slice, counts=counts):
             return "set", slice.name, counts
+        case Reclaim(slice=slice, counts=counts):
+            return "reclaim", slice.name, counts
         case FinishSlice(slice=slice, reason=reason):
             return "finish", slice.name, reason
         case RefuseScaling(slice=slice):
@@ -194,6 +197,47 @@ def test_plan(slices: list[Slice], wanted: dict[str, int], expected: list[tuple[
     assert [short(command) for command in plan(list(reversed(slices)), wanted)] == expected
 
 
+HELD = admitted(S1, {"main": 5})
+RECLAIMED = admitted(S1, {"main": 5}, reclaimable={"main": 3})
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "finished", "expected"),
+    [
+        (HELD, 2, 3, [("reclaim", "s1", {"main": 3})]),
+        (RECLAIMED, 2, 3, []),
+        (RECLAIMED, 1, 4, [("reclaim", "s1", {"main": 4})]),
+        (RECLAIMED, 1, 0, [("set", "s1", {"main": 4})]),
+        (HELD, 1, 3, [("reclaim", "s1", {"main": 3})]),
+        (RECLAIMED, 4, 0, [("create", {"main": 4}, "team/s1", "s1")]),
+        (HELD, 2, 9, [("reclaim", "s1", {"main": 3})]),
+        (granted_part(S1, {"main": 5}, {"main": 3}), 2, 1, [("reclaim", "s1", {"main": 1})]),
+        (a_slice(S1, {"main": 5}), 2, 3, [("set", "s1", {"main": 2})]),
+    ],
+    ids=[
+        "ended",
+        "known",
+        "more ended",
+        "and a scale-down",
+        "a scale-down beside it",
+        "grows again",
+        "no more than was given up",
+        "granted in part",
+        "not admitted",
+    ],
+)
+def test_what_has_ended_for_good_is_reclaimable(
+    held: Slice, wanted: int, finished: int, expected: list[tuple[Any, ...]]
+) -> None:
+    assert [short(command) for command in plan([held], {"main": wanted}, finished={"main": finished})] == expected
+
+
+def test_what_is_reclaimable_is_not_given_back_twice() -> None:
+    held = admitted(S1, {"a": 5, "b": 1}, reclaimable={"a": 3})
+    [command] = given_back(held, {"a": 1, "b": 2})
+    assert short(command) == ("set", "s1", {"a": 4, "b": 1})
+
+
 @pytest.mark.parametrize(
     ("held", "wanted", "expected"),
     [
@@ -255,14 +299,14 @@ class World:
         self.slices: list[Slice] = []
         self.made = 0
 
-    def settle(self, wanted: dict[str, int]) -> None:
-        for _ in range(4):
-            commands = plan(self.slices, wanted)
+    def settle(self, wanted: dict[str, int], finished: dict[str, int]) -> None:
+        for _ in range(5):
+            commands = plan(self.slices, wanted, finished=finished)
             if not commands:
                 return
             for command in commands:
                 self.carry_out(command)
-        assert not plan(self.slices, wanted), "the chain does not settle"
+        assert not plan(self.slices, wanted, finished=finished), "the chain does not settle"
 
     def carry_out(self, command: ChainCommand) -> None:
         match command:
@@ -272,6 +316,9 @@ class World:
             case SetCounts(slice=slice, counts=counts):
                 pod_sets = tuple(msgspec.structs.replace(p, count=counts[p.name]) for p in slice.pod_sets)
                 self.replace(slice, pod_sets=pod_sets)
+            case Reclaim(slice=slice, counts=counts):
+                assert all(count >= slice.reclaimable.get(name, 0) for name, count in counts.items())
+                self.replace(slice, reclaimable=counts)
             case FinishSlice(slice=slice):
                 self.replace(slice, finished=True, admitted=False)
 
@@ -285,18 +332,23 @@ class World:
                 return
 
 
-@given(steps=st.lists(st.one_of(st.just("admit"), st.integers(0, 4)), max_size=30))
-def test_any_scenario_ends_at_the_wanted_size_with_two_unfinished_slices_at_most(steps: list[str | int]) -> None:
-    world, wanted = World(), {"main": 1}
+STEPS = st.one_of(st.just("admit"), st.tuples(st.integers(0, 4), st.integers(0, 3)))
+
+
+@given(steps=st.lists(STEPS, max_size=30))
+def test_any_scenario_ends_at_the_wanted_size_with_two_unfinished_slices_at_most(
+    steps: list[str | tuple[int, int]],
+) -> None:
+    world, wanted, finished = World(), {"main": 1}, {"main": 0}
     for step in steps:
-        if step == "admit":
+        if isinstance(step, str):
             world.admit_one()
         else:
-            wanted = {"main": int(step)}
+            wanted, finished = {"main": step[0]}, {"main": step[1]}
         unfinished_before = [slice for slice in world.slices if slice.admitted and not slice.finished]
-        world.settle(wanted)
+        world.settle(wanted, finished)
         unfinished = [slice for slice in world.slices if not slice.finished]
         assert len(unfinished) <= 2
         assert sum(slice.admitted for slice in unfinished) <= 1
-        assert unfinished[-1].counts == wanted
+        assert unfinished[-1].unfinished_counts == wanted
         assert not unfinished_before or any(slice.admitted for slice in unfinished), "an admitted chain lost its quota"

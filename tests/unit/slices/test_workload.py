@@ -61,6 +61,12 @@ def with_conditions(*types: str) -> dict[str, Any]:
     return a_workload(status=STATUS | {"conditions": conditions})
 
 
+def test_reclaimable_pods_use_no_quota() -> None:
+    slice = Slice.from_manifest(a_workload(status=STATUS | {"reclaimablePods": [{"name": "main", "count": 2}]}))
+    assert (slice.counts, slice.unfinished_counts, slice.granted) == ({"main": 3}, {"main": 1}, {"main": 1})
+    assert slice.usage() == {("spot", "cpu"): 1500, ("default", "memory"): 2**30}
+
+
 def test_a_slice_is_read_from_its_workload() -> None:
     slice = Slice.from_manifest(a_workload())
     assert slice.key == "team/job-demo-2"

@@ -3,11 +3,12 @@
 The shell calls each through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import orders, reconcile, waiting, withdrawals
+from slicebus.agent.decide import finishing, orders, reconcile, waiting, withdrawals
 from slicebus.agent.decide.order_contents import ensure_readable
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.decide.refusals import KindNotServed
@@ -192,21 +193,26 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.link_copies(view)
         confirmed = store.confirmed_suspended.get(key)
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
-        yield Then.AGAIN, withdrawals.follow(view, now_s=now_s)
+        yield Then.AGAIN, [*withdrawals.follow(view, now_s=now_s), *finishing.follow(view, now_s=now_s)]
         yield Then.AGAIN, reconcile.request(view, cluster)
         if not fenced:
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         yield Then.AGAIN, waiting.follow(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
-        yield Then.DONE, [*report, *waiting.again(view, now=now), *withdrawals.again(view, now_s=now_s)]
+        later = [waiting.again(view, now=now), withdrawals.again(view, now_s=now_s), finishing.again(view, now_s=now_s)]
+        yield Then.DONE, [*report, *itertools.chain(*later)]
 
     for then, commands in steps():
         if commands:
             return Work(then, commands)
     if view.job is not None and annotations.is_ours(view.job):
         return Work(Then.DONE, [])
-    known = {TableName.SURPLUS: key in store.surplus, TableName.NOTICED: key in store.noticed}
+    known = {
+        TableName.SURPLUS: key in store.surplus,
+        TableName.NOTICED: key in store.noticed,
+        TableName.FINISHING: key in store.finishing,
+    }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Then.FIND, [*_forget(store, key), *left])
 

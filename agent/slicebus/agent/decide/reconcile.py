@@ -7,6 +7,7 @@ restart neither loses nor repeats it.
 from collections.abc import Collection, Mapping
 
 import msgspec
+from msgspec import UNSET
 
 from slicebus.agent.decide import waiting
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
@@ -120,7 +121,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     if is_news(last.wanted if last else granted) or is_untold or is_lost or is_overruled or holds_more:
         if not going <= wanted.keys():
             return []
-        pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted)
+        pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted, finished=view.finished)
         note = {
             own_api.REQUESTED_ANNOTATION: pending.to_annotation(),
             own_api.GRANTED_ANNOTATION: annotations.encode_counts(most),
@@ -135,6 +136,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         worker_generation=last.worker_generation,
         granted=last.instead_of,
         wanted=last.wanted,
+        finished=last.finished or UNSET,
         why=kind.scaler(scale_target),
     )
     confirmed = msgspec.structs.replace(last, confirmed=True)

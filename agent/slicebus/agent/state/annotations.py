@@ -14,6 +14,7 @@ from slicebus.slices import kueue, own_api
 from slicebus.slices.annotation_values import read_json, read_number
 
 _MOST_UNANSWERED = 16
+_NOTHING: Counts = {}
 
 
 class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -32,6 +33,8 @@ class PendingRequests(msgspec.Struct, frozen=True):
     wanted: Counts
     confirmed: bool = True
     """Whether the broker has the last request."""
+    finished: Counts = {}
+    """The pods that had ended for good by then: `wanted` leaves them out."""
     instead_of: Counts = {}
     """The grant when the request was written. From then on the grant is lowered to the request."""
     unanswered: tuple[PendingRequest, ...] = ()
@@ -50,7 +53,9 @@ class PendingRequests(msgspec.Struct, frozen=True):
         return RequestKey(self.worker_uid, self.worker_generation)
 
     @classmethod
-    def after(cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts) -> Self:
+    def after(
+        cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts, finished: Counts = _NOTHING
+    ) -> Self:
         """A new request, after the last one of this job. Its generation is past the last one's: a request is made again
         where the object has not changed."""
         if last is not None and last.worker_uid == key.worker_uid:
@@ -66,6 +71,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
             key.worker_generation,
             wanted,
             confirmed=False,
+            finished=finished,
             instead_of=granted,
             unanswered=(*before, request),
         )
@@ -93,7 +99,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     def again(self, granted: Counts) -> Self:
         """The same size as a new request."""
-        return self.after(self, self.key, wanted=self.wanted, granted=granted)
+        return self.after(self, self.key, wanted=self.wanted, granted=granted, finished=self.finished)
 
     def left_behind(self, by: RequestKey | UnsetType) -> Self | None:
         """What a copy that is made anew takes over from the one before; None where the order for it answers all.

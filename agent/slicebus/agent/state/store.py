@@ -10,7 +10,7 @@ from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobKey, JobReading, Tombstone, Withdrawn, WorkerView
+from slicebus.agent.state.views import Finishing, JobKey, JobReading, Tombstone, Withdrawn, WorkerView
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -80,6 +80,8 @@ class Store:
         """The requests that were taken back while they waited."""
         self.noticed: Table[JobKey, tuple[int, int]] = Table(JobKey, tuple[int, int])
         """Epoch and sequence of the newest notice of each job that says why it waits."""
+        self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
+        """The jobs of which pods have ended for good since their last request."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -103,6 +105,7 @@ class Store:
         self.namespaces.observe(self._forget_seen)
         self.surplus.observe(self._forget_seen)
         self.withdrawn.observe(self._forget_seen)
+        self.finishing.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -131,6 +134,7 @@ class Store:
             TableName.SURPLUS: self.surplus,
             TableName.WITHDRAWN: self.withdrawn,
             TableName.NOTICED: self.noticed,
+            TableName.FINISHING: self.finishing,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -170,6 +174,7 @@ class Store:
             published=self.published.get(key),
             surplus_since=self.surplus.get(key),
             withdrawn=self.withdrawn.get(key),
+            finishing=self.finishing.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:

@@ -21,3 +21,4 @@ class TableName(StrEnum):
     SURPLUS = "surplus"
     WITHDRAWN = "withdrawn"
     NOTICED = "noticed"
+    FINISHING = "finishing"

@@ -114,6 +114,15 @@ class Withdrawn(msgspec.Struct, frozen=True):
     """Whether it is still the size to ask for."""
 
 
+class Finishing(msgspec.Struct, frozen=True):
+    """Pods of a job have ended for good, and the manager is to be told of it."""
+
+    since_s: float
+    """In the process' own time."""
+    settled: bool = False
+    """Whether it is time to tell it."""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -146,14 +155,46 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Since when this process knows that more pods run than are wanted; RFC 3339."""
     withdrawn: Withdrawn | None = None
     """A request that was taken back, in the knowledge of this process."""
+    finishing: Finishing | None = None
+    """That pods have ended for good since the last request, in the knowledge of this process."""
 
     @property
     def desired(self) -> Counts:
-        """The size to ask for: that of the scale target, unless a larger one was just taken back. Empty without one."""
+        """The size to ask for: that of the scale target, without the pods that have ended for good, unless a larger one
+        was just taken back. Empty without a scale target.
+
+        What ended pods give back is asked for after a while, together.
+        """
         if self.withdrawn is not None and self.withdrawn.stands:
             return self.withdrawn.size
+        return self.left if self.finishing is not None and self.finishing.settled else self.told
+
+    @property
+    def left(self) -> Counts:
+        """The size of the scale target without the pods that have ended for good."""
+        ended = KINDS[self.key.kind].finished(self.reading.manifest) if self.reading is not None else {}
+        return {name: count - ended.get(name, 0) for name, count in self.counts.items()} if ended else self.counts
+
+    @property
+    def told(self) -> Counts:
+        """The same without those that have ended since the last request, or none was made."""
+        counts, left, job = self.counts, self.left, self.reading
+        if job is None or left == counts:
+            return left
+        known = job.requested.wanted if job.requested is not None else job.granted
+        return {name: min(count, max(left[name], known.get(name, 0))) for name, count in counts.items()}
+
+    @property
+    def counts(self) -> Counts:
+        """The size of the scale target; empty without one."""
         job, target = self.reading, self.scale_target
         return KINDS[self.key.kind].counts(job.manifest, target) if job is not None and target is not None else {}
+
+    @property
+    def finished(self) -> Counts:
+        """The pods that `desired` leaves out, as they have ended for good."""
+        desired = self.desired
+        return {name: left for name, count in self.counts.items() if (left := count - desired.get(name, 0)) > 0}
 
     @property
     def is_hidden(self) -> bool:

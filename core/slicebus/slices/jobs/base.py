@@ -92,6 +92,9 @@ class JobKind(Protocol):
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 
+    def finished(self, job: Manifest) -> Counts:
+        """Pods by pod set that have ended by the job's status, and in whose place none comes; empty for none."""
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Why the job cannot be taken at all; empty for a job that can."""
 

@@ -35,6 +35,15 @@ class BatchJob:
         """The parallelism, which may exceed what is left to complete: KEP-77 counts the desired size."""
         return {_POD_SET: _parallelism(scale_target)}
 
+    def finished(self, job: Manifest) -> Counts:
+        """By how much fewer completions are left than the parallelism. Without completions a Job starts no pod after
+        the first success: Kueue counts as many completions as its parallelism then."""
+        parallelism, succeeded = _parallelism(job), job.get("status", {}).get("succeeded", 0)
+        if not succeeded:
+            return {}
+        left = max(0, job["spec"].get("completions", parallelism) - succeeded)
+        return {_POD_SET: parallelism - left} if left < parallelism else {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Only what no kind can live with: the API server has validated the rest."""
         return common_problems(job, self.pod_sets(job))

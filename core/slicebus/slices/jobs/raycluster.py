@@ -32,6 +32,10 @@ class RayCluster:
         """Pods as KubeRay will make them."""
         return ray.cluster_counts(scale_target["spec"])
 
+    def finished(self, job: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
         return cluster_problems(job) or common_problems(job, self.pod_sets(job))

@@ -54,6 +54,10 @@ class RayJob:
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}
         return ray.cluster_counts(cluster_spec) | submitter
 
+    def finished(self, job: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
         return rayjob_problems(job) or common_problems(job, self.pod_sets(job))

@@ -128,7 +128,7 @@ def _granted_before(view: JobView, slice: Slice) -> Counts:
     last = next((old for old in reversed(older) if old.admission and old.condition(Condition.ADMITTED)), None)
     if slice.replaces is None or last is None or last.admission is None:
         return {}
-    wanted = last.counts
+    wanted = last.unfinished_counts
     return {name: min(count, wanted.get(name, 0)) for name, count in last.admission.counts.items()}
 
 
@@ -228,13 +228,15 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
     """Write the size of the worker's last request into the job's spec."""
     kind, desired = KINDS[view.ref.kind], view.desired
     requested, present = desired.requested, kind.counts(job, job)
-    if requested is None or desired.correlation is None or desired.counts == present:
+    if requested is None or desired.correlation is None or desired.spec_counts == present:
         return []
     if desired.counts.keys() != present.keys():
         return []
-    written = msgspec.structs.replace(requested, written=desired.counts, own=desired.own)
+    written = msgspec.structs.replace(requested, written=desired.spec_counts, own=desired.own)
     return [
-        _spec_patch(job, kind.with_counts(job, desired.counts), {own_api.REQUESTED_ANNOTATION: written.to_annotation()})
+        _spec_patch(
+            job, kind.with_counts(job, desired.spec_counts), {own_api.REQUESTED_ANNOTATION: written.to_annotation()}
+        )
     ]
 
 

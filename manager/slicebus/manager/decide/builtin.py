@@ -24,12 +24,13 @@ from slicebus.manager.decide.manifests import (
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed, queue_of
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import JobPhase, Manifest
+from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.chain import (
     ChainCommand,
     CreateSlice,
     FinishSlice,
+    Reclaim,
     RefuseScaling,
     SetCounts,
     given_back,
@@ -88,13 +89,13 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     desired = _with_kept_quota(view.desired, view)
     edited = _edited_pods(view)
     released = given_back(view.holder, desired.counts) if view.holder else []
-    planned = [*edited, *plan(view.slices, desired.counts), *released]
+    planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
     commands: list[Command] = []
     for command in planned:
         commands += _commands_for(view, job, command, desired=desired, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
-    resized = {command.slice.key for command in planned if isinstance(command, SetCounts)}
+    resized = {command.slice.key for command in planned if isinstance(command, (SetCounts, Reclaim))}
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
         # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
@@ -165,6 +166,8 @@ def _commands_for(
         case SetCounts(slice=slice, counts=counts):
             workload = view.workload(slice)
             return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, counts))]
+        case Reclaim(slice=slice, counts=counts):
+            return [_reclaim(view, slice, counts)]
         case FinishSlice(slice=slice, reason=reason, message=message):
             return [_finish(view, slice, reason=reason, message=message, now=now)]
         case RefuseScaling(slice=slice, message=message):
@@ -269,6 +272,11 @@ def _set_priority(view: JobView, job: Manifest) -> list[Command]:
         for workload in map(view.workload, view.unfinished)
         if wanted and _priority_now(workload) != wanted
     ]
+
+
+def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
+    body = {"status": {"reclaimablePods": [{"name": name, "count": count} for name, count in counts.items()]}}
+    return Patch(resource=WORKLOADS, target=view.workload(slice), body=body, subresource="status")
 
 
 def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:

@@ -34,7 +34,7 @@ def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Com
         return forgotten
     workload = view.workload(slice)
     if slice.counts != wanted and slice.counts.keys() == wanted.keys():
-        if slice.admission is not None and (kept := slice.admission.within(slice.counts)) != slice.admission:
+        if slice.admission is not None and (kept := slice.admission.within(slice.unfinished_counts)) != slice.admission:
             body = {"status": {"admission": kept.to_manifest()}}
             return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
         return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, wanted))]
@@ -81,4 +81,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
     if slice.condition(Condition.PODS_READY):
         findings.append(Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded"))
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
+    if slice.reclaimable:
+        # The next run begins with all pods.
+        status["reclaimablePods"] = None
     return Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status")

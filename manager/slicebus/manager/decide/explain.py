@@ -14,7 +14,7 @@ from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices import admission
 from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
@@ -120,6 +120,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     queue_spec = store.quotas.cluster_queues.get(cluster_queue)
     fair_sharing = fair_sharing_of(store.cluster_queues.get(None, cluster_queue) or {})
     asked = f"asked for by its worker, generation {desired.requested.worker_generation}" if desired.requested else ""
+    ended = f", where {counts_text(desired.finished)} ended" if desired.finished else ""
     return Explanation(
         job=ref.key,
         local_queue=queue,
@@ -128,7 +129,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
         fair_sharing=fair_sharing,
         cluster=view.cluster or "",
         wanted=desired.counts,
-        wanted_by=asked if desired.correlation else "its spec",
+        wanted_by=asked + ended if desired.correlation else "its spec",
         granted=view.holder.granted if view.holder else {},
         problems=tuple(dict.fromkeys(_problems(store, view, view.job))),
         waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),

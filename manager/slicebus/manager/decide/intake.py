@@ -93,6 +93,9 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
         raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
+    finished = request.finished or {}
+    if not all(0 <= count <= _MAX_PODS and name in request.wanted for name, count in finished.items()):
+        raise ProtocolError(DeadReason.REFUSED, f"pods that have ended must be of a wanted pod set: {finished}")
     last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
     if last and not last.is_older_than(key, speaker=envelope.speaker, published_at=published_at):
@@ -107,6 +110,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         epoch=envelope.epoch,
         sequence=envelope.sequence,
         granted=request.granted,
+        finished=finished,
         written=last.written if last else msgspec.UNSET,
         own=last.own if last else msgspec.UNSET,
     )

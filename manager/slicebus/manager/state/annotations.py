@@ -60,6 +60,8 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
     """What the worker's pods could use at that time: less than was granted where an earlier request was for less."""
+    finished: Counts = {}
+    """Pods that have ended for good by then."""
     written: Counts | msgspec.UnsetType = msgspec.UNSET
     """The counts that the manager has written into the job's own spec for the worker, where a Kueue admits."""
     own: Counts | msgspec.UnsetType = msgspec.UNSET
@@ -87,7 +89,9 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def cleared(self) -> Self:
         """No size, and no request older than this one counts any more."""
-        return msgspec.structs.replace(self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={})
+        return msgspec.structs.replace(
+            self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={}, finished={}
+        )
 
     @property
     def asks_for_size(self) -> bool:
@@ -134,6 +138,13 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of the manager's spec; its user's where the manager has written others there for the worker."""
     requested: SizeRequest | None
     """The worker's last request, also where a newer edit of the spec overrides it."""
+    finished: Counts = {}
+    """Pods that have ended for good, which `counts` leaves out."""
+
+    @property
+    def spec_counts(self) -> Counts:
+        """The counts of the spec that the worker's job has."""
+        return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
 
 
 def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
@@ -146,7 +157,12 @@ def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
         return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
     seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
     return DesiredSize(
-        counts=requested.counts, name_seed=seed, correlation=requested.correlation, own=own, requested=requested
+        counts=requested.counts,
+        name_seed=seed,
+        correlation=requested.correlation,
+        own=own,
+        requested=requested,
+        finished=requested.finished,
     )
 
 

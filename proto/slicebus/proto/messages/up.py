@@ -88,6 +88,9 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
     granted: Counts
     """The counts that were granted when the request was made."""
     wanted: Counts
+    finished: Counts | UnsetType = UNSET
+    """Pods that have ended and in whose place none comes, where there are any. What is wanted is that much less than
+    the job's size."""
     why: str = ""
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
 

@@ -18,6 +18,8 @@ class JobController:
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, JOBS, PODS)
+        self._succeeded: dict[str, set[str]] = {}
+        """The pods of each Job that have succeeded, by UIDs: they count when somebody has deleted them, too."""
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
@@ -29,10 +31,10 @@ class JobController:
         if _ended(job):
             return
         pods = self._controller.children(PODS, job)
-        succeeded = sum(pod.get("status", {}).get("phase") == "Succeeded" for pod in pods)
+        succeeded = self._count_succeeded(job, pods)
         failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
         active = [pod for pod in pods if not is_over(pod) and not is_going(pod)]
-        wanted = _wanted(job["spec"], succeeded=succeeded, failed=failed)
+        wanted = _wanted(job["spec"], active=len(active), succeeded=succeeded, failed=failed)
         for pod in sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]:
             await self._controller.delete(PODS, pod)
         for _ in range(max(0, wanted - len(active))):
@@ -40,18 +42,25 @@ class JobController:
         active = [pod for pod in self._controller.children(PODS, job) if not is_over(pod)]
         await self._controller.set_status(job, _status(job, active, succeeded=succeeded, failed=failed))
 
+    def _count_succeeded(self, job: Manifest, pods: list[Manifest]) -> int:
+        seen = self._succeeded.setdefault(job["metadata"]["uid"], set())
+        seen.update(pod["metadata"]["uid"] for pod in pods if pod.get("status", {}).get("phase") == "Succeeded")
+        known: int = job.get("status", {}).get("succeeded", 0)
+        return max(len(seen), known)
+
     async def _make_pod(self, job: Manifest) -> None:
         name = f"{job['metadata']['name']}-{random_hex(3)[:5]}"
         await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
 
 
-def _wanted(spec: Manifest, *, succeeded: int, failed: int) -> int:
-    """The number of pods that should be active now. Without completions the first success stops new pods."""
+def _wanted(spec: Manifest, *, active: int, succeeded: int, failed: int) -> int:
+    """The number of pods that should be active now. Without completions no pod is made or deleted after the first
+    success: whatever runs ends by itself."""
     if spec.get("suspend") or failed > spec["backoffLimit"]:
         return 0
     completions = spec.get("completions")
     if completions is None:
-        return 0 if succeeded else int(spec["parallelism"])
+        return active if succeeded else int(spec["parallelism"])
     return int(min(spec["parallelism"], completions - succeeded))
 
 

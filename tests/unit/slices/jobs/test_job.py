@@ -32,6 +32,25 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
     assert JOB.counts(job, job) == {"main": 5}
 
 
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "finished"),
+    [
+        ({"completions": 5}, 3, {"main": 3}),
+        ({"completions": 5}, 0, {}),
+        ({"completions": 9}, 4, {}),
+        ({"completions": 9}, 5, {"main": 1}),
+        ({"completions": 3}, 3, {"main": 5}),
+        ({}, 2, {"main": 2}),
+        ({}, 9, {"main": 5}),
+    ],
+    ids=["three of five", "none", "enough left", "one too many", "all", "without completions", "more than pods"],
+)
+def test_pods_in_whose_place_none_comes_have_ended_for_good(
+    spec: dict[str, Any], succeeded: int, finished: dict[str, int]
+) -> None:
+    assert JOB.finished(a_job(parallelism=5, **spec) | {"status": {"succeeded": succeeded}}) == finished
+
+
 def test_the_counts_are_those_of_the_carrier() -> None:
     assert JOB.counts(a_job(), a_job(parallelism=7)) == {"main": 7}
 

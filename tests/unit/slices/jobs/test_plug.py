@@ -86,7 +86,9 @@ def test_a_kind_that_does_not_load_stops_no_other(value: str, told: str) -> None
 def test_a_kind_that_lacks_a_part_is_told_which() -> None:
     kinds, left_out = load([entry("half", "Half")])
     assert list(kinds) == OWN
-    assert left_out["half"].startswith(f"{__name__}:Half is no job kind: it has no autoscaled, bounds, child, child_kind, ")
+    assert left_out["half"].startswith(
+        f"{__name__}:Half is no job kind: it has no autoscaled, bounds, child, child_kind, "
+    )
 
 
 def test_of_two_with_one_name_the_first_by_its_entry_points_name_is_run() -> None:
