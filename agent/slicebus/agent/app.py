@@ -14,6 +14,7 @@ from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.namespaces import Namespaces
+from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Reconciler
@@ -98,6 +99,7 @@ class Agent(Role[AgentSettings]):
             confirm=informers.confirm,
         )
         publish = partial(self._publish, publisher)
+        refusals = PodRefusals(store, self._client, changed=queue.add)
         reconciler = Reconciler(
             self._settings,
             client=self._client,
@@ -108,6 +110,7 @@ class Agent(Role[AgentSettings]):
             queue=queue,
             fence=fence,
             ask_inventory=lambda: inventories.ask(),
+            reconciled=refusals.note,
         )
         inventories = InventoryPublisher(self._settings, store=store, publish=publish, listed=reconciler.mark_reported)
         namespaces = Namespaces(
@@ -174,6 +177,7 @@ class Agent(Role[AgentSettings]):
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
             group.create_task(heartbeats.run(), name="heartbeat")
             group.create_task(namespaces.run(), name="namespaces")
+            group.create_task(refusals.run(), name="pod refusals")
             group.create_task(inventories.run(), name="inventory")
             for queue_name in inbox.queues():
                 group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")

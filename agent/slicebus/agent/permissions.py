@@ -32,7 +32,7 @@ _IN_NAMESPACES = (
     Permission(WORKLOADS, (*READ, "create", "patch", "delete")),
     Permission(WORKLOADS, ("patch",), "status"),
     Permission(PODS, (*READ, "patch")),
-    Permission(EVENTS, ("create", "patch")),
+    Permission(EVENTS, ("list", "create", "patch")),
     Permission(NAMESPACES, ("get",)),
 )
 _OTHERS = (

@@ -30,7 +30,7 @@
   verbs: [get, list, watch, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]

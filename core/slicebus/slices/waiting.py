@@ -16,7 +16,11 @@ from slicebus.slices.annotation_values import read_json
 Manifest = dict[str, Any]
 
 SURPLUS = "SurplusPods"
-"""The reason of a smaller size that nobody carries out. All others are those of conditions."""
+"""The reason of a smaller size that nobody carries out."""
+PODS_REFUSED = "PodsRefused"
+"""The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED)
+"""All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:n|u|m|k|[KMGTPE]i?)?(?![\w-])")

@@ -14,7 +14,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, JobPhase, Manifest, Pending, Status, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
-from slicebus.slices.waiting import SURPLUS, Waiting
+from slicebus.slices.waiting import PODS_REFUSED, SURPLUS, Waiting
 from slicebus.slices.workload import SliceKey
 from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, requested
 
@@ -235,9 +235,9 @@ def a_report(waits: Waits | None = None, **changes: Any) -> Status:
 def test_pods_that_are_no_longer_wanted_are_shown_with_one_event() -> None:
     view = a_view(a_job(), OLD)
     remember, requeue = waiting.take_report(view, a_report(SAID), EAST)
-    assert remember == Remember(table=TableName.SURPLUS, key=view.ref, value=SAID)
+    assert remember == Remember(table=TableName.WAITS, key=view.ref, value=SAID)
     assert isinstance(requeue, Requeue)
-    known = a_view(a_job(), OLD, surplus=SAID)
+    known = a_view(a_job(), OLD, waits=SAID)
     assert waiting.take_report(known, a_report(SAID), EAST) == []
     [patch, event] = waiting.follow(known)
     assert written([patch]) == [
@@ -246,16 +246,28 @@ def test_pods_that_are_no_longer_wanted_are_shown_with_one_event() -> None:
     assert isinstance(event, Emit)
     assert (event.reason, event.note) == (SURPLUS, SAID.message)
     shows = merge_patch(a_job(), patch.body)  # type: ignore[union-attr]
-    assert waiting.follow(a_view(shows, OLD, surplus=SAID)) == []
-    [fewer] = waiting.follow(a_view(shows, OLD, surplus=structs.replace(SAID, message="1 pod runs")))
+    assert waiting.follow(a_view(shows, OLD, waits=SAID)) == []
+    [fewer] = waiting.follow(a_view(shows, OLD, waits=structs.replace(SAID, message="1 pod runs")))
     assert written([fewer])[0].message == "1 pod runs"
 
 
 def test_a_report_without_them_ends_it() -> None:
-    known = a_view(a_job(), OLD, surplus=SAID)
+    known = a_view(a_job(), OLD, waits=SAID)
     forget, requeue = waiting.take_report(known, a_report(), EAST)
-    assert forget == Forget(table=TableName.SURPLUS, key=known.ref)
+    assert forget == Forget(table=TableName.WAITS, key=known.ref)
     assert isinstance(requeue, Requeue)
+
+
+def test_pods_that_a_worker_cannot_make_are_shown_in_its_words() -> None:
+    said = structs.replace(
+        SAID, reason=PODS_REFUSED, message="1 pod cannot be made and holds its quota: exceeded quota"
+    )
+    patch, event = waiting.follow(a_view(a_job(), OLD, waits=said))
+    assert written([patch]) == [
+        Waiting.of({"main": 1}, {"main": 1}, reason=PODS_REFUSED, message=said.message, since=SAID.since)
+    ]
+    assert isinstance(event, Emit)
+    assert (event.reason, event.note) == (PODS_REFUSED, said.message)
 
 
 SURPLUS_SHOWN = shown(a_job(), Waiting.of({"main": 1}, {"main": 1}, reason=SURPLUS, message="2 pods run", since=NOW))
@@ -282,7 +294,7 @@ def test_other_reports_say_nothing_of_them(report: Status, cluster: ClusterName)
 
 
 def test_a_lack_of_quota_is_shown_first() -> None:
-    assert written(waiting.follow(a_wait(surplus=SAID))) == [SHOWN]
+    assert written(waiting.follow(a_wait(waits=SAID))) == [SHOWN]
 
 
 def test_a_job_of_another_user_says_the_same_of_its_copy() -> None:

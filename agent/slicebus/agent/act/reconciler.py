@@ -42,11 +42,14 @@ class Reconciler:
         queue: WorkQueue[JobKey],
         fence: Fence,
         ask_inventory: Callable[[], None],
+        reconciled: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
+        """`reconciled` is called after everything that one job needed."""
         self._settings = settings
         self._client = client
         self._informers = informers
         self._ask_inventory = ask_inventory
+        self._reconciled = reconciled
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -77,6 +80,7 @@ class Reconciler:
                 await self._executor.run(commands)
             if then is Then.FIND:
                 await self._reconcile_absent(key)
+        self._reconciled(key)
 
     def _work(self, key: JobKey) -> Work:
         self._queue.seen(key)

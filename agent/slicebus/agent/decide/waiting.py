@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
 
+from slicebus.agent.decide.pod_refusals import lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
@@ -16,7 +17,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.waiting import SURPLUS, Waiting, lacks, shown_on
+from slicebus.slices.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
 
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is told: Ray's autoscaler names them in the same patch."""
@@ -49,7 +50,7 @@ def follow(view: WorkerView, *, now: str | None) -> list[Command]:
     if job.runs and target is None:
         return []
     surplus, timed = _surplus(view, now=now) if now is not None else (None, [])
-    waiting = _of_request(view, job) or surplus
+    waiting = _of_request(view, job) or surplus or (_refused(view, job, now=now) if now is not None else None)
     before = Waiting.from_manifest(job.manifest)
     is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
     objects = _objects(view)
@@ -72,9 +73,9 @@ def again(view: WorkerView, *, now: str | None) -> list[Command]:
 
 
 def reported(job: JobReading) -> Waits | UnsetType:
-    """What the manager is told: that pods run which are no longer wanted. All else it knows."""
+    """What the manager is told: what only its worker knows."""
     shown = Waiting.from_manifest(job.manifest)
-    if shown is None or shown.reason != SURPLUS:
+    if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
         return UNSET
     return Waits(wanted=shown.wanted, reason=shown.reason, message=shown.message, since=shown.since)
 
@@ -82,7 +83,7 @@ def reported(job: JobReading) -> Waits | UnsetType:
 def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
     """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits."""
     before = Waiting.from_manifest(job.manifest)
-    if before is None or before.reason == SURPLUS or not job.runs or view.scale_target is None:
+    if before is None or before.reason in ONLY_WORKERS_KNOW or not job.runs or view.scale_target is None:
         return None
     return _lacking(view, job, before)
 
@@ -115,6 +116,18 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
         return None, []
     wanted = KINDS[view.key.kind].counts(job.manifest, target)
     return Waiting.of(wanted, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
+
+
+def _refused(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+    """That pods cannot be made. Their quota is kept: whoever mends that need not wait for it."""
+    number = lacking(view)
+    if not (number and view.refused_pods):
+        return None
+    what = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
+    before = Waiting.from_manifest(job.manifest)
+    since = before.since if before is not None and before.reason == PODS_REFUSED else now
+    message = f"{what} quota: {view.refused_pods}"
+    return Waiting.of(view.desired, job.granted, reason=PODS_REFUSED, message=message, since=since)
 
 
 def _pods_past(view: WorkerView, job: JobReading, target: Manifest) -> int:

@@ -82,6 +82,8 @@ class Store:
         """Epoch and sequence of the newest notice of each job that says why it waits."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
+        self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
+        """Why pods of a job cannot be made, by the Events of its controller."""
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -106,6 +108,7 @@ class Store:
         self.surplus.observe(self._forget_seen)
         self.withdrawn.observe(self._forget_seen)
         self.finishing.observe(self._forget_seen)
+        self.refused_pods.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
@@ -135,6 +138,7 @@ class Store:
             TableName.WITHDRAWN: self.withdrawn,
             TableName.NOTICED: self.noticed,
             TableName.FINISHING: self.finishing,
+            TableName.REFUSED_PODS: self.refused_pods,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -175,6 +179,7 @@ class Store:
             surplus_since=self.surplus.get(key),
             withdrawn=self.withdrawn.get(key),
             finishing=self.finishing.get(key),
+            refused_pods=self.refused_pods.get(key, ""),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:

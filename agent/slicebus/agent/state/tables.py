@@ -22,3 +22,4 @@ class TableName(StrEnum):
     WITHDRAWN = "withdrawn"
     NOTICED = "noticed"
     FINISHING = "finishing"
+    REFUSED_PODS = "refused_pods"

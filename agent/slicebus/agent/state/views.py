@@ -157,6 +157,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A request that was taken back, in the knowledge of this process."""
     finishing: Finishing | None = None
     """That pods have ended for good since the last request, in the knowledge of this process."""
+    refused_pods: str = ""
+    """Why pods cannot be made, by the Events of the job's controller."""
 
     @property
     def desired(self) -> Counts:

@@ -145,7 +145,7 @@ class Inbox:
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for table in (self._store.reported, self._store.notices, self._store.surplus):
+            for table in (self._store.reported, self._store.notices, self._store.waits):
                 table.pop(job_ref(change.old), None)
 
     def _publish_again(self, cluster: ClusterName) -> None:

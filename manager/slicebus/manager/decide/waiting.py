@@ -21,7 +21,7 @@ from slicebus.slices import own_api
 from slicebus.slices.chain import structural_message
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
-from slicebus.slices.waiting import SURPLUS, Waiting, lacks, shown_on, without_numbers
+from slicebus.slices.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
 from slicebus.slices.workload import Slice
 
 
@@ -46,30 +46,30 @@ def follow(view: JobView) -> list[Command]:
 
 
 def found(view: JobView) -> Wait | None:
-    """Why a job waits: for quota, for a resize that is possible, or for its worker's pods to go."""
+    """Why a job waits: for quota, for a resize that is possible, or for what only its worker knows."""
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"] or not (is_managed(job) or view.is_taken):
         return None
     if KINDS[view.ref.kind].outcome(job).phase.is_terminal or dispatch.has_unknown_end(view):
         return None
-    return _for_quota(view, job) or _for_other_pods(view) or _for_pods_to_go(view, job)
+    return _for_quota(view, job) or _for_other_pods(view) or _for_what_a_worker_knows(view, job)
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
-    """Remember that pods run which are no longer wanted, and have it shown. A report that says nothing ends that."""
+    """Remember what only the worker knows, and have it shown. A report that says nothing ends that."""
     record = view.outbox.record if view.outbox else None
     is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
     if view.job is None or not is_present or report.phase is not JobPhase.RUNNING:
         return []
     again = Requeue(job=view.ref, delay_s=0.0)
     if said := report.waits or None:
-        note = Remember(table=TableName.SURPLUS, key=view.ref, value=said)
-        return [note, again] if said != view.surplus else []
-    if view.surplus is not None:
-        return [Forget(table=TableName.SURPLUS, key=view.ref), again]
+        note = Remember(table=TableName.WAITS, key=view.ref, value=said)
+        return [note, again] if said != view.waits else []
+    if view.waits is not None:
+        return [Forget(table=TableName.WAITS, key=view.ref), again]
     shown = Waiting.from_manifest(view.job)
     # A manager before this one has shown it.
-    return _show(view, None) if shown is not None and shown.reason == SURPLUS else []
+    return _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
 
 
 def _for_quota(view: JobView, job: Manifest) -> Wait | None:
@@ -101,11 +101,11 @@ def _for_other_pods(view: JobView) -> Wait | None:
     return Wait(Waiting.of(wanted, holder.granted, reason=STRUCTURAL_CHANGE, message=message, since=since), holder)
 
 
-def _for_pods_to_go(view: JobView, job: Manifest) -> Wait | None:
+def _for_what_a_worker_knows(view: JobView, job: Manifest) -> Wait | None:
     """What the worker has reported; where this manager has heard nothing yet, what an earlier one has shown."""
-    said, shown = view.surplus, Waiting.from_manifest(job)
+    said, shown = view.waits, Waiting.from_manifest(job)
     if said is None:
-        return Wait(shown) if shown is not None and shown.reason == SURPLUS else None
+        return Wait(shown) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else None
     granted = view.holder.granted if view.holder else {}
     return Wait(Waiting.of(said.wanted, granted, reason=said.reason, message=said.message, since=said.since))
 
@@ -130,8 +130,8 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
     before = Waiting.from_manifest(job)
     if waiting.says_same(before):
         return []
-    is_news = waiting.reason == SURPLUS and (before is None or before.reason != SURPLUS)
-    events = [Emit(regarding=job, reason=SURPLUS, note=waiting.message, warning=True)] if is_news else []
+    is_news = waiting.reason in ONLY_WORKERS_KNOW and (before is None or before.reason != waiting.reason)
+    events = [Emit(regarding=job, reason=waiting.reason, note=waiting.message, warning=True)] if is_news else []
     return [_annotate(job, waiting.to_annotation()), *events]
 
 

@@ -83,8 +83,8 @@ class Store:
         """The last notice of each job to its worker (`waiting.notice_key`)."""
         self.would_admit: Table[SliceKey, str] = Table(str, str)
         """What would admit the slices that wait, in words, as far as an admission cycle has said it."""
-        self.surplus: Table[JobRef, Waits] = Table(JobRef, Waits)
-        """The jobs of which more pods run than are wanted, by the reports of their workers."""
+        self.waits: Table[JobRef, Waits] = Table(JobRef, Waits)
+        """Why jobs do not have their size, as far as only their workers know: by their last reports."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: they were silent for too long, and are not back yet."""
         self.deleted: Table[str, bool] = Table(str, bool)
@@ -160,7 +160,7 @@ class Store:
             TableName.REPORTED: self.reported,
             TableName.NOTICES: self.notices,
             TableName.WOULD_ADMIT: self.would_admit,
-            TableName.SURPLUS: self.surplus,
+            TableName.WAITS: self.waits,
             TableName.GIVEN_UP: self.given_up,
             TableName.RECALLED: self.recalled,
             TableName.DELETED: self.deleted,
@@ -221,7 +221,7 @@ class Store:
             reported=self.reported.get(ref),
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,
-            surplus=self.surplus.get(ref),
+            waits=self.waits.get(ref),
             message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
         )
 

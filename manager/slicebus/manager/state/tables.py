@@ -13,7 +13,7 @@ class TableName(StrEnum):
     REPORTED = "reported"
     NOTICES = "notices"
     WOULD_ADMIT = "would_admit"
-    SURPLUS = "surplus"
+    WAITS = "waits"
     GIVEN_UP = "given_up"
     RECALLED = "recalled"
     DELETED = "deleted"

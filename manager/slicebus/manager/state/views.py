@@ -81,8 +81,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The last notice of why a request waits (`waiting.notice_key`)."""
     would_admit: Mapping[SliceKey, str] = {}
     """What would admit the slices that wait, in words, as far as it is known."""
-    surplus: Waits | None = None
-    """That more pods run than are wanted, by the worker's report."""
+    waits: Waits | None = None
+    """What only its worker knows, by its last report: why the job does not have its size."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
 

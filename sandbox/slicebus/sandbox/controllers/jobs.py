@@ -4,8 +4,10 @@ from typing import Any
 
 from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
+from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.times import now_text
+from slicebus.proto.errors import ForbiddenError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of, surplus_order
 
 Manifest = dict[str, Any]
@@ -18,6 +20,7 @@ class JobController:
 
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, JOBS, PODS)
+        self._events = EventRecorder(client, component="job-controller")
         self._succeeded: dict[str, set[str]] = {}
         """The pods of each Job that have succeeded, by UIDs: they count when somebody has deleted them, too."""
 
@@ -50,7 +53,11 @@ class JobController:
 
     async def _make_pod(self, job: Manifest) -> None:
         name = f"{job['metadata']['name']}-{random_hex(3)[:5]}"
-        await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
+        try:
+            await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
+        except ForbiddenError as error:
+            await self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
+            raise
 
 
 def _wanted(spec: Manifest, *, active: int, succeeded: int, failed: int) -> int:

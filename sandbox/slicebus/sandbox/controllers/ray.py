@@ -10,8 +10,9 @@ from typing import Any
 from slicebus.ambient.clock import randomness
 from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
+from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS
-from slicebus.proto.errors import NotFoundError
+from slicebus.proto.errors import ForbiddenError, NotFoundError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of
 from slicebus.sandbox.controllers.ray_expectations import CREATE_S, HEAD, Expectations
 from slicebus.sandbox.controllers.ray_gcs import keep_until_clean
@@ -47,6 +48,7 @@ class RayClusterController:
         self._pods = self._controller.owned[PODS]
         self._expectations = Expectations(self._pods)
         self._replica_labels = replica_labels
+        self._events = EventRecorder(client, component="raycluster-controller")
 
     async def run(self) -> None:
         """Run RayClusters until cancelled."""
@@ -116,8 +118,14 @@ class RayClusterController:
 
     async def _create(self, cluster: Manifest, group: str, pod: Manifest) -> None:
         """Create a pod; the cache has it when the watch brings it, as KubeRay's has."""
-        await self._controller.client.create(PODS, pod, field_manager="standin")
         metadata = pod["metadata"]
+        try:
+            await self._controller.client.create(PODS, pod, field_manager="standin")
+        except ForbiddenError as error:
+            type = "Head" if group == HEAD else "Worker"
+            note = f"Failed to create {type.lower()} Pod {metadata['namespace']}/{metadata['name']}, {error}"
+            await self._events.record(cluster, reason=f"FailedToCreate{type}Pod", note=note, warning=True)
+            raise
         self._expectations.expect_create(cluster["metadata"]["uid"], group, (metadata["namespace"], metadata["name"]))
 
     async def _delete(self, cluster: Manifest, group: str, pod_name: str) -> None:

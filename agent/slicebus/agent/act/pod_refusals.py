@@ -1,0 +1,72 @@
+"""Reads why pods that are granted are not made, from the Events of their job."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from slicebus.agent.decide import pod_refusals
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey
+from slicebus.ambient.clock import now
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import EVENTS
+from slicebus.proto.errors import SlicebusError
+
+_log = structlog.get_logger()
+_ROUND_S = 10.0
+_LACKING_S = 10.0
+"""How long a job may lack pods before its Events are read."""
+_AGAIN_S = 30.0
+"""How often they are read then."""
+_ROUND_S = 5.0
+_MOST = 50
+"""Jobs whose Events are read in one round, those first that were not read for longest."""
+
+
+class PodRefusals:
+    """Remembers which jobs lack pods, and reads their Events, round by round. Calls `changed` when there is news."""
+
+    def __init__(self, store: Store, client: KubeClient, *, changed: Callable[[JobKey], None]) -> None:
+        self._store = store
+        self._client = client
+        self._changed = changed
+        self._due: dict[JobKey, float] = {}
+        """The jobs that lack pods, with the time of the loop at which their Events are read next."""
+
+    def note(self, key: JobKey) -> None:
+        """A job was reconciled: it lacks pods, or no longer does."""
+        if pod_refusals.lacking(self._store.view(key)):
+            self._due.setdefault(key, asyncio.get_running_loop().time() + _LACKING_S)
+            return
+        self._due.pop(key, None)
+        if self._store.refused_pods.pop(key, None) is not None:
+            self._changed(key)
+
+    async def run(self) -> None:
+        """Read until cancelled. What cannot be read counts as it did before."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            time = asyncio.get_running_loop().time()
+            due = sorted((key for key, at in self._due.items() if at <= time), key=self._due.__getitem__)
+            for key in due[:_MOST]:
+                try:
+                    await self._read(key)
+                except SlicebusError as error:
+                    _log.warning("pod_refusals.unread", job=str(key), error=str(error))
+
+    async def _read(self, key: JobKey) -> None:
+        self._due[key] = asyncio.get_running_loop().time() + _AGAIN_S
+        events = []
+        for uid in pod_refusals.owners(self._store.view(key)):
+            fields = f"involvedObject.uid={uid},type=Warning"
+            events += (await self._client.list(EVENTS, namespace=key.namespace, fields=fields)).items
+        text, known = pod_refusals.why(events, now()), self._store.refused_pods.get(key, "")
+        if key not in self._due or text == known:
+            return
+        if text:
+            _log.warning("pods.refused", job=str(key), why=text)
+            self._store.refused_pods[key] = text
+        else:
+            self._store.refused_pods.pop(key, None)
+        self._changed(key)

@@ -1,0 +1,56 @@
+"""Pods that are granted and that nobody can make: why, by the Events of the job's controller."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+
+from slicebus.agent.state.views import WorkerView
+from slicebus.proto.messages import Manifest
+
+_FORBIDDEN = " is forbidden: "
+_LENGTH = 500
+_RECENT = timedelta(minutes=15)
+"""A controller tries again, and says so again, after pauses of some minutes."""
+
+
+def lacking(view: WorkerView) -> int:
+    """How many of the wanted pods are not there, gated or not."""
+    job = view.reading
+    if job is None or not job.runs or view.scale_target is None:
+        return 0
+    there = {name: len(members.gated) + len(members.running) for name, members in view.pod_sets.items()}
+    return sum(max(0, count - there.get(name, 0)) for name, count in view.desired.items())
+
+
+def owners(view: WorkerView) -> list[str]:
+    """The UIDs of the objects on which controllers say why they make no pods."""
+    found = (each for each in (view.job, view.scale_target) if each is not None)
+    return list(dict.fromkeys(each["metadata"]["uid"] for each in found))
+
+
+def why(events: Iterable[Manifest], now: datetime) -> str:
+    """What the newest of these Events says about a pod that could not be made; empty where none does.
+
+    Names of pods are left out: each of them has another.
+    """
+    found = [
+        (at, event.get("message", ""))
+        for event in events
+        if _is_refusal(event.get("reason", "")) and now - (at := _time_of(event)) < _RECENT
+    ]
+    message = max(found, key=itemgetter(0), default=(now, ""))[1]
+    return (message.partition(_FORBIDDEN)[2] or message)[:_LENGTH]
+
+
+def _is_refusal(reason: str) -> bool:
+    """`FailedCreate` of a Job, `FailedToCreateHeadPod` and `FailedToCreateWorkerPod` of a RayCluster."""
+    return reason == "FailedCreate" or (reason.startswith("FailedToCreate") and reason.endswith("Pod"))
+
+
+def _time_of(event: Manifest) -> datetime:
+    series = event.get("series") or {}
+    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    try:
+        return datetime.fromisoformat(text or event["metadata"]["creationTimestamp"])
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,84 @@
+"""A namespace's ResourceQuota refuses pods that have quota: both sides say so, in its own words, until it is mended."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from e2e.conftest import REAL
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import MergePatch
+from slicebus.slices.resource import Resource
+from slicebus.slices.waiting import PODS_REFUSED, Waiting
+from support.scenario import FIXED_PODS, NAMESPACE, Scenario, set_quota
+from support.waiting import eventually
+
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+
+
+@pytest.fixture(params=[pytest.param("real", marks=REAL)])
+def parts(request: pytest.FixtureRequest) -> str:
+    """Only a real API server has the admission of ResourceQuotas."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def limited(world: World) -> AsyncIterator[World]:
+    """Two pods may be in the namespace of each worker."""
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small", "namespace": NAMESPACE},
+        "spec": {"hard": {"pods": "2"}},
+    }
+    for worker in world.workers.values():
+        await worker.create(RESOURCE_QUOTAS, manifest)
+    await limit(world, 2, used=0)
+    yield world
+    for worker in world.workers.values():
+        await worker.delete(RESOURCE_QUOTAS, "small", NAMESPACE)
+
+
+async def limit(world: World, pods: int, *, used: int) -> None:
+    """So many pods may be in the namespace of each worker. The quota controller, which counts them, does not run."""
+    for worker in world.workers.values():
+        hard = {"hard": {"pods": str(pods)}}
+        body = MergePatch({"status": hard | {"used": {"pods": str(used)}}})
+        await worker.patch(RESOURCE_QUOTAS, "small", NAMESPACE, MergePatch({"spec": hard}))
+        await worker.patch(RESOURCE_QUOTAS, "small", NAMESPACE, body, subresource="status")
+
+
+async def shown(scenario: Scenario) -> tuple[Waiting | None, Waiting | None]:
+    """On the worker's job and on the manager's."""
+    job = await scenario.world.manager.get(scenario.resource, scenario.name, NAMESPACE)
+    return Waiting.from_manifest(await scenario.worker_job()), Waiting.from_manifest(job)
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+async def test_pods_that_a_resource_quota_refuses_are_told_on_both_sides(limited: World, kind: str) -> None:
+    await set_quota(limited, 20)
+    scenario = Scenario(limited, kind, "crowded")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(4)
+
+    async def told() -> bool:
+        there, here = await shown(scenario)
+        return there is not None and here is not None and there.says_same(here) and there.reason == PODS_REFUSED
+
+    await eventually(told, "both sides say why", within_s=60.0)
+    _, waiting = await shown(scenario)
+    assert waiting is not None
+    number = 2 + FIXED_PODS.get(kind, 0)
+    assert waiting.message.startswith(f"{number} pods cannot be made and hold their quota: exceeded quota: small,")
+    assert "limited: pods=2" in waiting.message
+    assert waiting.wanted == waiting.granted
+    await scenario.expect_event(PODS_REFUSED, on=limited.manager)
+
+    await limit(limited, 20, used=2)
+    await scenario.expect_pods(running=4, within_s=90.0)
+
+    async def over() -> bool:
+        return await shown(scenario) == (None, None)
+
+    await eventually(over, "neither side says so any more")

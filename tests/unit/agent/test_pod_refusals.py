@@ -1,0 +1,198 @@
+"""Granted pods that nobody can make: why, by the Events of their controller, and since when that is shown."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from slicebus.agent.act.pod_refusals import PodRefusals
+from slicebus.agent.decide import pod_refusals, waiting
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey, WorkerView
+from slicebus.kube.client import ListPage
+from slicebus.kube.resources import EVENTS, JOBS
+from slicebus.proto.errors import UnavailableError
+from slicebus.proto.messages import Manifest, Waits
+from slicebus.slices.waiting import PODS_REFUSED, Waiting
+from unit.agent.objects import KEY, a_job, a_pod, a_view
+from unit.kube.loop_time import LoopTime
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+SINCE = "2026-01-31T12:00:00Z"
+TEXT = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
+DENIED = 'admission webhook "policy" denied the request: no'
+MESSAGE = f'Error creating: pods "train-x7k2p" is forbidden: {TEXT}'
+
+
+def an_event(message: str = MESSAGE, *, reason: str = "FailedCreate", at: str = "11:59:00", **more: Any) -> Manifest:
+    return {
+        "metadata": {"name": "e", "creationTimestamp": "2026-01-31T09:00:00Z"},
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": f"2026-01-31T{at}Z",
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([an_event()], TEXT),
+        ([an_event(reason="FailedToCreateWorkerPod")], TEXT),
+        ([an_event(reason="FailedToCreateHeadPod")], TEXT),
+        ([an_event(DENIED)], DENIED),
+        ([an_event("older", at="11:50:00"), an_event("newer"), an_event("oldest", at="11:49:00")], "newer"),
+        ([an_event(at="11:00:00")], ""),
+        ([an_event(at="11:00:00", series={"lastObservedTime": "2026-01-31T11:59:30.000000Z"})], TEXT),
+        ([an_event(lastTimestamp=None, eventTime="2026-01-31T11:59:30.000000Z")], TEXT),
+        ([an_event(lastTimestamp=None)], ""),
+        ([an_event(lastTimestamp="yesterday")], ""),
+        ([an_event(reason="BackoffLimitExceeded"), an_event(reason="FailedToCreateService")], ""),
+        ([], ""),
+    ],
+    ids=[
+        "a Job's",
+        "a worker's",
+        "a head's",
+        "a webhook's",
+        "the newest",
+        "an old one",
+        "an old one that goes on",
+        "of the newer API",
+        "without a time of its own",
+        "without a readable time",
+        "others",
+        "none",
+    ],
+)  # fmt: skip
+def test_the_newest_refusal_says_why(events: list[Manifest], expected: str) -> None:
+    assert pod_refusals.why(events, NOW) == expected
+
+
+def lacking_view(pods: int = 1, *, refused: str = TEXT, **how: Any) -> WorkerView:
+    """A job of four pods of which so many are there, gated ones among them."""
+    job = a_job(4, granted=4, baseline=4, **how)
+    view = a_view(job, pods=tuple(a_pod(f"p{number}", gated=number % 2 == 1) for number in range(pods)))
+    return structs.replace(view, refused_pods=refused)
+
+
+def test_pods_are_lacking_that_are_wanted_and_not_there() -> None:
+    assert pod_refusals.lacking(lacking_view(1)) == 3
+    assert pod_refusals.lacking(lacking_view(4)) == 0
+
+
+@pytest.mark.parametrize("how", [{"suspended": True}, {"deleting": True}, {"over": "Complete"}], ids=str)
+def test_a_job_that_does_not_run_lacks_none(how: dict[str, Any]) -> None:
+    assert pod_refusals.lacking(lacking_view(0, **how)) == 0
+
+
+def shown(view: WorkerView, *, before: Waiting | None = None) -> list[Waiting]:
+    """What is written onto the job."""
+    if before is not None:
+        assert view.job is not None
+        view.job["metadata"]["annotations"]["slicebus.dev/waiting"] = before.to_annotation()
+    patches = [command for command in waiting.follow(view, now=SINCE) if hasattr(command, "body")]
+    texts = [patch.body["metadata"]["annotations"]["slicebus.dev/waiting"] for patch in patches]
+    return [Waiting.from_manifest({"metadata": {"annotations": {"slicebus.dev/waiting": t}}}) for t in texts]  # type: ignore[misc]
+
+
+WAITING = Waiting(
+    wanted={"main": 4},
+    granted={"main": 4},
+    reason=PODS_REFUSED,
+    message=f"3 pods cannot be made and hold their quota: {TEXT}",
+    since=SINCE,
+)
+
+
+def test_what_holds_quota_for_nothing_is_shown() -> None:
+    assert shown(lacking_view()) == [WAITING]
+    [one] = shown(lacking_view(3))
+    assert one.message.startswith("1 pod cannot be made and holds its quota: ")
+
+
+def test_it_keeps_its_time_and_other_numbers_are_no_news() -> None:
+    since = structs.replace(WAITING, since="2026-01-31T11:00:00Z")
+    assert shown(lacking_view(), before=since) == []
+    [other] = shown(lacking_view(refused="denied by a webhook"), before=since)
+    assert (other.message.endswith(": denied by a webhook"), other.since) == (True, since.since)
+
+
+def test_it_goes_when_the_pods_are_there_or_nobody_says_why() -> None:
+    assert shown(lacking_view(4), before=WAITING) == [None]
+    assert shown(lacking_view(refused=""), before=WAITING) == [None]
+
+
+def test_a_lack_of_quota_comes_first() -> None:
+    view = lacking_view()
+    assert view.job is not None
+    view.job["spec"]["parallelism"] = 9
+    pending = Waiting.of({"main": 9}, {"main": 4}, reason="Pending", message="5 cpu short", since=SINCE)
+    assert shown(view, before=pending) == []
+
+
+def test_the_manager_is_told() -> None:
+    view = lacking_view()
+    assert view.job is not None
+    view.job["metadata"]["annotations"]["slicebus.dev/waiting"] = WAITING.to_annotation()
+    view = a_view(view.job)
+    assert view.reading is not None
+    assert waiting.reported(view.reading) == Waits(
+        wanted={"main": 4}, reason=PODS_REFUSED, message=WAITING.message, since=SINCE
+    )
+
+
+class Cluster:
+    """A client that has Events, and counts who asks for them."""
+
+    def __init__(self) -> None:
+        self.events: list[Manifest] = []
+        self.asked: list[str] = []
+        self.is_away = False
+
+    async def list(self, resource: Any, *, namespace: str, fields: str) -> ListPage:
+        assert (resource, namespace) == (EVENTS, KEY.namespace)
+        self.asked.append(fields)
+        if self.is_away:
+            raise UnavailableError("reset")
+        return ListPage(items=self.events, resource_version="1", continue_token="")
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store()
+    store.cache_of(JOBS).put(a_job(1))  # type: ignore[union-attr]
+    return store
+
+
+async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(
+    jumping: LoopTime, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slicebus.agent.act.pod_refusals.now", lambda: NOW)
+    cluster, changed = Cluster(), list[JobKey]()
+    refusals = PodRefusals(store, cluster, changed=changed.append)  # type: ignore[arg-type]
+    running = asyncio.create_task(refusals.run())
+    refusals.note(KEY)
+    await asyncio.sleep(8)
+    assert cluster.asked == [], "a pod takes a moment"
+    await asyncio.sleep(8)
+    assert cluster.asked == ["involvedObject.uid=worker-uid,type=Warning"]
+    assert changed == []
+
+    cluster.events = [an_event()]
+    await asyncio.sleep(40)
+    assert (dict(store.refused_pods.items()), changed) == ({KEY: TEXT}, [KEY])
+    cluster.is_away = True
+    await asyncio.sleep(40)
+    assert dict(store.refused_pods.items()) == {KEY: TEXT}
+
+    store.cache_of(JOBS).put(a_job(0) | {"metadata": a_job(0)["metadata"] | {"resourceVersion": "11"}})  # type: ignore[union-attr]
+    refusals.note(KEY)
+    assert (dict(store.refused_pods.items()), changed) == ({}, [KEY, KEY])
+    asked = len(cluster.asked)
+    await asyncio.sleep(100)
+    assert len(cluster.asked) == asked
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
