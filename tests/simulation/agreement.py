@@ -5,6 +5,7 @@ from typing import Any
 
 from simulation.activation_rules import ActivationRules
 from simulation.limits import fitting
+from simulation.schedule import WORKERS
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -111,6 +112,8 @@ class Agreement:
         queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
         cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
         for slice in filter(is_pending, workloads):
+            if slice.avoids >= {*WORKERS}:
+                raise UnderWay(f"converged: {slice.name} is about to be tried on a cluster again")
             if (found := fitting(slice, workloads, queues, cohorts)) is not None:
                 raise Violation(f"converged: {slice.name} waits although it fits: {found}")
 

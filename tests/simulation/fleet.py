@@ -217,6 +217,7 @@ class Fleet:
         self._starts: Counter[str] = Counter()
         self._crowding: list[asyncio.Task[None]] = []
         self._all_run_at_s = 0.0
+        self.runners: list[PodRunner] = []
         self.trace: list[str] = []
         self.ended_s = 0.0
         """Virtual time at the end."""
@@ -346,10 +347,11 @@ class Fleet:
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
         kinds, ends = (JobController, RayClusterController, RayJobController), Random(f"{self.schedule.seed}/ends")
         clients = (*world.workers.values(), *map(self.client, self.others))
-        runners = [PodRunner(client, end_s=ends.uniform(*_END_S)).run() for client in clients]
+        self.runners = [PodRunner(client, end_s=ends.uniform(*_END_S)) for client in clients]
+        running = [runner.run() for runner in self.runners]
         lifetimes = [TtlController(client).run() for client in (world.manager, *world.workers.values())]
         admin = release_held(world.manager)
-        return [*(kind(client).run() for client in clients for kind in kinds), *runners, *lifetimes, admin]
+        return [*(kind(client).run() for client in clients for kind in kinds), *running, *lifetimes, admin]
 
     def _roles(self) -> list[Coroutine[Any, Any, None]]:
         return [process.run() for process in self.processes]
@@ -368,6 +370,9 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 breaker_count=self.schedule.breaker_count,
                 cluster_lost_requeue_s=REQUEUE_S,
+                pods_ready_s=self.schedule.patience.start_s,
+                pods_recovery_s=self.schedule.patience.recovery_s,
+                scale_up_ready_s=self.schedule.patience.scale_up_s,
             )
             client, bus = self._connections(MANAGER, link)
             await Manager(settings, client, bus, CollectorRegistry()).run()

@@ -42,6 +42,7 @@ from simulation.schedule import (
     Submit,
     Trouble,
 )
+from simulation.stuck import patience_of, sticks_of
 from simulation.successes import successes_of, with_completions
 from slicebus.slices.sharing import FairSharing
 
@@ -82,13 +83,14 @@ def schedule_of(seed: int) -> Schedule:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
     moments = [*with_groups(seed, moments), *rebounds_of(seed, run_s)]
-    moments = [*with_completions(seed, moments), *successes_of(seed, run_s)]
+    moments = [*with_completions(seed, moments), *successes_of(seed, run_s), *sticks_of(seed, run_s)]
     return Schedule(
         seed=seed,
         standbys=standbys,
         inventory_s=inventory_s,
         fair_sharing=Random(f"{seed}/sharing").choice((FairSharing.OFF, FairSharing.OFF, *FairSharing)),
         cores=cores_of(seed),
+        patience=patience_of(seed),
         breaker_count=breaker_of(seed),
         admission_writers=Random(f"{seed}/one writer").choice((1, MANY_WRITERS)),
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),

@@ -40,10 +40,12 @@ from simulation.schedule import (
     Revalue,
     Scale,
     Squat,
+    Stick,
     StopQueue,
     Submit,
     Succeed,
 )
+from simulation.stuck import stick
 from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
@@ -104,6 +106,8 @@ class Run:
                 await self.users.scale(item)
             case Succeed():
                 await succeed(map(self._fleet.client, WORKERS), item)
+            case Stick(cluster=cluster):
+                await stick(self._fleet.runners[WORKERS.index(cluster)], item)
             case Rebound():
                 await self.users.rebound(item)
             case Edit():

@@ -20,6 +20,22 @@ MANY_WRITERS = 16
 Trouble = Literal["lost", "unanswered", "twice", "late", "slow", "cut", "expired"]
 
 
+class Patience(msgspec.Struct, frozen=True):
+    """How long pods have to get ready, in seconds; None for ever."""
+
+    start_s: float | None = None
+    recovery_s: float | None = None
+    scale_up_s: float | None = None
+
+    def __str__(self) -> str:
+        """As a person reads it."""
+        limits = (("start", self.start_s), ("recovery", self.recovery_s), ("scale-up", self.scale_up_s))
+        return ", ".join(f"{name} {limit_s:g} s" for name, limit_s in limits if limit_s is not None) or "for ever"
+
+
+NO_LIMIT = Patience()
+
+
 class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One thing that happens."""
 
@@ -144,6 +160,13 @@ class Succeed(Moment):
 
     pick: int
     count: int = 1
+
+
+class Stick(Moment):
+    """Pods that are let go on a cluster do not get ready for a while."""
+
+    cluster: str
+    for_s: float
 
 
 class Delete(Moment):
@@ -335,6 +358,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Of each node until the faults end. Each cluster has one in each flavor."""
     admission_writers: int = MANY_WRITERS
     """How many decisions of the admission the manager writes at once. With one, decisions wait in every cycle."""
+    patience: Patience = NO_LIMIT
+    """How long the manager waits for pods to get ready."""
     breaker_count: int = MANY_DELETES
     """How many jobs of a cluster may be deleted within a minute that nobody has asked to delete."""
 
@@ -346,6 +371,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """As a person reads it."""
         head = f"standbys: {', '.join(self.standbys) or 'none'}; inventories every {self.inventory_s:g} s"
         head += f"; fair sharing: {self.fair_sharing}; nodes of {self.cores} cores"
+        head += f"; pods get ready: {self.patience}"
         head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
         return "\n".join([head, *map(str, self.items)])
 

@@ -2,6 +2,18 @@
 {{- define "slicebus.variables" -}}
 SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
 SLICEBUS_CLUSTER_LOST_SECONDS: {{ .Values.clusterLostSeconds }}
+{{- with .Values.clusterLostRequeueSeconds }}
+SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS: {{ . }}
+{{- end }}
+{{- with .Values.waitForPodsReady.timeoutSeconds }}
+SLICEBUS_PODS_READY_SECONDS: {{ . }}
+{{- end }}
+{{- with .Values.waitForPodsReady.recoveryTimeoutSeconds }}
+SLICEBUS_PODS_RECOVERY_SECONDS: {{ . }}
+{{- end }}
+{{- with .Values.waitForPodsReady.scaleUpTimeoutSeconds }}
+SLICEBUS_SCALE_UP_READY_SECONDS: {{ . }}
+{{- end }}
 SLICEBUS_JOURNAL_MAX_AGE: {{ .Values.journal.maxAge | quote }}
 SLICEBUS_JOURNAL_MAX_BYTES: {{ .Values.journal.maxBytes | int64 | quote }}
 {{- end }}

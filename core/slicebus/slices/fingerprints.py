@@ -31,6 +31,6 @@ def status_hash(job_status: Mapping[str, Any], phase: JobPhase, pods_ready: bool
     return content_hash([job_status, pods_ready if phase is JobPhase.RUNNING else None])
 
 
-def all_ready(granted: Counts, ready: Mapping[str, int]) -> bool:
-    """Whether every pod set has as many ready pods as it is granted."""
-    return all(ready.get(name, 0) >= count for name, count in granted.items())
+def all_ready(granted: Counts, ready: Mapping[str, int], succeeded: Mapping[str, int]) -> bool:
+    """Whether every pod set has as many pods that are ready or have succeeded as it is granted."""
+    return all(ready.get(name, 0) + succeeded.get(name, 0) >= count for name, count in granted.items())

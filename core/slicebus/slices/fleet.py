@@ -5,7 +5,7 @@ less what our chains there are granted. The cluster reports the first two. The t
 leave our pods out. So nothing is counted twice, and a grant counts before any of its pods can be seen.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any
 
@@ -56,6 +56,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     namespace_labels: Mapping[str, str] = {}
     cluster_queue: str = ""
+    avoids: Collection[str] = ()
+    """The clusters that it does not go to now."""
 
 
 ANYBODY = Tenant()
@@ -282,4 +284,6 @@ def _obstacle(cluster: Cluster, tenant: Tenant) -> str | None:
         return _LACKS.get(reason, "takes no jobs of namespace {}: " + reason).format(tenant.namespace)
     if not selects(tenant.selector, cluster.labels):
         return "is not among the clusters that the job selects"
+    if cluster.name in tenant.avoids:
+        return "did not get its pods ready in time, and is tried again later"
     return None

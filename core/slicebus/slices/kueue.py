@@ -27,6 +27,10 @@ RAYCLUSTER_GENERATION_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-generation"
 RESOURCE_IN_USE_FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
 MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
+WAIT_FOR_START: Final = "WaitForStart"
+"""The reason of pods that have not been ready since their admission."""
+WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
+"""The reason of pods that were."""
 PENDING: Final = "Pending"
 """The reason of a slice that has no quota yet."""
 INADMISSIBLE: Final = "Inadmissible"
@@ -58,6 +62,7 @@ class EvictionReason(StrEnum):
     """Not Kueue's: the cluster has been silent for too long."""
     NAMESPACE_LACKING = "WorkerClusterLacksNamespace"
     """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
+    PODS_READY_TIMEOUT = "PodsReadyTimeout"
 
 
 class PreemptionReason(StrEnum):

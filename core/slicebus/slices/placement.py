@@ -99,6 +99,7 @@ class Placer:
             namespace=slice.namespace,
             namespace_labels=self._namespaces.get(slice.namespace, {}),
             cluster_queue=queue.name,
+            avoids=slice.avoids,
         )
 
     def _place(self, slice: Slice, found: Admission, room: Room) -> Placed | Misfit:

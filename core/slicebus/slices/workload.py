@@ -12,6 +12,7 @@ from propcache.api import cached_property
 
 from slicebus.slices import kueue, own_api
 from slicebus.slices.annotation_values import read_json
+from slicebus.slices.avoided_clusters import avoided_now
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.kueue import Condition
 from slicebus.slices.pod_requests import pod_requests
@@ -154,6 +155,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How many pods of a pod set are admitted together, where that is more than one."""
     cluster_selector: str = ""
     """The job's label selector of the clusters that it may run on; empty for all."""
+    avoids: frozenset[str] = frozenset()
+    """The clusters that it does not go to now: its pods did not get ready there."""
     conditions: dict[str, Manifest]
     """By type."""
 
@@ -237,6 +240,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(own_api.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),
+            avoids=avoided_now(manifest),
             conditions=conditions,
         )
 

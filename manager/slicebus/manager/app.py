@@ -3,6 +3,7 @@
 import asyncio
 import os
 
+import msgspec
 import structlog
 
 from slicebus.ambient.clock import now, random_bytes
@@ -31,6 +32,7 @@ from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.permissions import COMPONENT
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.views import Readiness
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
@@ -65,6 +67,8 @@ class Manager(Role[ManagerSettings]):
         beside_kueue = self._settings.admission is Admission.KUEUE
         if self._settings.message_bytes != MESSAGE_BYTES:
             store.settings["message_bytes"] = str(self._settings.message_bytes)
+        if readiness := self._readiness():
+            store.settings["readiness"] = readiness
         if beside_kueue:
             store.settings["admission"] = Admission.KUEUE
             store.settings["placement_strategy"] = self._settings.placement_strategy
@@ -160,6 +164,16 @@ class Manager(Role[ManagerSettings]):
             group.create_task(dead.run(), name="dead-letters")
             for lane in Lane:
                 group.create_task(inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane))), name=f"inbox:{lane}")
+
+    def _readiness(self) -> str:
+        """How long pods have to get ready, from now on, as the store keeps it; empty for for ever."""
+        settings = self._settings
+        limits = (settings.pods_ready_s, settings.pods_recovery_s, settings.scale_up_ready_s)
+        if limits == (None, None, None):
+            return ""
+        start_s, recovery_s, scale_up_s = limits
+        readiness = Readiness(start_s=start_s, recovery_s=recovery_s, scale_up_s=scale_up_s, counts_from=now_text())
+        return msgspec.json.encode(readiness).decode()
 
     def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:

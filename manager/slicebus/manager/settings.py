@@ -33,6 +33,9 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
         "drain_at_once": "SLICEBUS_DRAIN_AT_ONCE",
+        "pods_ready_s": "SLICEBUS_PODS_READY_SECONDS",
+        "pods_recovery_s": "SLICEBUS_PODS_RECOVERY_SECONDS",
+        "scale_up_ready_s": "SLICEBUS_SCALE_UP_READY_SECONDS",
         "epoch_skew_s": "SLICEBUS_EPOCH_SKEW_SECONDS",
         "placement_strategy": "SLICEBUS_PLACEMENT_STRATEGY",
         "fair_sharing": "SLICEBUS_FAIR_SHARING",
@@ -56,6 +59,12 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
     drain_at_once: Count = 10
     """How many jobs of a drained cluster are evicted at a time."""
+    pods_ready_s: Seconds | None = None
+    """How long the pods of an admitted job have to get ready before it is evicted; None for ever."""
+    pods_recovery_s: Seconds | None = None
+    """The same for pods that were ready."""
+    scale_up_ready_s: Seconds | None = None
+    """How long the pods of a scale-up have to get ready before it alone is taken back; None: as `pods_ready_s`."""
     epoch_skew_s: Seconds = 300.0
     """How far the clock of an agent may be ahead of the manager's: a later epoch is refused."""
     placement_strategy: Strategy = Strategy.SPREAD
@@ -80,8 +89,12 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     journal_max_bytes: Annotated[int, msgspec.Meta(ge=_JOURNAL_LEAST_BYTES)] = JOURNAL_MAX_BYTES
 
     def __post_init__(self) -> None:
-        """Jobs are requeued only after their cluster counts as not connected. Raises ValueError otherwise."""
+        """Jobs are requeued only after their cluster counts as not connected, and a Kueue itself waits for pods. Raises
+        ValueError otherwise."""
         super().__post_init__()
         if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
             requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]
             raise ValueError(f"{requeue} must not be less than {lost}")
+        for name in ("pods_ready_s", "pods_recovery_s", "scale_up_ready_s"):
+            if self.admission is Admission.KUEUE and getattr(self, name) is not None:
+                raise ValueError(f"{self.variables[name]} is not for admission by a Kueue: set its waitForPodsReady")

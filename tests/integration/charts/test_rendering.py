@@ -112,6 +112,22 @@ def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     assert settings.admission is Admission.BUILTIN
 
 
+def test_how_long_pods_and_clusters_are_waited_for_are_values(helm: Path) -> None:
+    def settings(**values: object) -> ManagerSettings:
+        rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | values)
+        return ManagerSettings.from_env(environment(rendered))
+
+    plain = settings()
+    assert (plain.pods_ready_s, plain.pods_recovery_s, plain.scale_up_ready_s) == (None, None, None)
+    assert plain.cluster_lost_requeue_s is None
+    waits = {"timeoutSeconds": 300, "recoveryTimeoutSeconds": 60.5, "scaleUpTimeoutSeconds": 120}
+    other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900)
+    assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)
+    assert other.cluster_lost_requeue_s == 900
+    with pytest.raises(HelmError, match="timeoutSeconds"):
+        settings(waitForPodsReady={"timeoutSeconds": 0})
+
+
 def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> None:
     rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | {"admission": {"mode": "kueue"}})
     assert ManagerSettings.from_env(environment(rendered)).admission is Admission.KUEUE

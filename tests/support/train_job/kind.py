@@ -31,6 +31,10 @@ class TrainJob:
         """None: its pods run until it ends."""
         return {}
 
+    def succeeded(self, status: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         return common_problems(job, self.pod_sets(job))
 

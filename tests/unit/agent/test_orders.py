@@ -297,6 +297,14 @@ def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, exp
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
+def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
+    spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="its pods were not ready")
+    take_counts = orders.workload_spec(spec, EAST)[2]
+    told = take_counts.decide(a_view(a_job(5, baseline=1)))
+    assert shorts(told) == [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
+    assert list(take_counts.decide(a_view(a_job(3, baseline=1)))) == [], "it is told with the resize only"
+
+
 REQUEST = annotations.PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
 REQUESTING = a_view(a_job(1, requested=REQUEST))
 AFTER_A_REQUEST = {

@@ -256,6 +256,40 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     assert reconcile(reset, workload, published=2) == []
 
 
+def timed_out(*, cluster: str = "east", avoided: str = "") -> Manifest:
+    """A slice that Kueue has evicted because its pods were not ready in time."""
+    workload = kueues_workload(dispatched=2, applied=2, state="Pending", admitted=True, cluster=cluster)
+    record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
+    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    if avoided:
+        workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    return workload
+
+
+def test_a_job_that_kueue_evicted_as_its_pods_were_not_ready_goes_elsewhere() -> None:
+    job = kueues_job(suspended=True)
+    workload = timed_out()
+    workload["status"]["conditions"].append(condition("Evicted", reason="PodsReadyTimeout"))
+    [patch] = reconcile(job, workload, published=2)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    workload = timed_out(cluster="", avoided=patch.body["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION])
+    for at, chosen in ((places("east", "west"), "west"), (places("east"), "east")):
+        [patch] = reconcile(job, workload, at=at, published=2)
+        assert in_words([patch])[0][:2] == ("w1", (own_api.CLUSTER_ANNOTATION, chosen))
+
+
+def test_when_its_pods_are_ready_it_avoids_no_cluster() -> None:
+    workload = kueues_workload(dispatched=2, applied=2, admitted=True, state="Ready")
+    workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = (
+        '{"west":{"times":1,"until":"2026-01-31T12:01:00Z"}}'
+    )
+    workload["status"]["conditions"].append(condition("PodsReady"))
+    assert in_words(reconcile(kueues_job(), workload, published=2)) == [
+        ("w1", (own_api.AVOIDED_CLUSTERS_ANNOTATION, None))
+    ]
+
+
 RESUMED: dict[str, tuple[Places, str]] = {
     "where it is": (places("north", "east"), "east"),
     "elsewhere, where that takes no jobs": (places("north"), "north"),

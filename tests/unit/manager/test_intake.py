@@ -13,6 +13,7 @@ from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.views import Readiness
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
@@ -329,6 +330,8 @@ NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=Tru
 OVER = {"conditions": [condition("Complete")]}
 AGAIN = a_view(a_job(), evicted_once())
 SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
+LOST = ("w1", "PodsReady=False WaitForRecovery")
+NO_MORE = condition("PodsReady", False, "WaitForRecovery", "Not all pods are ready any more")
 STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "pods are starting": (RUNNING, status(pods=pods(0)), [NOT_READY]),
     "pods are ready": (RUNNING, status(pods=pods(1)), [READY]),
@@ -343,6 +346,21 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
         a_view(a_job(), a_workload(admitted=1, conditions=(SHOWN,))),
         status(pods=pods(1)),
         [],
+    ),
+    "a pod that was ready is not any more": (
+        a_view(a_job(), a_workload(admitted=1, conditions=(SHOWN,))),
+        status(pods=pods(0)),
+        [LOST],
+    ),
+    "it is not ready again yet": (
+        a_view(a_job(), a_workload(admitted=1, conditions=(NO_MORE,))),
+        status(pods=pods(0)),
+        [],
+    ),
+    "pods that are not ready have a time limit": (
+        a_view(a_job(), a_workload(admitted=1), readiness=Readiness(start_s=60.0, counts_from=NOW)),
+        status(pods=pods(0)),
+        [NOT_READY, ("requeue", 0.0)],
     ),
     "of the slice before": (RUNNING, status(workload="w0", pods=pods(1)), []),
     "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(1)), []),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.settings import AgentSettings
-from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.errors import ConfigurationError
 
 Role = type[AgentSettings] | type[ManagerSettings]
@@ -56,7 +56,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "message_bytes": "300000",
         "held_bytes": "600000",
         "lease_duration_s": "70",
-        "admission": "kueue",
+        "admission": "builtin",
         "admission_writers": "5",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
@@ -73,6 +73,15 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
     for field, text in texts.items():
         value = getattr(settings, field)
         assert value == type(value)(text), field
+
+
+def test_a_kueue_waits_for_pods_by_its_own_settings() -> None:
+    _, least, _ = ROLES["manager"]
+    beside = least | {"SLICEBUS_ADMISSION": "kueue"}
+    assert ManagerSettings.from_env(beside).admission is Admission.KUEUE
+    for name in ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS"):
+        with pytest.raises(ConfigurationError, match=f"{name} is not for admission by a Kueue"):
+            ManagerSettings.from_env(beside | {name: "300"})
 
 
 @PARAMETERS

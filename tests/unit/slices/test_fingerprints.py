@@ -43,18 +43,19 @@ def test_pods_count_only_while_the_job_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("granted", "ready", "expected"),
+    ("granted", "ready", "succeeded", "expected"),
     [
-        ({"main": 2}, {"main": 2}, True),
-        ({"main": 2}, {"main": 3}, True),
-        ({"main": 2}, {"main": 1}, False),
-        ({"main": 2}, {}, False),
-        ({"main": 0}, {}, True),
-        ({"head": 1, "group": 2}, {"head": 1, "group": 1}, False),
-        ({}, {"main": 1}, True),
+        ({"main": 2}, {"main": 2}, {}, True),
+        ({"main": 2}, {"main": 3}, {}, True),
+        ({"main": 2}, {"main": 1}, {}, False),
+        ({"main": 2}, {"main": 1}, {"main": 1}, True),
+        ({"main": 2}, {}, {}, False),
+        ({"main": 0}, {}, {}, True),
+        ({"head": 1, "group": 2}, {"head": 1, "group": 1}, {}, False),
+        ({}, {"main": 1}, {}, True),
     ],
 )
 def test_all_are_ready_when_each_pod_set_has_what_it_was_granted(
-    granted: dict[str, int], ready: dict[str, int], expected: bool
+    granted: dict[str, int], ready: dict[str, int], succeeded: dict[str, int], expected: bool
 ) -> None:
-    assert all_ready(granted, ready) is expected
+    assert all_ready(granted, ready, succeeded) is expected

@@ -235,6 +235,16 @@ TAKES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_a_cluster_where_the_pods_did_not_get_ready_comes_later() -> None:
+    fleet, tenant = a_fleet(A, B), Tenant(avoids=frozenset({"a"}))
+    assert fleet.place(Strategy.SPREAD, ONE, tenant=tenant) == "b"
+    assert fleet.place(Strategy.SPREAD, ONE, tenant=tenant, first="a") == "b"
+    nowhere = Tenant(avoids=frozenset({"a", "b"}))
+    assert fleet.place(Strategy.SPREAD, ONE, tenant=nowhere) is None
+    why = "did not get its pods ready in time, and is tried again later"
+    assert fleet.why_not([ONE], tenant=nowhere) == f"a {why}, b {why}"
+
+
 @pytest.mark.parametrize(("rules", "obstacle"), TAKES.values(), ids=TAKES.keys())
 def test_a_cluster_takes_the_jobs_of_its_tenants_whatever_they_select(rules: dict[str, Any], obstacle: str) -> None:
     fleet = a_fleet(a_cluster("a", labels={"region": "eu"}, **rules))

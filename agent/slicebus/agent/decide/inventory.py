@@ -14,6 +14,7 @@ from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
+from slicebus.slices.jobs import KINDS
 
 PAGE_BYTES = 128 * 1024
 """The limit of a page's body: RabbitMQ carries it in one frame, and messages behind it do not wait long."""
@@ -107,5 +108,7 @@ def _hash(status: Status, view: WorkerView) -> str:
     assert view.job is not None
     ready = {name: pods.ready for name, pods in status.pods.items()}
     # A suspended job reports no readiness of pods.
-    pods_ready = None if annotations.is_suspended(view.job) else all_ready(annotations.granted(view.job), ready)
+    succeeded = KINDS[view.key.kind].succeeded(status.job_status)
+    granted = annotations.granted(view.job)
+    pods_ready = None if annotations.is_suspended(view.job) else all_ready(granted, ready, succeeded)
     return status_hash(status.job_status, status.phase, pods_ready)

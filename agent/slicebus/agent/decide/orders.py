@@ -41,7 +41,7 @@ from slicebus.slices.jobs.copies import without
 
 _REFUSAL_LENGTH = 4000
 """It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
-_MANAGERS_OWN = (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION)
+_MANAGERS_OWN = (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION, own_api.AVOIDED_CLUSTERS_ANNOTATION)
 
 
 class Step(NamedTuple):
@@ -261,8 +261,11 @@ def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     counts = kind.counts(order.manifest, order.manifest)
     if scale_target is None or annotations.baseline(job.manifest) == counts:
         return []
-    patch = kind.resize(scale_target, counts)
-    return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch)] if patch else []
+    patch, why = kind.resize(scale_target, counts), order.resized_because or ""
+    if not patch:
+        return []
+    told = [Emit(regarding=scale_target, reason="ScaleUpTakenBack", note=why, warning=True)] if why else []
+    return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch), *told]
 
 
 def _take_bounds(view: WorkerView, order: WorkloadSpec) -> list[Command]:

@@ -124,15 +124,16 @@ async def _served(client: KubeClient, resource: Resource) -> None:
 
 
 @asynccontextmanager
-async def fleet(world: World, amqp_urls: Mapping[str, str]) -> AsyncIterator[None]:
+async def fleet(world: World, amqp_urls: Mapping[str, str], **of_the_manager: Any) -> AsyncIterator[None]:
     """A manager and an agent for each worker, until the context is left.
 
-    `amqp_urls` gives each role's broker address: `manager`, and the worker's names.
+    `amqp_urls` gives each role's broker address: `manager`, and the worker's names. `of_the_manager` are settings.
     """
     async with AsyncExitStack() as stack:
         manager_bus = await stack.enter_async_context(bus_of(amqp_urls["manager"], name="slicebus-manager"))
         broker = msgspec.structs.asdict(broker_settings(amqp_urls["manager"]))
-        settings = ManagerSettings(**broker, namespace=objects.SYSTEM_NAMESPACE, identity="manager-1")
+        own = broker | of_the_manager
+        settings = ManagerSettings(**own, namespace=objects.SYSTEM_NAMESPACE, identity="manager-1")
         manager = Manager(settings, world.manager, manager_bus, CollectorRegistry())
         roles = [manager.run()]
         started = [manager.leading]

@@ -95,6 +95,9 @@ class JobKind(Protocol):
     def finished(self, job: Manifest) -> Counts:
         """Pods by pod set that have ended by the job's status, and in whose place none comes; empty for none."""
 
+    def succeeded(self, status: Manifest) -> Counts:
+        """Pods by pod set that have succeeded, by a job's status; they count as ready. Empty for none."""
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Why the job cannot be taken at all; empty for a job that can."""
 

@@ -44,6 +44,11 @@ class BatchJob:
         left = max(0, job["spec"].get("completions", parallelism) - succeeded)
         return {_POD_SET: parallelism - left} if left < parallelism else {}
 
+    def succeeded(self, status: Manifest) -> Counts:
+        """All so far: a Job whose pods end soon never has all of them ready at once."""
+        count = status.get("succeeded", 0)
+        return {_POD_SET: count} if count else {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Only what no kind can live with: the API server has validated the rest."""
         return common_problems(job, self.pod_sets(job))

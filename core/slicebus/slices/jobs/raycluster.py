@@ -36,6 +36,10 @@ class RayCluster:
         """None: its pods run until it ends."""
         return {}
 
+    def succeeded(self, status: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
         return cluster_problems(job) or common_problems(job, self.pod_sets(job))

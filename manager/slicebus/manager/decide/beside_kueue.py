@@ -11,6 +11,7 @@ depends on a write waits for the next pass.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -24,11 +25,11 @@ from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
-from slicebus.slices import kueue, own_api
+from slicebus.slices import avoided_clusters, kueue, own_api
 from slicebus.slices.admission import Evict
 from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
-from slicebus.slices.kueue import CheckState, Condition
+from slicebus.slices.kueue import CheckState, Condition, EvictionReason
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
@@ -150,6 +151,9 @@ def _run(
         return _place(view, job, holder, entry, places, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
+    if holder.avoids and holder.condition(Condition.PODS_READY):
+        body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, None)
+        return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
     commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
     held = too_large.checked(view, holder, dispatch.hold(view, allowed(view, job, holder)), now=now)
     commands += held or _answer_ready(view, holder, entry, now)
@@ -188,7 +192,8 @@ def _place(
         cluster_queue=holder.admission.cluster_queue if holder.admission else "",
     )
     candidates = places.fleet.candidates(places.strategy, needs, tenant=tenant)
-    ranked = [name for name in candidates if not places.fleet.short(name, needs)]
+    with_room = [name for name in candidates if not places.fleet.short(name, needs)]
+    ranked = [name for name in with_room if name not in holder.avoids] or with_room
     # A suspended job resumes on the cluster that has its copy, if that has room.
     chosen = view.place or (view.cluster if view.cluster in ranked else next(iter(ranked), None))
     if chosen is None:
@@ -260,12 +265,22 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         return reset
     placed = [slice for slice in view.slices if slice.cluster and not slice.finished and not slice.deleting]
     if placed:
-        body = annotation_patch(own_api.CLUSTER_ANNOTATION, NOWHERE)
-        return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body) for slice in placed]
+        return [_leave_cluster(view, slice, now=now) for slice in placed]
     released = _release(view, [slice for slice in view.slices if slice.finished or slice.deleting])
     if released and (remembered := dispatch.copy_to_job(view)):
         return [*remembered, *released]
     return [*kueue_status.mirror(view, now=now, may_have_pods=False), *lets_go, *released]
+
+
+def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
+    """Place a slice nowhere. Kueue evicts a Workload whose pods did not get ready: another cluster comes first then."""
+    workload, evicted = view.workload(slice), slice.conditions.get(Condition.EVICTED, {})
+    left: Manifest = {own_api.CLUSTER_ANNOTATION: NOWHERE}
+    if slice.evicted and slice.cluster and evicted.get("reason") == EvictionReason.PODS_READY_TIMEOUT:
+        known, moment = avoided_clusters.read(workload), datetime.fromisoformat(now)
+        avoided = avoided_clusters.avoiding(known, slice.cluster, now=moment)
+        left[own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided_clusters.to_annotation(avoided)
+    return Patch(resource=WORKLOADS, target=workload, body={"metadata": {"annotations": left}})
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:

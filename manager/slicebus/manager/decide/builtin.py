@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, too_large, unknown_ends
+from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, readiness, too_large, unknown_ends
 from slicebus.manager.decide.manifests import (
     counts_patch,
     finalizer_patch,
@@ -86,6 +86,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return changed
     if taken_over := pod_templates.take_over(view, job):
         return taken_over
+    if stuck := readiness.act(view, job, now=now):
+        return stuck
     desired = _with_kept_quota(view.desired, view)
     edited = _edited_pods(view)
     released = given_back(view.holder, desired.counts) if view.holder else []
@@ -106,7 +108,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return [*commands, *_release(ended, view), *_replaced(view, planned)]
+    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.again(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
@@ -187,6 +189,9 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         annotations[own_api.CLUSTER_SELECTOR_ANNOTATION] = selector
     if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    before = view.workload(view.unfinished[-1]) if view.unfinished else None
+    if before is not None and (avoided := annotation(before, own_api.AVOIDED_CLUSTERS_ANNOTATION)):
+        annotations[own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if sizes := _replica_sizes(job, pod_sets):
         annotations[own_api.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()

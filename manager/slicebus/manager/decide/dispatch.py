@@ -43,7 +43,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     requested, workload, place = view.desired.requested, view.workload(slice), view.place
     content = Dispatch(
         version=0,
-        hash=spec_hash(place, slice.name, slice.granted, view.desired.own),
+        hash=spec_hash(place, slice.name, slice.granted, view.desired.sent),
         answers=requested.key if requested else NO_REQUEST,
         cluster=place,
         place=_flavors_hash(slice),
@@ -216,8 +216,9 @@ def copy_to_job(view: JobView) -> list[Command]:
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
-    """The job as its worker shall have it: with its user's counts, and with the fields that only a copy may have."""
-    return as_copied(KINDS[job["kind"]].with_counts(job, desired.own) if desired.requested else job)
+    """The job as its worker shall have it: with its user's counts, or those before a scale-up that was taken back,
+    and with the fields that only a copy may have."""
+    return as_copied(KINDS[job["kind"]].with_counts(job, desired.sent) if desired.requested else job)
 
 
 def _order(
@@ -292,6 +293,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
             if slice.admission is None or slice.admission.is_placed(pod_set.name)
         },
         answers=record.answers,
+        resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):

@@ -14,7 +14,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, with_findings
-from slicebus.slices.kueue import Condition, EvictionReason
+from slicebus.slices.kueue import WAIT_FOR_START, Condition, EvictionReason
 from slicebus.slices.workload import Slice
 
 
@@ -78,8 +78,9 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
         Finding(DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"),
     ]
-    if slice.condition(Condition.PODS_READY):
-        findings.append(Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded"))
+    if Condition.PODS_READY in slice.conditions:
+        # Also where they were waited for: the next run begins with none of them.
+        findings.append(Finding(Condition.PODS_READY, False, WAIT_FOR_START, "Not all pods are ready or succeeded"))
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
     if slice.reclaimable:
         # The next run begins with all pods.

@@ -150,6 +150,8 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     wait = waiting.found(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"
+    if view.desired.taken_back is not None:
+        yield f"ScaleUpTakenBack {view.desired.taken_back.at}: {view.desired.taken_back.message}"
     outbox = view.outbox
     cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
     if view.cluster and cluster is None:

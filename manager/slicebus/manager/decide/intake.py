@@ -30,7 +30,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices import own_api
+from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
@@ -113,6 +113,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         finished=finished,
         written=last.written if last else msgspec.UNSET,
         own=last.own if last else msgspec.UNSET,
+        taken_back=view.desired.taken_back or msgspec.UNSET,
     )
     body = annotation_patch(own_api.REQUESTED_ANNOTATION, desired.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
@@ -246,23 +247,20 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     holder = view.holder
     if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
         return []
-    ready = all_ready(holder.granted, {name: pods.ready for name, pods in report.pods.items()})
-    workload = view.workload(holder)
-    finding = (
-        Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")
-        if ready
-        else Finding(Condition.PODS_READY, False, "WaitForStart", "Not all pods are ready or succeeded")
-    )
+    ready, succeeded = {name: pods.ready for name, pods in report.pods.items()}, KINDS[view.ref.kind].succeeded
+    workload, before = view.workload(holder), holder.conditions.get(Condition.PODS_READY, {})
+    if all_ready(holder.granted, ready, succeeded(report.job_status)):
+        finding = Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")
+    elif before.get("status") == "True" or before.get("reason") == kueue.WAIT_FOR_RECOVERY:
+        finding = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_RECOVERY, "Not all pods are ready any more")
+    else:
+        finding = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_START, "Not all pods are ready or succeeded")
     if has_finding(workload, finding):
         return []
-    return [
-        Patch(
-            resource=WORKLOADS,
-            target=workload,
-            body=findings_patch(workload, finding, now=now),
-            subresource="status",
-        )
-    ]
+    body = findings_patch(workload, finding, now=now)
+    shown = Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
+    # A reconcile ignores the condition, but for the time that pods have to get ready.
+    return [shown, Requeue(job=view.ref, delay_s=0.0)] if view.readiness is not None else [shown]
 
 
 def _recalled(outbox: Outbox, report: Applied, cluster: ClusterName) -> list[Command]:

@@ -214,7 +214,8 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
     if reported is None or holder is None:
         return UNKNOWN
     ready = {name: pods.ready for name, pods in reported.pods.items()}
-    is_ready = all_ready(beside_kueue.allowed(view, job, holder).granted, ready)
+    succeeded = KINDS[view.ref.kind].succeeded(reported.job_status)
+    is_ready = all_ready(beside_kueue.allowed(view, job, holder).granted, ready, succeeded)
     return status_hash(reported.job_status, reported.phase, is_ready)
 
 

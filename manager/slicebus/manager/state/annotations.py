@@ -44,6 +44,18 @@ def reported_status(job: Manifest) -> Manifest:
 _NO_MESSAGE = MessageId("")
 
 
+class TakenBack(msgspec.Struct, frozen=True):
+    """A scale-up whose pods did not get ready, and that the manager has overruled by the size before it."""
+
+    counts: Counts
+    """That size."""
+    request: RequestKey
+    """The newest request by then: any later one counts again. Empty where no worker has asked."""
+    at: str
+    """RFC 3339."""
+    message: str
+
+
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a worker asked for last, on the manager's job."""
 
@@ -66,6 +78,14 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The counts that the manager has written into the job's own spec for the worker, where a Kueue admits."""
     own: Counts | msgspec.UnsetType = msgspec.UNSET
     """The counts that its user had there before."""
+    taken_back: TakenBack | msgspec.UnsetType = msgspec.UNSET
+    """The last scale-up that was taken back, while `baseline` stays the same: on the worker its size took the place of
+    that."""
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """No request, where no worker has made one."""
+        return cls(counts={}, worker_uid="", worker_generation=0, baseline={}, correlation=_NO_MESSAGE)
 
     @classmethod
     def none_before(cls, published_at: tuple[int, int], *, speaker: str, last: Self | None) -> Self:
@@ -90,7 +110,14 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     def cleared(self) -> Self:
         """No size, and no request older than this one counts any more."""
         return msgspec.structs.replace(
-            self, counts={}, worker_uid="", worker_generation=0, baseline={}, granted={}, finished={}
+            self,
+            counts={},
+            worker_uid="",
+            worker_generation=0,
+            baseline={},
+            granted={},
+            finished={},
+            taken_back=msgspec.UNSET,
         )
 
     @property
@@ -140,6 +167,13 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's last request, also where a newer edit of the spec overrides it."""
     finished: Counts = {}
     """Pods that have ended for good, which `counts` leaves out."""
+    taken_back: TakenBack | None = None
+    """The last scale-up that was taken back, and that no edit of the spec has overridden."""
+
+    @property
+    def sent(self) -> Counts:
+        """The counts that the worker's job has as those of the manager's spec."""
+        return self.taken_back.counts if self.taken_back is not None else self.own
 
     @property
     def spec_counts(self) -> Counts:
@@ -156,13 +190,16 @@ def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
     if requested is None or requested.baseline != own:
         return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
     seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
+    taken = requested.taken_back or None
+    is_overruled = taken is not None and taken.request == requested.key
     return DesiredSize(
-        counts=requested.counts,
+        counts=taken.counts if taken is not None and is_overruled else requested.counts,
         name_seed=seed,
-        correlation=requested.correlation,
+        correlation=requested.correlation or None,
         own=own,
         requested=requested,
-        finished=requested.finished,
+        finished={} if is_overruled else requested.finished,
+        taken_back=taken,
     )
 
 

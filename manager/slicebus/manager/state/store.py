@@ -29,8 +29,8 @@ from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.tables import TableName
-from slicebus.manager.state.views import JobReading, JobView, cluster_of
-from slicebus.manager.state.worker_clusters import Sender, WorkerCluster
+from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
+from slicebus.manager.state.worker_clusters import Sender, WorkerCluster, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
@@ -38,6 +38,7 @@ from slicebus.slices.workload import Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
 _OWN = "slicebus.dev/"
+_READINESS = msgspec.json.Decoder(Readiness)
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
@@ -223,7 +224,16 @@ class Store:
             would_admit=self.would_admit,
             waits=self.waits.get(ref),
             message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
+            readiness=self._readiness(place_of(chain)),
         )
+
+    def _readiness(self, cluster: ClusterName | None) -> Readiness | None:
+        setting = self.settings.get("readiness")
+        if setting is None:
+            return None
+        manifest = self.clusters.get(None, cluster) if cluster else None
+        since = connected_since(manifest) if manifest is not None else None
+        return msgspec.structs.replace(_READINESS.decode(setting), connected_since=since)
 
     def note_deleted(self, job: Manifest) -> None:
         """Note that a watch has seen a job's delete. A job without a Workload is over."""

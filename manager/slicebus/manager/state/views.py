@@ -16,6 +16,21 @@ from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.workload import Slice, SliceKey
 
 
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the pods of a job have to get ready, in seconds; None for ever."""
+
+    start_s: float | None = None
+    """After the admission."""
+    recovery_s: float | None = None
+    """After they were ready."""
+    scale_up_s: float | None = None
+    """After the admission of a scale-up, which alone is taken back then; None: as `start_s`."""
+    counts_from: str
+    """RFC 3339: no time counts before."""
+    connected_since: str | None = None
+    """RFC 3339; None while the job's cluster is not connected."""
+
+
 class JobReading(msgspec.Struct, frozen=True, dict=True):
     """One version of a job's manifest. Each part is parsed when it is first read."""
 
@@ -85,6 +100,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What only its worker knows, by its last report: why the job does not have its size."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
+    readiness: Readiness | None = None
+    """None where pods have for ever to get ready."""
 
     @property
     def job(self) -> Manifest | None:

@@ -5,6 +5,7 @@ from typing import Self
 import msgspec
 
 from slicebus.proto.messages import ClusterUid, Manifest
+from slicebus.slices.conditions import conditions_of
 from slicebus.slices.fleet import Cluster
 from slicebus.slices.quantities import amounts
 from slicebus.slices.workload import FlavorName
@@ -156,6 +157,12 @@ def pinned_uid(cluster: Manifest) -> ClusterUid | None:
 def queue_uid(cluster: Manifest | None) -> ClusterUid | None:
     """The UID in the names of the cluster's queues; None where they have only its name, for an agent without a UID."""
     return pinned_uid(cluster) if cluster is not None and cluster.get("status", {}).get("ownQueues") else None
+
+
+def connected_since(cluster: Manifest) -> str | None:
+    """When a cluster connected, RFC 3339; None for one that is not connected."""
+    connected = (each for each in conditions_of(cluster) if each["type"] == CONNECTED and each["status"] == "True")
+    return next((each["lastTransitionTime"] for each in connected), None)
 
 
 def is_true(cluster: Manifest, condition: str) -> bool:

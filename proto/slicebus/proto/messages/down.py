@@ -45,6 +45,8 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     answers: RequestKey | UnsetType = UNSET
     """The newest size request that the manager knew. A later request for less still limits the worker. An older manager
     does not set it, and is taken to know every request."""
+    resized_because: str | UnsetType = UNSET
+    """Why the manager has set the counts of the manifest itself, where no user has: an Event where they are applied."""
 
     def summary(self) -> str:
         """One line for people."""

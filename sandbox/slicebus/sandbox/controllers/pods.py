@@ -20,11 +20,16 @@ RUN_SECONDS_ANNOTATION = "slicebus.dev/run-seconds"
 """On a pod: its run time in seconds before it succeeds. Without it a pod runs until it is deleted."""
 
 
+_STUCK_S = 1.0
+
+
 class PodRunner:
     """Runs every pod of a cluster. `start_s`: seconds from ungating to readiness; `end_s`: from deletion to the end."""
 
     def __init__(self, client: KubeClient, *, start_s: float = 0.1, end_s: float = 0.1) -> None:
         self._client = client
+        self.starts = True
+        """Whether pods that have a node get ready. Those that wait for it are looked at again and again."""
         self._start_s = start_s
         self._end_s = end_s
         self._pods, self._nodes = Cache(), Cache()
@@ -60,6 +65,8 @@ class PodRunner:
             if node is not None:
                 await self._patch(pod, {"spec": {"nodeName": node}})
                 self._queue.add_after(key, self._start_s)
+        elif pod["status"]["phase"] == "Pending" and not self.starts:
+            self._queue.add_after(key, _STUCK_S)
         elif pod["status"]["phase"] == "Pending":
             await self._patch(pod, {"status": _running(pod)}, subresource="status")
         else:

@@ -1,0 +1,113 @@
+"""Pods that have quota and do not get ready: their job goes to another cluster, or its scale-up alone is taken back."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from e2e.conftest import REAL, clusters_of
+from slicebus.cli.demo.world import World, fleet
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import own_api
+from slicebus.slices.jobs.batch import JOB_NAME_LABEL
+from slicebus.slices.kueue import Condition
+from slicebus.slices.workload import Slice
+from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+ONLY_REAL = pytest.mark.parametrize("parts", [pytest.param("real", marks=REAL)], indirect=True)
+"""The scheduler is to hold pods back by what it knows of others."""
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@pytest.fixture
+async def impatient(parts: str, urls: dict[str, str], request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """A fleet whose manager waits for pods for a few seconds."""
+    limits = {"pods_ready_s": 6.0, "scale_up_ready_s": 4.0}
+    async with clusters_of(parts, request) as world, fleet(world, urls, **limits):
+        await set_quota(world, 20)
+        yield world
+
+
+async def submitted(world: World, name: str, **pod: Any) -> Scenario:
+    """A Job; `pod` is more of its pods' spec."""
+    manifest = elastic("Job", name)
+    manifest["spec"]["template"]["spec"] |= pod
+    await world.manager.create(JOBS, manifest)
+    return Scenario(world, "Job", name)
+
+
+async def cordon(world: World, name: str, *, cordoned: bool = True) -> None:
+    await world.manager.patch(WORKERCLUSTERS, name, None, MergePatch({"spec": {"cordoned": cordoned}}))
+
+
+async def newest(scenario: Scenario) -> Slice:
+    return (await scenario.chain())[-1]
+
+
+async def expect_ready(scenario: Scenario) -> None:
+    async def look() -> bool:
+        return (await newest(scenario)).condition(Condition.PODS_READY)
+
+    await eventually(look, f"the pods of {scenario.name} are ready", within_s=60.0)
+
+
+async def test_a_job_whose_pods_do_not_start_goes_to_another_cluster(impatient: World) -> None:
+    """Only one cluster has the node that it wants; the manager does not know."""
+    await cordon(impatient, "west")
+    scenario = await submitted(impatient, "picky", nodeSelector={_HOSTNAME: "west-1"})
+    assert await scenario.cluster() == "east"
+    await cordon(impatient, "west", cordoned=False)
+    message = await scenario.expect_event("EvictedDueToPodsReadyTimeout", on=impatient.manager)
+    assert message == f"Exceeded the PodsReady timeout {NAMESPACE}/{(await newest(scenario)).name}"
+
+    async def moved() -> bool:
+        return (await newest(scenario)).cluster == "west"
+
+    await eventually(moved, "it is on the other cluster", within_s=60.0)
+    await scenario.expect_pods(running=1, within_s=60.0)
+    left = (await impatient.workers[ClusterName("east")].list(JOBS, namespace=NAMESPACE)).items
+    assert left == [], "it was removed before it went elsewhere"
+
+    async def forgotten() -> bool:
+        workload = await impatient.manager.get(WORKLOADS, (await newest(scenario)).name, NAMESPACE)
+        return own_api.AVOIDED_CLUSTERS_ANNOTATION not in workload["metadata"]["annotations"]
+
+    await eventually(forgotten, "it avoids no cluster any more")
+    await expect_used(impatient, "1")
+
+
+@ONLY_REAL
+async def test_a_scale_up_whose_pods_do_not_start_is_taken_back(impatient: World) -> None:
+    """No two of its pods may be on one of the three nodes."""
+    apart = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {JOB_NAME_LABEL: "apart"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    scenario = await submitted(impatient, "apart", affinity=affinity)
+    await scenario.expect_pods(running=1)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await expect_ready(scenario)
+    surviving, cluster = await scenario.running(), await scenario.cluster()
+
+    await scenario.scale(5)
+    await scenario.expect_unfinished(5)
+    told = [
+        await scenario.expect_event("ScaleUpTakenBack", on=on) for on in (impatient.manager, impatient.workers[cluster])
+    ]
+    message = "Pods of the scale-up to main=5 were not ready after 4 s: the size is main=3 again"
+    assert told == [message, message]
+    await scenario.expect_unfinished(3)
+    await scenario.expect_pods(running=3)
+    assert await scenario.running() == surviving
+    assert (await scenario.worker_job())["spec"]["parallelism"] == 3
+    assert (await impatient.manager.get(JOBS, "apart", NAMESPACE))["spec"]["parallelism"] == 1
+    await expect_used(impatient, "3")
+
+    await scenario.scale(2)
+    await scenario.expect_unfinished(2)
+    await scenario.expect_pods(running=2)
+    await expect_used(impatient, "2")
+    assert await scenario.cluster() == cluster
