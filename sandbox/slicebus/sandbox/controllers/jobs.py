@@ -7,7 +7,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import ForbiddenError
+from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of, surplus_order
 
 Manifest = dict[str, Any]
@@ -57,7 +57,8 @@ class JobController:
             await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
         except ForbiddenError as error:
             await self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
-            raise
+            # It tries again: a quota may be raised.
+            raise UnavailableError(str(error)) from error
 
 
 def _wanted(spec: Manifest, *, active: int, succeeded: int, failed: int) -> int:

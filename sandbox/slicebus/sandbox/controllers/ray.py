@@ -12,7 +12,7 @@ from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS
-from slicebus.proto.errors import ForbiddenError, NotFoundError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, UnavailableError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of
 from slicebus.sandbox.controllers.ray_expectations import CREATE_S, HEAD, Expectations
 from slicebus.sandbox.controllers.ray_gcs import keep_until_clean
@@ -125,7 +125,8 @@ class RayClusterController:
             type = "Head" if group == HEAD else "Worker"
             note = f"Failed to create {type.lower()} Pod {metadata['namespace']}/{metadata['name']}, {error}"
             await self._events.record(cluster, reason=f"FailedToCreate{type}Pod", note=note, warning=True)
-            raise
+            # It tries again: a quota may be raised.
+            raise UnavailableError(str(error)) from error
         self._expectations.expect_create(cluster["metadata"]["uid"], group, (metadata["namespace"], metadata["name"]))
 
     async def _delete(self, cluster: Manifest, group: str, pod_name: str) -> None:
