@@ -6,7 +6,7 @@ from simulation.schedule import Submit
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
-from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.kube.resources import JOB_RESOURCES, RAYCLUSTERS
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices import kueue, own_api
@@ -91,6 +91,14 @@ async def settle(client: KubeClient, scale_target: Manifest, *, group: int = 0) 
     """What Ray's autoscaler does after it has scaled: it sees to the pods that it has named for deletion."""
     if autoscaler := autoscaler_of(client, scale_target, group=group):
         await autoscaler.settle()
+
+
+async def autoscale(client: KubeClient) -> None:
+    """What the autoscalers of a worker do again and again: other bounds may have made a cluster smaller."""
+    for found in (await client.list(RAYCLUSTERS)).items:
+        for group in range(len(groups(found["spec"]))):
+            if autoscaler := autoscaler_of(client, found, group=group):
+                await autoscaler.look()
 
 
 def autoscaler_of(client: KubeClient, scale_target: Manifest, *, group: int) -> RayAutoscaler | None:

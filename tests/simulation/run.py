@@ -1,11 +1,13 @@
 """A simulated run: what the schedule says happens, then the faults end, and everything has to agree."""
 
 import asyncio
+from contextlib import suppress
 
 from simulation import recorded
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import Fleet
+from simulation.jobs import autoscale
 from simulation.losses import lose
 from simulation.relocations import resize_nodes, shrink_nodes
 from simulation.removals import clean_up, delete_many, remove_namespace
@@ -172,6 +174,9 @@ async def _agree(fleet: Fleet, users: Users) -> None:
     ends_at, agreed, freed = clock() + _CALM_S, False, 0
     while True:
         await asyncio.sleep(_LOOK_S)
+        for worker in WORKERS:
+            with suppress(SlicebusError):
+                await autoscale(fleet.client(worker))
         try:
             fleet.rules.check_ends()
             await agreement.check()

@@ -49,16 +49,14 @@ class RayAutoscaler:
         try:
             async with asyncio.timeout(within_s):
                 while True:
-                    if await self._is_settled():
+                    if await self.look():
                         return
                     await asyncio.sleep(_POLL_S)
         except (TimeoutError, NotFoundError):
             return
 
-    def _is_its(self, found: Manifest) -> bool:
-        return self._uid in ("", found["metadata"]["uid"])
-
-    async def _is_settled(self) -> bool:
+    async def look(self) -> bool:
+        """One step of that: whether KubeRay has seen the size and nothing is named. Raises NotFoundError."""
         found = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
         if not self._is_its(found):
             return True
@@ -73,6 +71,9 @@ class RayAutoscaler:
         # KubeRay writes no newer `observedGeneration` where nothing else in the status is new.
         seen = found.get("status", {}).get("desiredWorkerReplicas", 0) == desired
         return seen and not (before or names)
+
+    def _is_its(self, found: Manifest) -> bool:
+        return self._uid in ("", found["metadata"]["uid"])
 
     async def _pods(self, group: Manifest) -> list[Manifest]:
         selector = f"{CLUSTER_LABEL}={self._name},{GROUP_LABEL}={group['groupName']}"
