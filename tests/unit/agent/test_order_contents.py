@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slicebus.agent.decide import orders
@@ -21,7 +21,7 @@ from unit.agent.objects import EAST, REF, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
 from unit.agent.worker import Worker
 from unit.proto.strategies import VALUES
-from unit.slices.jobs.manifests import a_cluster, a_job, a_rayjob
+from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
 
 WORKLOAD, MANIFEST = "workload", "manifest"
 
@@ -151,7 +151,14 @@ def broken(draw: st.DrawFn) -> WorkloadSpec:
         target = target[key]
 
 
+BY_A_LIST, BY_A_NUMBER = (
+    an_order(a_cluster(a_group() | {"groupName": name}, enableInTreeAutoscaling=True)) for name in (["a"], 7)
+)
+
+
 @settings(deadline=None, max_examples=300)
+@example(BY_A_LIST)
+@example(BY_A_NUMBER)
 @given(broken())
 def test_whatever_an_order_brings_nothing_but_a_refusal_is_raised(order: WorkloadSpec) -> None:
     view = WorkerView(key=JobKey.of(order.job), job=None)

@@ -148,7 +148,9 @@ def bounds(cluster_spec: Manifest) -> Manifest:
     keeps = (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
     fields = _RANGE if keeps else (*_RANGE, _IDLE_TIME)
     found: Manifest = {
-        "groups": {group["groupName"]: {f: group[f] for f in fields if f in group} for group in groups(cluster_spec)}
+        "groups": {
+            str(group["groupName"]): {f: group[f] for f in fields if f in group} for group in groups(cluster_spec)
+        }
     }
     options = cluster_spec.get("autoscalerOptions") or {}
     return found if keeps else found | {"options": {f: options[f] for f in _OPTIONS if f in options}}
