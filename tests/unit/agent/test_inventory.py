@@ -14,6 +14,9 @@ from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobReading
+from slicebus.kube.resources import JOBS
 from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash, status_hash
@@ -106,6 +109,20 @@ def test_a_job_that_is_going_has_no_status() -> None:
 def test_foreign_jobs_are_not_listed() -> None:
     assert item(a_view(a_job(ours=False)), EAST) is None
     assert item(a_view(None), EAST) is None
+
+
+def test_what_a_controller_made_of_our_job_is_not_listed() -> None:
+    """KubeRay gives a RayJob's cluster its labels and annotations. It has no order of its own."""
+    child = a_job()
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "uid-of-train", "controller": True}
+    child["metadata"]["ownerReferences"] = [owner]
+    assert item(a_view(child), EAST) is None
+    assert JobReading.from_manifest(child) is None
+    store = Store()
+    store.cache_of(JOBS).put(child)  # type: ignore[union-attr]
+    assert not [*store.our_jobs()]
+    store.cache_of(JOBS).put(a_job() | {"metadata": a_job()["metadata"] | {"name": "own"}})  # type: ignore[union-attr]
+    assert [key.name for key in store.our_jobs()] == ["own"]
 
 
 @pytest.mark.parametrize("uid", ["", "u" * 129], ids=["none", "too long"])

@@ -134,8 +134,13 @@ def annotation(manifest: Manifest, name: str) -> str | None:
 
 
 def is_ours(manifest: Manifest) -> bool:
-    """Whether an agent created the object. Agents touch no other."""
-    return (manifest["metadata"].get("labels") or {}).get(own_api.ORIGIN_LABEL) == own_api.ORIGIN
+    """Whether an agent created the object. Agents touch no other.
+
+    KubeRay gives the RayCluster that it makes for a job all of the job's labels and annotations: that one is not ours.
+    """
+    metadata = manifest["metadata"]
+    is_made_for_another = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    return (metadata.get("labels") or {}).get(own_api.ORIGIN_LABEL) == own_api.ORIGIN and not is_made_for_another
 
 
 def is_of(manifest: Manifest, job: JobRef) -> bool:
