@@ -258,6 +258,14 @@ def test_a_report_without_them_ends_it() -> None:
     assert isinstance(requeue, Requeue)
 
 
+def test_what_is_over_is_not_shown_until_the_next_report() -> None:
+    known = a_view(SURPLUS_SHOWN, OLD, waits=SAID)
+    forget, patch, requeue = waiting.take_report(known, a_report(), EAST)
+    assert forget == Forget(table=TableName.WAITS, key=known.ref)
+    assert written([patch]) == [None]
+    assert isinstance(requeue, Requeue)
+
+
 def test_pods_that_a_worker_cannot_make_are_shown_in_its_words() -> None:
     said = structs.replace(
         SAID, reason=PODS_REFUSED, message="1 pod cannot be made and holds its quota: exceeded quota"

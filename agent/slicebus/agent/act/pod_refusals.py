@@ -14,12 +14,11 @@ from slicebus.kube.resources import EVENTS
 from slicebus.proto.errors import SlicebusError
 
 _log = structlog.get_logger()
-_ROUND_S = 10.0
+_ROUND_S = 5.0
 _LACKING_S = 10.0
 """How long a job may lack pods before its Events are read."""
 _AGAIN_S = 30.0
 """How often they are read then."""
-_ROUND_S = 5.0
 _MOST = 50
 """Jobs whose Events are read in one round, those first that were not read for longest."""
 

@@ -65,11 +65,10 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
     if said := report.waits or None:
         note = Remember(table=TableName.WAITS, key=view.ref, value=said)
         return [note, again] if said != view.waits else []
-    if view.waits is not None:
-        return [Forget(table=TableName.WAITS, key=view.ref), again]
     shown = Waiting.from_manifest(view.job)
-    # A manager before this one has shown it.
-    return _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
+    # It may be this manager that has shown it, or one before it.
+    over = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
+    return [Forget(table=TableName.WAITS, key=view.ref), *over, again] if view.waits is not None else over
 
 
 def _for_quota(view: JobView, job: Manifest) -> Wait | None:
