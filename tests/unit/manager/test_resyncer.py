@@ -49,6 +49,21 @@ async def record(manager: Manager) -> Any:
     return Dispatch.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
 
 
+async def shown(manager: Manager) -> Any:
+    """The WorkerCluster after what is held was written onto it."""
+    cluster = manager.store.clusters.get(None, "east")
+    assert cluster is not None
+    await manager.guard._show(cluster)
+    return await manager.client.get(WORKERCLUSTERS, "east")
+
+
+def release(manager: Manager, cluster: Any, id: str) -> None:
+    """Annotate the WorkerCluster that `shown` returned with the id of a hold."""
+    newer = str(int(manager.store.clusters.get(None, "east")["metadata"]["resourceVersion"]) + 1)  # type: ignore[index]
+    annotated = cluster["metadata"] | {"annotations": {"slicebus.dev/release-deletes": id}, "resourceVersion": newer}
+    manager.store.clusters.put(cluster | {"metadata": annotated})
+
+
 async def delete_strays(manager: Manager, *refs: JobRef) -> None:
     for ref in refs:
         await manager.resyncer.delete_strays(ref)
@@ -236,11 +251,7 @@ async def test_too_many_strays_are_held_and_reported(manager: Manager) -> None:
     await manager.receive(inventory(*map(an_item, found)))
     await delete_strays(manager, *found)
     assert manager.published == []
-    cluster = manager.store.clusters.get(None, "east")
-    assert cluster is not None
-    await manager.guard._show(cluster)
-    written = await manager.client.get(WORKERCLUSTERS, "east")
-    assert written["status"]["heldDeletes"]["jobs"] == 3
+    assert (await shown(manager))["status"]["heldDeletes"]["jobs"] == 3
     assert manager.registry.get_sample_value("slicebus_deletes_held", {"cluster": "east"}) == 3
 
 
@@ -249,9 +260,7 @@ async def test_strays_that_are_gone_are_no_longer_held(manager: Manager) -> None
     await manager.receive(inventory(*map(an_item, found)))
     await delete_strays(manager, *found)
     await manager.receive(inventory(round=2))
-    cluster = manager.store.clusters.get(None, "east")
-    assert cluster is not None
-    await manager.guard._show(cluster)
+    await shown(manager)
     assert manager.registry.get_sample_value("slicebus_deletes_held", {"cluster": "east"}) == 0
 
 
@@ -260,14 +269,26 @@ async def test_a_release_lets_the_held_ones_go(manager: Manager) -> None:
     manager.guard.watch()
     await manager.receive(inventory(*map(an_item, found)))
     await delete_strays(manager, *found)
-    cluster = manager.store.clusters.get(None, "east")
-    assert cluster is not None
-    await manager.guard._show(cluster)
-    written = await manager.client.get(WORKERCLUSTERS, "east")
+    written = await shown(manager)
     for id, count in (("another", 0), (written["status"]["heldDeletes"]["id"], 3)):
-        annotated = written["metadata"] | {"annotations": {"slicebus.dev/release-deletes": id}}
-        newer = str(int(manager.store.clusters.get(None, "east")["metadata"]["resourceVersion"]) + 1)  # type: ignore[index]
-        manager.store.clusters.put(written | {"metadata": annotated | {"resourceVersion": newer}})
+        release(manager, written, id)
         await delete_strays(manager, *found)
         assert len(manager.published) == count
     assert {msgspec.structs.asdict(message)["job"] for message in manager.published} == set(found)
+
+
+async def test_released_ones_are_not_held_again_by_an_inventory_that_was_on_its_way(manager: Manager) -> None:
+    found = strays(3)
+    manager.guard.watch()
+    await manager.receive(inventory(*map(an_item, found)))
+    await delete_strays(manager, *found)
+    written = await shown(manager)
+    release(manager, written, written["status"]["heldDeletes"]["id"])
+    for round in (2, 3):
+        await delete_strays(manager, *found)
+        assert len(manager.published) == 3 * (round - 1), "the tombstone makes a second delete a no-op"
+        await manager.receive(inventory(*map(an_item, found), round=round))
+    await manager.receive(inventory(round=4))
+    await manager.receive(inventory(*map(an_item, found), round=5))
+    await delete_strays(manager, *found)
+    assert len(manager.published) == 6, "they had gone and came again: that is nothing that anybody released"

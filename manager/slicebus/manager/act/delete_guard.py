@@ -55,6 +55,8 @@ class DeleteGuard:
         self._shown: dict[ClusterName, Hold] = {}
         self._since: dict[ClusterName, str] = {}
         self._strays: dict[ClusterName, dict[JobRef, int]] = {}
+        self._ordered: dict[ClusterName, set[JobRef]] = {}
+        """The strays of each cluster whose delete went out, and that an inventory may still list."""
         self._listed: dict[ClusterName, int] = {}
         """The number of jobs in the last inventory of each cluster."""
         self._changed = asyncio.Event()
@@ -101,8 +103,10 @@ class DeleteGuard:
         the inventory."""
         breaker = self._breaker(cluster)
         self._listed[cluster] = listed
-        before, self._strays[cluster] = self._strays.get(cluster, {}), strays
-        for ref in before.keys() - strays.keys():
+        ordered = self._ordered.pop(cluster, set())
+        before, self._strays[cluster] = self._strays.get(cluster, {}).keys() | ordered, strays
+        self._ordered[cluster] = ordered & strays.keys()
+        for ref in before - strays.keys():
             breaker.remove(ref)
         for ref in strays:
             breaker.add(ref)
@@ -115,10 +119,17 @@ class DeleteGuard:
         holders = [(cluster, held[ref]) for cluster, held in self._strays.items() if ref in held]
         return [(cluster, version) for cluster, version in holders if self._may_go(cluster, ref)]
 
-    def settle(self, cluster: ClusterName, ref: JobRef) -> None:
-        """A stray was deleted, or turned out to be none."""
+    def settle(self, cluster: ClusterName, ref: JobRef, *, ordered: bool) -> None:
+        """The delete of a stray went out, or it turned out to be none.
+
+        An inventory that is on its way may list an ordered one again. What was released for it stays released until one
+        does not.
+        """
         self._strays.get(cluster, {}).pop(ref, None)
-        self._breaker(cluster).remove(ref)
+        if ordered:
+            self._ordered.setdefault(cluster, set()).add(ref)
+        else:
+            self._breaker(cluster).remove(ref)
         self._changed.set()
 
     async def run(self) -> None:

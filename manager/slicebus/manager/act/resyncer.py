@@ -117,7 +117,7 @@ class Resyncer:
             )
             _log.info("stray.deleted" if commands else "stray.kept", cluster=cluster, job=ref.key)
             await self._executor.run(commands)
-            self._guard.settle(cluster, ref)
+            self._guard.settle(cluster, ref, ordered=bool(commands))
 
     async def _compare(self, listed: Listed) -> None:
         cluster, items = listed.cluster, dict(listed.items)
