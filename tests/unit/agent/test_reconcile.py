@@ -42,6 +42,18 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
         a_view(a_job(5, requested=structs.replace(asked(5), overruled=True), generation=4)),
         5,
     ),
+    "asked already at an earlier generation than the request's, and overruled since": (
+        a_view(
+            a_job(
+                1, granted=1, requested=structs.replace(asked(1, generation=5), made_at=4, overruled=True), generation=5
+            )
+        ),
+        1,
+    ),
+    "overruled by the size that it has, at an earlier generation than the request's": (
+        a_view(a_job(5, requested=structs.replace(asked(5, generation=5), made_at=4, overruled=True), generation=4)),
+        None,
+    ),
     "overruled by the size that it has": (a_view(a_job(5, requested=structs.replace(asked(5), overruled=True))), None),
     "granted what was asked": (a_view(a_job(5, granted=5, requested=asked(5))), None),
     "granted more than was asked, since another size came and went at the manager": (
@@ -102,6 +114,14 @@ def test_a_request_that_is_made_again_is_another_request() -> None:
     assert again.worker_generation == 2
     [next_one] = published_for(a_view(a_job(4, granted=3, generation=2, requested=asked(3, generation=2))))
     assert next_one.worker_generation == 3
+
+
+def test_a_request_knows_the_generation_that_it_was_made_for() -> None:
+    first = PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 2}, granted={"main": 4})
+    second = PendingRequests.after(first, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 2})
+    third = second.again({"main": 1})
+    assert [each.key.worker_generation for each in (first, second, third)] == [4, 5, 6]
+    assert {each.made_for for each in (first, second, third)} == {RequestKey("worker-uid", 4)}
 
 
 def test_a_request_has_the_scaler_the_wanted_and_the_granted_counts() -> None:

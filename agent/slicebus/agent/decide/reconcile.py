@@ -114,7 +114,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
 
     key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
     is_lost = last is not None and not last.confirmed and last.worker_uid != uid
-    is_overruled = last is not None and last.overruled is True and last.key != key and (not going or is_news(own or {}))
+    was_overruled = last is not None and last.overruled is True and last.made_for != key
+    is_overruled = was_overruled and (not going or is_news(own or {}))
     is_untold = last is None and own is not None and is_news(own)
     most = annotations.lowered(granted, wanted)
     holds_more = last is not None and not last.unanswered and _without(most, going) != _without(granted, going)

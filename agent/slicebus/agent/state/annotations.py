@@ -42,6 +42,8 @@ class PendingRequests(msgspec.Struct, frozen=True):
     they gave up, so no order that does not answer them grants more than they request."""
     overruled: bool | UnsetType = msgspec.UNSET
     """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
+    made_at: int | UnsetType = msgspec.UNSET
+    """The generation of the object when the last request was made, where the request has a later one."""
 
     def to_annotation(self) -> str:
         """JSON."""
@@ -52,12 +54,18 @@ class PendingRequests(msgspec.Struct, frozen=True):
         """The key of the last request."""
         return RequestKey(self.worker_uid, self.worker_generation)
 
+    @property
+    def made_for(self) -> RequestKey:
+        """The object and its generation that the last request was made for."""
+        return RequestKey(self.worker_uid, self.made_at or self.worker_generation)
+
     @classmethod
     def after(
         cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts, finished: Counts = _NOTHING
     ) -> Self:
         """A new request, after the last one of this job. Its generation is past the last one's: a request is made again
         where the object has not changed."""
+        seen = key.worker_generation
         if last is not None and last.worker_uid == key.worker_uid:
             generation = max(key.worker_generation, last.worker_generation + 1)
             key = RequestKey(key.worker_uid, generation)
@@ -74,6 +82,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
             finished=finished,
             instead_of=granted,
             unanswered=(*before, request),
+            made_at=seen if seen != key.worker_generation else msgspec.UNSET,
         )
 
     def answered(self, by: RequestKey | UnsetType) -> Self:
@@ -99,7 +108,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     def again(self, granted: Counts) -> Self:
         """The same size as a new request."""
-        return self.after(self, self.key, wanted=self.wanted, granted=granted, finished=self.finished)
+        return self.after(self, self.made_for, wanted=self.wanted, granted=granted, finished=self.finished)
 
     def left_behind(self, by: RequestKey | UnsetType) -> Self | None:
         """What a copy that is made anew takes over from the one before; None where the order for it answers all.
