@@ -106,6 +106,12 @@ async def test_a_scale_up_whose_pods_do_not_start_is_taken_back(impatient: World
     assert (await impatient.manager.get(JOBS, "apart", NAMESPACE))["spec"]["parallelism"] == 1
     await expect_used(impatient, "3")
 
+    await scenario.scale(4)
+    await scenario.expect_unfinished(4)
+    await scenario.expect_unfinished(3)
+    await scenario.expect_pods(running=3)
+    assert await scenario.running() == surviving
+
     await scenario.scale(2)
     await scenario.expect_unfinished(2)
     await scenario.expect_pods(running=2)

@@ -46,6 +46,8 @@ UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that the API server refuses for a job made anew."""
 BOUNDS_ANNOTATION: Final = "slicebus.dev/bounds"
 """On the worker's job, JSON: what its autoscaler goes by, as the manager has last set it."""
+TAKEN_BACK_ANNOTATION: Final = "slicebus.dev/taken-back"
+"""On the worker's job: the last scale-up that was taken back by order."""
 WAITING_ANNOTATION: Final = "slicebus.dev/waiting"
 """On the manager's job, the worker's job and the RayCluster of a RayJob, JSON: why it does not have the size that it
 wants (`waiting`). Nothing is decided by it."""
@@ -91,6 +93,7 @@ AGENTS_OWN: Final = frozenset(
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
         BOUNDS_ANNOTATION,
+        TAKEN_BACK_ANNOTATION,
         WAITING_ANNOTATION,
     }
 )

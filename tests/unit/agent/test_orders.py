@@ -305,6 +305,26 @@ def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -
     assert list(take_counts.decide(a_view(a_job(3, baseline=1)))) == [], "it is told with the resize only"
 
 
+@pytest.mark.parametrize(("known", "is_taken"), [(None, True), ("an earlier one", True), ("this one", False)])
+def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grown_from(
+    known: str | None, is_taken: bool
+) -> None:
+    spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="not ready", taken_back="this one")
+    job = a_job(5, baseline=3, requested=REQUEST)
+    job["metadata"]["annotations"] |= {own_api.TAKEN_BACK_ANNOTATION: known} if known else {}
+    steps = orders.workload_spec(spec, EAST)
+    resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
+    assert shorts(steps[2].decide(a_view(job))) == (resized if is_taken else [])
+    [stamped] = steps[3].decide(a_view(job))
+    assert isinstance(stamped, Patch)
+    assert isinstance(stamped.body, dict)
+    left = merge_patch(job, stamped.body)
+    assert left["metadata"]["annotations"][own_api.TAKEN_BACK_ANNOTATION] == "this one"
+    requests = annotations.PendingRequests.from_job(left)
+    assert requests is not None
+    assert (requests.overruled is True) is is_taken, "the size of the request is asked for again if it is still wanted"
+
+
 REQUEST = annotations.PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 3})
 REQUESTING = a_view(a_job(1, requested=REQUEST))
 AFTER_A_REQUEST = {

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.kube.times import time_text
@@ -176,12 +176,12 @@ def test_only_the_scale_up_is_taken_back() -> None:
     assert (desired.counts, desired.own, desired.sent) == ({"main": 3}, {"main": 1}, {"main": 3})
 
 
-def taken_back(*, spec: int = 1) -> Manifest:
-    """The job after that."""
-    [patch, _] = decided(grown(SCALE_UPS, READY), at_s=300)
+def taken_back(*, spec: int = 1, before: int = 1) -> Manifest:
+    """The job after that, and its spec by then; `before` was its spec when it asked for five."""
+    [patch, _] = decided(grown(SCALE_UPS, READY, job=asking(before, 5)), at_s=300)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
-    return merge_patch(asking(1, 5), patch.body) | {"spec": a_job(spec)["spec"]}
+    return merge_patch(asking(before, 5), patch.body) | {"spec": a_job(spec)["spec"]}
 
 
 def specs(commands: list[Command]) -> list[WorkloadSpec]:
@@ -197,6 +197,24 @@ def test_the_worker_gets_the_smaller_size_and_the_quota_stays_until_it_has_it() 
     assert view.holder is not None
     assert view.holder.counts == {"main": 5}, "its pods may still run"
     assert requeued(decide(view, after(301))) == [], "nothing more is taken back"
+
+
+def test_the_worker_gets_it_also_where_it_has_grown_from_that_size() -> None:
+    """The order that granted the growth had the same counts."""
+    view = grown(SCALE_UPS, READY, job=asking(3, 5))
+    granted = decide(view, after(1))
+    [first_order], second = specs(granted), applied(view.workloads["w2"], granted)
+
+    def ordered(job: Manifest) -> list[WorkloadSpec]:
+        first = a_workload("w1", 3, admitted=3, conditions=(READY, REPLACED))
+        published = first_order.spec_version
+        return specs(decide(a_view(job, first, second, readiness=SCALE_UPS, published=published), after(301)))
+
+    assert ordered(asking(3, 5)) == []
+    [again] = ordered(taken_back(spec=3, before=3))
+    assert [each.manifest["spec"]["parallelism"] for each in (first_order, again)] == [3, 3]
+    assert again.spec_version == first_order.spec_version + 1
+    assert (first_order.taken_back, bool(again.taken_back)) == (UNSET, True)
 
 
 def test_that_answers_no_request_for_more() -> None:

@@ -8,9 +8,7 @@ for an object that is being deleted.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from slicebus.agent.decide import waiting
+from slicebus.agent.decide import order_sizes, waiting
 from slicebus.agent.decide.order_contents import ensure_named
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
@@ -96,7 +94,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     return [
         Step(lambda view: _upsert_copy(view, order)),
         Step(lambda view: _mirror_status(view, order), is_seen=False),
-        Step(lambda view: [*_take_counts(view, order), *_take_bounds(view, order)]),
+        Step(lambda view: _take_sizes(view, order)),
         Step(lambda view: _upsert_job(view, order)),
         Step(lambda view: [*link_copies(view), *report(view, order.job, cluster, since=order.spec_version)]),
     ]
@@ -249,75 +247,36 @@ def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [Patch(resource=WORKLOADS, target=copy, body={"status": shown}, subresource="status")]
 
 
-def _take_counts(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """Applies a resize that started at the manager: its spec has other counts than the last time. A suspended job comes
-    back with the counts of that spec, whatever it had grown to."""
+def _take_sizes(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job = _own_job(view, order.job)
-    if job is None or _is_stale(view, order):
-        return []
-    # A suspended RayJob has no cluster: its own spec has the size of the next one.
-    scale_target = job.manifest if job.manifest["spec"].get("suspend") else view.scale_target
-    kind = KINDS[view.key.kind]
-    counts = kind.counts(order.manifest, order.manifest)
-    if scale_target is None or annotations.baseline(job.manifest) == counts:
-        return []
-    patch, why = kind.resize(scale_target, counts), order.resized_because or ""
-    if not patch:
-        return []
-    told = [Emit(regarding=scale_target, reason="ScaleUpTakenBack", note=why, warning=True)] if why else []
-    return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch), *told]
-
-
-def _take_bounds(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """Gives the autoscaler the bounds that somebody has edited at the manager since they were last set here: in the
-    job, and in the cluster that it has now. Whoever sets others here keeps them until then."""
-    job = _own_job(view, order.job)
-    if job is None or _is_stale(view, order):
-        return []
-    kind, known = KINDS[view.key.kind], annotations.bounds(job.manifest)
-    wanted = kind.bounds(order.manifest)
-    if known is None or not wanted or wanted == known:
-        return []
-    targets = {found["metadata"]["uid"]: found for found in (view.scale_target, job.manifest) if found is not None}
-    return [
-        Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
-        for target in targets.values()
-        if (patch := kind.set_bounds(target, wanted))
-    ]
+    return [] if job is None or _is_stale(view, order) else order_sizes.take(view, order, job)
 
 
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
     if _is_stale(view, order):
         return []
-    kind, resource = KINDS[view.key.kind], JOB_RESOURCES[view.key.kind]
-    counts = kind.counts(order.manifest, order.manifest)
-    baseline = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts)} | _bounds_note(order)
+    resource, noted = JOB_RESOURCES[view.key.kind], order_sizes.note(order)
     if job is None:
         if order.job.uid in view.running:
             raise ConflictError(f"pods of an earlier {view.key} still run")
         requested = view.left_requests.get(order.job.uid)
         left = requested.left_behind(order.answers) if requested is not None else None
         at = _stamp(order, left, workload=name)
-        at["annotations"] |= baseline | _request_note(None, left)
+        at["annotations"] |= noted | _request_note(None, left)
         manifest, impersonate = _with_metadata(_new_job(order), at), creator(view.policy, view.key.namespace)
         return [Create(resource=resource, manifest=manifest, impersonate=impersonate)]
-    is_resized = annotations.baseline(job.manifest) != counts
+    counts = order_sizes.counts_of(order)
+    is_resized = order_sizes.sets_another(order, job)
     if job.slice == name and job.version < order.spec_version:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
-        at["annotations"] |= baseline
+        at["annotations"] |= noted
         return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
-    bounds = kind.bounds(order.manifest)
-    if is_resized or (bounds and annotations.bounds(job.manifest) != bounds):
+    if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
-        changed = baseline | _request_note(job.requested, requested)
+        changed = noted | _request_note(job.requested, requested)
         return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
     return []
-
-
-def _bounds_note(order: WorkloadSpec) -> dict[str, str]:
-    bounds = KINDS[order.job.kind].bounds(order.manifest)
-    return {own_api.BOUNDS_ANNOTATION: msgspec.json.encode(bounds, order="sorted").decode()} if bounds else {}
 
 
 def _new_job(order: WorkloadSpec) -> Manifest:

@@ -48,6 +48,7 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
         cluster=place,
         place=_flavors_hash(slice),
         bounds=_bounds_hash(view.job),
+        taken_back=view.desired.taken_back.id if view.desired.taken_back else msgspec.UNSET,
     )
     must_answer = requested is not None and _holds_back(requested, slice.granted)
     return _order(
@@ -294,6 +295,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         },
         answers=record.answers,
         resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
+        taken_back=desired.taken_back.id if desired.taken_back else msgspec.UNSET,
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):

@@ -106,9 +106,10 @@ def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
     """Whether the newest dispatch says what is wanted, on the same object."""
     if outbox is None or outbox.recorded_on is not wanted.on:
         return False
-    if (outbox.record.hash, outbox.record.bounds) != (wanted.record.hash, wanted.record.bounds):
+    recorded, wished = outbox.record, wanted.record
+    if (recorded.hash, recorded.bounds, recorded.taken_back) != (wished.hash, wished.bounds, wished.taken_back):
         return False
-    return outbox.record.answers == wanted.record.answers or not wanted.must_answer
+    return recorded.answers == wished.answers or not wanted.must_answer
 
 
 def following(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:

@@ -8,6 +8,7 @@ from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import own_api
 from slicebus.slices.annotation_values import read_json
+from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
 
 
@@ -54,6 +55,11 @@ class TakenBack(msgspec.Struct, frozen=True):
     at: str
     """RFC 3339."""
     message: str
+
+    @property
+    def id(self) -> str:
+        """Another one for each."""
+        return content_hash(self)
 
 
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):

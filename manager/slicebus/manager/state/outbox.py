@@ -74,6 +74,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """A hash of the flavors that the worker's copy was made for: its pods have their node labels."""
     bounds: str = ""
     """A hash of what the autoscaler of the worker's copy goes by; empty without one, and in old records."""
+    taken_back: str | msgspec.UnsetType = msgspec.UNSET
+    """The last scale-up that was taken back."""
     suspended: bool = False
     """Whether the worker shall hold the job without pods."""
     previous_cluster: str = msgspec.field(default="", name="left")

@@ -47,6 +47,9 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     does not set it, and is taken to know every request."""
     resized_because: str | UnsetType = UNSET
     """Why the manager has set the counts of the manifest itself, where no user has: an Event where they are applied."""
+    taken_back: str | UnsetType = UNSET
+    """Another one for each scale-up that the manager has taken back so. The worker applies the counts once for each,
+    also where they are those of the last spec: it may have grown from these."""
 
     def summary(self) -> str:
         """One line for people."""
