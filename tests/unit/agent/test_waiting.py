@@ -180,6 +180,29 @@ def test_present_counts_are_shown() -> None:
         assert (shown.wanted[WORKERS], shown.granted[WORKERS], shown.since) == (7, 3, SINCE)
 
 
+def asking_for(wanted: int, overruled: bool = False) -> dict[str, str]:
+    request = PendingRequests("uid-train-x7k2p", 2, {"head": 1, WORKERS: wanted}, overruled=overruled or UNSET)
+    return {own_api.REQUESTED_ANNOTATION: request.to_annotation()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [(asking_for(7), 7), (asking_for(3), None), (asking_for(7, overruled=True), None)],
+    ids=["waits on", "for less by now", "overruled"],
+)
+def test_a_request_that_stands_is_shown_while_pods_past_a_smaller_size_go(
+    asked: dict[str, str], shown: int | None
+) -> None:
+    """The same size may be wanted again before they have gone, and the manager says nothing twice."""
+    view = a_view(3, 3, on_job=TEXT, on_child=TEXT)
+    assert view.job is not None
+    metadata = view.job["metadata"]
+    job = view.job | {"metadata": metadata | {"annotations": metadata["annotations"] | asked}}
+    view = structs.replace(view, job=job, reading=JobReading.from_manifest(job))
+    found = written(waiting.follow(view, now=NOW))
+    assert [each and each.wanted[WORKERS] for each in found.values()] == [shown, shown]
+
+
 OVER = {
     "granted": a_view(5, 5, on_job=TEXT, on_child=TEXT),
     "no more is wanted": a_view(1, 1, on_job=TEXT, on_child=TEXT),

@@ -89,11 +89,18 @@ def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
 
 
 def _lacking(view: WorkerView, job: JobReading, why: Pending | Waiting) -> Waiting | None:
-    """What is shown of the present counts with this reason; None where no pod lacks its grant."""
-    if not lacks(view.desired, job.granted):
-        return None
+    """What is shown of the present counts with this reason; None where no pod lacks its grant.
+
+    A smaller size is asked for when its pods have gone. Until then the request before it waits on, and may be what is
+    wanted again: the manager says nothing twice.
+    """
+    last, wanted = job.requested, view.desired
+    if not lacks(wanted, job.granted):
+        if last is None or last.overruled is True or not lacks(last.wanted, job.granted):
+            return None
+        wanted = last.wanted
     return Waiting.of(
-        view.desired,
+        wanted,
         job.granted,
         reason=why.reason,
         message=why.message,
