@@ -36,11 +36,10 @@ class BatchJob:
         return {_POD_SET: _parallelism(scale_target)}
 
     def finished(self, job: Manifest) -> Counts:
-        """By how much fewer completions are left than the parallelism. Without completions a Job starts no pod after
-        the first success: Kueue counts as many completions as its parallelism then."""
+        """By how much fewer completions are left than the parallelism: of more, no pod is made at all. Without
+        completions a Job starts no pod after the first success: Kueue counts as many completions as its parallelism
+        then."""
         parallelism, succeeded = _parallelism(job), job.get("status", {}).get("succeeded", 0)
-        if not succeeded:
-            return {}
         left = max(0, job["spec"].get("completions", parallelism) - succeeded)
         return {_POD_SET: parallelism - left} if left < parallelism else {}
 

@@ -40,10 +40,22 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
         ({"completions": 9}, 4, {}),
         ({"completions": 9}, 5, {"main": 1}),
         ({"completions": 3}, 3, {"main": 5}),
+        ({"completions": 3}, 0, {"main": 2}),
+        ({}, 0, {}),
         ({}, 2, {"main": 2}),
         ({}, 9, {"main": 5}),
     ],
-    ids=["three of five", "none", "enough left", "one too many", "all", "without completions", "more than pods"],
+    ids=[
+        "three of five",
+        "none",
+        "enough left",
+        "one too many",
+        "all",
+        "never made",
+        "neither",
+        "without completions",
+        "more than pods",
+    ],
 )
 def test_pods_in_whose_place_none_comes_have_ended_for_good(
     spec: dict[str, Any], succeeded: int, finished: dict[str, int]
