@@ -345,7 +345,8 @@ class Fleet:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
-        kinds, ends = (JobController, RayClusterController, RayJobController), Random(f"{self.schedule.seed}/ends")
+        ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)
+        kinds, ends = (JobController, ray, RayJobController), Random(f"{self.schedule.seed}/ends")
         clients = (*world.workers.values(), *map(self.client, self.others))
         self.runners = [PodRunner(client, end_s=ends.uniform(*_END_S)) for client in clients]
         running = [runner.run() for runner in self.runners]

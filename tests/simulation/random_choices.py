@@ -93,6 +93,7 @@ def schedule_of(seed: int) -> Schedule:
         patience=patience_of(seed),
         breaker_count=breaker_of(seed),
         admission_writers=Random(f"{seed}/one writer").choice((1, MANY_WRITERS)),
+        replica_labels=Random(f"{seed}/replica labels").random() < 0.5,
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )
 

@@ -362,6 +362,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How long the manager waits for pods to get ready."""
     breaker_count: int = MANY_DELETES
     """How many jobs of a cluster may be deleted within a minute that nobody has asked to delete."""
+    replica_labels: bool = True
+    """Whether KubeRay labels the pods of a replica of several hosts, as since 1.6, or not, as in 1.4 and 1.5."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same run with other items."""
@@ -373,6 +375,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         head += f"; fair sharing: {self.fair_sharing}; nodes of {self.cores} cores"
         head += f"; pods get ready: {self.patience}"
         head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
+        head += f"; KubeRay {'labels' if self.replica_labels else 'does not label'} replicas"
         return "\n".join([head, *map(str, self.items)])
 
 

@@ -25,6 +25,11 @@ def test_a_day_is_told_in_its_order() -> None:
     assert str(Crash(role="manager", effect=3)) == "all along  crash role=manager effect=3"
 
 
+def test_some_runs_have_a_kuberay_without_the_labels_of_replicas() -> None:
+    heads = {str(schedule_of(seed)).partition("\n")[0].rpartition("; ")[2] for seed in range(20)}
+    assert heads == {"KubeRay labels replicas", "KubeRay does not label replicas"}
+
+
 def test_only_what_a_failure_needs_is_left() -> None:
     left = shrunk(quotas(*range(40)), lambda thinner: {3, 17, 31} <= sizes(thinner), most=200)
     assert sizes(left) == {3, 17, 31}
