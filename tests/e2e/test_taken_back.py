@@ -9,17 +9,26 @@ from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, WORKLOADP
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue
 from slicebus.slices.kueue import EvictionReason
+from slicebus.slices.ungate import is_gated
 from support import roles
+from support.ray_provider import RayProvider
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota, straggler
 
 EAST = ClusterName("east")
+GROUP = "small-group"
 
 
-async def give_up_and_ask_again(scenario: Scenario, workers: int) -> None:
+async def provider_of(scenario: Scenario) -> RayProvider:
+    """Ray's own provider, on the cluster where the job runs."""
+    return RayProvider(await scenario.worker(), scenario.name, NAMESPACE)
+
+
+async def give_up_and_ask_again(scenario: Scenario, provider: RayProvider, workers: int) -> None:
     """The gated pods are named and deleted, and made again."""
-    await scenario.scale(1)
+    gated = [pod["metadata"]["name"] for pod in await scenario.pods() if is_gated(pod)]
+    await provider.terminate(gated)
     await scenario.expect_pods(running=1)
-    await scenario.scale(workers)
+    await provider.launch(GROUP, workers - 1)
     await scenario.expect_pods(running=1, gated=workers - 1)
 
 
@@ -30,13 +39,15 @@ async def test_it_keeps_its_place_in_the_queue(bare_east: World, urls: dict[str,
         await tune.submit()
         await tune.expect_pods(running=1)
         first = await tune.running()
-        await tune.scale(5)
+        provider = await provider_of(tune)
+        await provider.launch(GROUP, 4)
         _, waits = await tune.expect_unfinished(1, 5)
         await asyncio.sleep(1)  # An age is in whole seconds.
         await bare_east.manager.create(JOBS, objects.job("later", parallelism=3))
         await later.expect_unfinished(3)
+        await tune.expect_pods(running=1, gated=4)
         for _ in range(3):
-            await give_up_and_ask_again(tune, 5)
+            await give_up_and_ask_again(tune, provider, 5)
         assert [slice.key for slice in await tune.expect_unfinished(1, 5)][1:] == [waits.key]
 
         await set_quota(bare_east, 6)
@@ -62,15 +73,17 @@ async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, st
         await tune.expect_pods(running=1)
         left = await worker.create(PODS, straggler("victim"))
 
-        await tune.scale(4)
+        provider = await provider_of(tune)
+        await provider.launch(GROUP, 3)
         await victim.expect_event(f"EvictedDueTo{EvictionReason.PREEMPTED}", on=manager)
-        await give_up_and_ask_again(tune, 4)
+        await tune.expect_pods(running=1, gated=3)
+        await give_up_and_ask_again(tune, provider, 4)
         # The quota comes free while the autoscaler wants it no more.
-        await tune.scale(1)
+        await provider.terminate([pod["metadata"]["name"] for pod in await tune.pods() if is_gated(pod)])
         await tune.expect_pods(running=1)
         await worker.delete(PODS, left["metadata"]["name"], NAMESPACE)
         await tune.expect_unfinished(4)
-        await tune.scale(4)
+        await provider.launch(GROUP, 3)
         await tune.expect_pods(running=4)
         events = (await manager.list(EVENTS, namespace=NAMESPACE)).items
         evicted = [
