@@ -139,17 +139,27 @@ class Agreement:
             pod_set: count - ended.get(pod_set, 0) for pod_set, count in KINDS[kind].counts(copy, scale_target).items()
         }
         asked = waiting[0].counts if waiting else holder.unfinished_counts
+        there, granted = annotations.granted(copy), holder.granted
+        if not holder.elastic:
+            # Whatever it wants, it keeps its size; where it wants less for a while, it grants itself no more.
+            asked = wanted
+            granted = {
+                pod_set: min(count, max(there.get(pod_set, 0), wanted.get(pod_set, 0)))
+                for pod_set, count in holder.granted.items()
+            }
         told = {
             "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
-            "what is granted": (annotations.granted(copy), holder.granted),
+            "what is granted": (there, granted),
             "its bounds": (KINDS[scale_target["kind"]].bounds(scale_target), KINDS[kind].bounds(job)),
             "its status": (copy.get("status", {}), reported_status(job)),
         }
-        for what, (there, here) in told.items():
-            if there != here:
-                raise Violation(f"converged: {name} on {holder.cluster}: {what} is {there}, the manager says {here}")
-        _check_shown(name, job, [copy, scale_target], lacking=lacks(asked, holder.granted))
+        for what, (is_there, is_here) in told.items():
+            if is_there != is_here:
+                raise Violation(
+                    f"converged: {name} on {holder.cluster}: {what} is {is_there}, the manager says {is_here}"
+                )
+        _check_shown(name, job, [copy, scale_target], lacking=lacks(asked, granted))
         await self._check_pods(name, client, job, holder.granted)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:

@@ -369,6 +369,7 @@ class Fleet:
                 admission=self._admission,
                 fair_sharing=self.schedule.fair_sharing,
                 admission_writers=self.schedule.admission_writers,
+                fixed_jobs=self.schedule.fixed_jobs,
                 breaker_count=self.schedule.breaker_count,
                 cluster_lost_requeue_s=REQUEUE_S,
                 pods_ready_s=self.schedule.patience.start_s,

@@ -45,6 +45,8 @@ def job_of(item: Submit) -> Manifest:
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
+    if item.fixed:
+        del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     if item.partial:
         job["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job

@@ -142,7 +142,7 @@ class Kueue:
         metadata = job["metadata"]
         name = f"job-{metadata['name']}-{self._made}"
         ref = JobRef(JOBS.api_version, JOBS.kind, metadata["namespace"], metadata["name"], metadata["uid"])
-        annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
+        annotations = {kueue.ELASTIC_ANNOTATION: "true", kueue.SLICE_NAME_ANNOTATION: command.chain or name}
         if command.replaces:
             annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
         pod_sets = [{"name": "main", "count": command.counts["main"], "template": job["spec"]["template"]}]

@@ -126,6 +126,8 @@ class Submit(Moment):
     """Of the second group."""
     completions: int | None = None
     """Of a Job that does not end by itself; None for none."""
+    fixed: bool = False
+    """Whether it has no elastic annotation."""
 
 
 class Scale(Moment):
@@ -364,6 +366,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs of a cluster may be deleted within a minute that nobody has asked to delete."""
     replica_labels: bool = True
     """Whether KubeRay labels the pods of a replica of several hosts, as since 1.6, or not, as in 1.4 and 1.5."""
+    fixed_jobs: bool = False
+    """Whether the manager runs jobs without the elastic annotation, at a fixed size."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same run with other items."""
@@ -376,6 +380,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         head += f"; pods get ready: {self.patience}"
         head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
         head += f"; KubeRay {'labels' if self.replica_labels else 'does not label'} replicas"
+        head += "; jobs of a fixed size are run" if self.fixed_jobs else ""
         return "\n".join([head, *map(str, self.items)])
 
 

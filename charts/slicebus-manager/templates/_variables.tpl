@@ -1,6 +1,9 @@
 {{/* The manager's own environment variables. */}}
 {{- define "slicebus.variables" -}}
 SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
+{{- if .Values.admission.fixedJobs }}
+SLICEBUS_FIXED_JOBS: "true"
+{{- end }}
 SLICEBUS_CLUSTER_LOST_SECONDS: {{ .Values.clusterLostSeconds }}
 {{- with .Values.clusterLostRequeueSeconds }}
 SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS: {{ . }}

@@ -20,6 +20,7 @@ from slicebus.journal.recording import RoleName, Source
 from slicebus.manager.decide.catalog import MODEL as MANAGER
 from slicebus.manager.decide.job_states import job_states as manager_job_states
 from slicebus.manager.state.store import Store as ManagerStore
+from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
@@ -58,7 +59,10 @@ def in_full(made: Made) -> RenderableType:
 
 
 def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
-    """The manager's job states and those of each agent, at this point of the recording; of several leaders the last."""
+    """The manager's job states and those of each agent, at this point of the recording; of several leaders the last.
+
+    Raises InvalidError for a recording with objects that no role has recorded.
+    """
     newest: dict[tuple[str, str], Replay] = {}
     for source, replay in sorted(replayer.sources.items()):
         if replay.phase is Phase.KNOWN:
@@ -66,11 +70,14 @@ def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
     manager: JobStates = {}
     agents: dict[str, JobStates] = {}
     for replay in newest.values():
-        if isinstance(replay.state, ManagerStore):
-            manager = manager_job_states(replay.state)
-        elif isinstance(replay.state, AgentStore):
-            cluster = replay.source.cluster
-            agents[cluster] = agent_job_states(replay.state, cluster=cluster)
+        try:
+            if isinstance(replay.state, ManagerStore):
+                manager = manager_job_states(replay.state)
+            elif isinstance(replay.state, AgentStore):
+                cluster = replay.source.cluster
+                agents[cluster] = agent_job_states(replay.state, cluster=cluster)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidError(f"{replay.source}: objects that no role records: {error!r}") from error
     return manager, agents
 
 

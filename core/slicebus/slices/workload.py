@@ -149,6 +149,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster: str | None
     reclaimable: Counts = {}
     """Pods by pod set that have ended and in whose place none comes (`status.reclaimablePods`): they use no quota."""
+    elastic: bool = True
+    """Whether its job may be resized while it has quota."""
     partial: bool = False
     """Whether a replacement may be admitted with fewer pods than it asks for."""
     replica_sizes: dict[str, int] = {}
@@ -237,6 +239,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             deleting="deletionTimestamp" in metadata,
             cluster=annotations.get(own_api.CLUSTER_ANNOTATION, status.get("clusterName")),
             reclaimable={each["name"]: each["count"] for each in status.get("reclaimablePods") or ()},
+            elastic=annotations.get(kueue.ELASTIC_ANNOTATION) == "true",
             partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(own_api.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),

@@ -67,6 +67,8 @@ class Manager(Role[ManagerSettings]):
         beside_kueue = self._settings.admission is Admission.KUEUE
         if self._settings.message_bytes != MESSAGE_BYTES:
             store.settings["message_bytes"] = str(self._settings.message_bytes)
+        if self._settings.fixed_jobs:
+            store.settings["fixed_jobs"] = "true"
         if readiness := self._readiness():
             store.settings["readiness"] = readiness
         if beside_kueue:

@@ -30,6 +30,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "admission": "SLICEBUS_ADMISSION",
         "admission_writers": "SLICEBUS_ADMISSION_WRITERS",
+        "fixed_jobs": "SLICEBUS_FIXED_JOBS",
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
         "drain_at_once": "SLICEBUS_DRAIN_AT_ONCE",
@@ -53,6 +54,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     admission: Admission = Admission.BUILTIN
     admission_writers: Count = 16
     """How many decisions the builtin admission writes at once."""
+    fixed_jobs: bool = False
+    """Whether jobs without the elastic annotation are run too, each as one Workload whose size is fixed."""
     cluster_lost_s: Seconds = 30.0
     """After this silence a cluster counts as not connected."""
     cluster_lost_requeue_s: Seconds | None = None
@@ -89,8 +92,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     journal_max_bytes: Annotated[int, msgspec.Meta(ge=_JOURNAL_LEAST_BYTES)] = JOURNAL_MAX_BYTES
 
     def __post_init__(self) -> None:
-        """Jobs are requeued only after their cluster counts as not connected, and a Kueue itself waits for pods. Raises
-        ValueError otherwise."""
+        """Jobs are requeued only after their cluster counts as not connected. A Kueue waits for pods by its own
+        setting, and runs no jobs of a fixed size elsewhere. Raises ValueError otherwise."""
         super().__post_init__()
         if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
             requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]
@@ -98,3 +101,5 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         for name in ("pods_ready_s", "pods_recovery_s", "scale_up_ready_s"):
             if self.admission is Admission.KUEUE and getattr(self, name) is not None:
                 raise ValueError(f"{self.variables[name]} is not for admission by a Kueue: set its waitForPodsReady")
+        if self.admission is Admission.KUEUE and self.fixed_jobs:
+            raise ValueError(f"{self.variables['fixed_jobs']} is not for admission by a Kueue")

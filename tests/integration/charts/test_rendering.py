@@ -112,7 +112,7 @@ def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     assert settings.admission is Admission.BUILTIN
 
 
-def test_how_long_pods_and_clusters_are_waited_for_are_values(helm: Path) -> None:
+def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> None:
     def settings(**values: object) -> ManagerSettings:
         rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | values)
         return ManagerSettings.from_env(environment(rendered))
@@ -124,6 +124,7 @@ def test_how_long_pods_and_clusters_are_waited_for_are_values(helm: Path) -> Non
     other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900)
     assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)
     assert other.cluster_lost_requeue_s == 900
+    assert [settings(admission={"fixedJobs": value}).fixed_jobs for value in (False, True)] == [False, True]
     with pytest.raises(HelmError, match="timeoutSeconds"):
         settings(waitForPodsReady={"timeoutSeconds": 0})
 

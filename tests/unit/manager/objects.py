@@ -99,6 +99,7 @@ def a_workload(
 ) -> Manifest:
     """A slice of the job; `admitted` is the count that it was given quota for."""
     annotations = {
+        kueue.ELASTIC_ANNOTATION: "true",
         **({own_api.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}),
         **({own_api.APPLIED_ANNOTATION: str(applied)} if applied else {}),
         **({kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}),

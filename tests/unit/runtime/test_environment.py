@@ -60,6 +60,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "admission_writers": "5",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
+        "fixed_jobs": "true",
         "drain_at_once": "3",
         "breaker_share": "0.5",
         "breaker_count": "7",
@@ -75,13 +76,14 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         assert value == type(value)(text), field
 
 
-def test_a_kueue_waits_for_pods_by_its_own_settings() -> None:
+def test_a_kueue_has_settings_of_its_own() -> None:
     _, least, _ = ROLES["manager"]
     beside = least | {"SLICEBUS_ADMISSION": "kueue"}
     assert ManagerSettings.from_env(beside).admission is Admission.KUEUE
-    for name in ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS"):
+    waits = ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS")
+    for name, value in (*((name, "300") for name in waits), ("SLICEBUS_FIXED_JOBS", "true")):
         with pytest.raises(ConfigurationError, match=f"{name} is not for admission by a Kueue"):
-            ManagerSettings.from_env(beside | {name: "300"})
+            ManagerSettings.from_env(beside | {name: value})
 
 
 @PARAMETERS

@@ -93,7 +93,7 @@ class JobKind(Protocol):
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 
     def finished(self, job: Manifest) -> Counts:
-        """Pods by pod set that its counts have and nobody will run any more: they have ended by the job's status and none
+        """Pods by pod set that its counts have and nobody will run any more: by its status they have ended and none
         comes in their place, or they never come. Empty for none."""
 
     def succeeded(self, status: Manifest) -> Counts:

@@ -80,7 +80,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"]:
         return end(view, reason="JobDeleted", ended=view.slices)
-    if not is_managed(job):
+    if not is_managed(job, fixed_jobs=False):
         return _reject(view, NOT_MANAGED, now)
     if KINDS[view.ref.kind].outcome(job).phase.is_terminal:
         return end(view, reason="JobFinished", ended=view.slices)

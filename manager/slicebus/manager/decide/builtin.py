@@ -22,7 +22,7 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed, queue_of
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -58,7 +58,7 @@ def decide(view: JobView, now: str) -> list[Command]:
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
-    if not (is_managed(view.job) or view.is_taken):
+    if not view.is_managed:
         return []
     kind = KINDS[view.ref.kind]
     outcome = kind.outcome(view.job)
@@ -71,7 +71,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.follow_vanished(view)) is not None:
         return deletion
-    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_reference_problems(view.job, view)]):
+    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _follow(view, view.job, now)
 
@@ -82,7 +82,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if changed := _set_priority(view, job) or _set_selector(view, job) or _set_queue(view, job):
+    if changed := _copy_to_slices(view, job):
         return changed
     if taken_over := pod_templates.take_over(view, job):
         return taken_over
@@ -182,7 +182,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         kind=ref.kind, group=group_of(ref.api_version), name=ref.name, uid=ref.uid, extra=desired.name_seed
     )
     name = free_name(base, view.slices)
-    annotations = {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
+    elastic = {} if view.is_fixed else {kueue.ELASTIC_ANNOTATION: "true"}
+    annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
     if selector := annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION):
@@ -227,9 +228,12 @@ def _priority(job: Manifest, view: JobView) -> Manifest:
         return {}
 
 
-def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """The problems of the job's priority class and cluster selector."""
+def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
+    """The problems of the job's priority class, cluster selector and fixed size."""
     problems = []
+    if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
+        message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
+        problems.append(Problem("AutoscalingOfFixedSize", message))
     if not _priority(job, view):
         problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
     try:
@@ -238,6 +242,12 @@ def _reference_problems(job: Manifest, view: JobView) -> list[Problem]:
         message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
+
+
+def _copy_to_slices(view: JobView, job: Manifest) -> list[Command]:
+    """Copy what somebody has edited on the job, and what its slices are admitted by."""
+    edits = (_set_priority(view, job), _set_selector(view, job), _set_queue(view, job), _set_elastic(view, job))
+    return next(filter(None, edits), [])
 
 
 def _set_selector(view: JobView, job: Manifest) -> list[Command]:
@@ -260,6 +270,19 @@ def _set_queue(view: JobView, job: Manifest) -> list[Command]:
         Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"queueName": wanted}})
         for slice in view.unfinished
         if slice.queue != wanted
+    ]
+
+
+def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
+    """Let a chain that waits be elastic, or of a fixed size, as its job says by now."""
+    if not view.fixed_jobs or any(slice.admission is not None for slice in view.unfinished):
+        return []
+    wanted = "true" if is_elastic(job) else None
+    body = {"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: wanted}}}
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body=body)
+        for slice in view.unfinished
+        if slice.elastic is not is_elastic(job)
     ]
 
 

@@ -217,9 +217,10 @@ def copy_to_job(view: JobView) -> list[Command]:
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
-    """The job as its worker shall have it: with its user's counts, or those before a scale-up that was taken back,
-    and with the fields that only a copy may have."""
-    return as_copied(KINDS[job["kind"]].with_counts(job, desired.sent) if desired.requested else job)
+    """The job as its worker shall have it: with its user's counts, those that a fixed size keeps, or those before a
+    scale-up that was taken back, and with the fields that only a copy may have."""
+    is_other = desired.requested is not None or desired.kept is not None
+    return as_copied(KINDS[job["kind"]].with_counts(job, desired.sent) if is_other else job)
 
 
 def _order(

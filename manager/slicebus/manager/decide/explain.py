@@ -10,12 +10,13 @@ from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
 from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
-from slicebus.slices import admission
+from slicebus.slices import admission, own_api
 from slicebus.slices.admission import Decision, Evict, Wait
 from slicebus.slices.cohorts import grow, queue_node
 from slicebus.slices.conditions import conditions_of
@@ -140,7 +141,10 @@ def explain(store: Store, ref: JobRef) -> Explanation:
 
 def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     """What keeps the job from its size, other than a lack of quota."""
-    yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job))
+    if view.is_taken:
+        yield from filter(None, [annotation(job, own_api.UNHEEDED_ANNOTATION)])
+    else:
+        yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job, fixed_jobs=view.fixed_jobs))
     yield from (text for text in _conditions(job, ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED))
     for slice in view.slices:
         for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):

@@ -31,7 +31,7 @@ def workload_manifest(
             "name": name,
             "namespace": ref.namespace,
             "labels": {kueue.JOB_UID_LABEL: ref.uid},
-            "annotations": {kueue.ELASTIC_ANNOTATION: "true"} | job_name | annotations,
+            "annotations": job_name | annotations,
             "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
         },

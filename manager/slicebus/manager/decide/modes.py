@@ -64,7 +64,7 @@ class Builtin:
         """The job was taken, or meets only a part of the requirements, so that its user seems to expect slicebus."""
         if view.is_taken:
             return unmanaged.run_on(view, job)
-        return unmanaged.left_alone(job, is_ours=is_nearly_managed(job), now=now)
+        return unmanaged.left_alone(job, is_ours=is_nearly_managed(job), fixed_jobs=view.fixed_jobs, now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
@@ -95,7 +95,7 @@ class BesideKueue:
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
         """The job's Workload has our check; slicebus does not serve other queues. Kueue answers for changed ones."""
         is_ours = any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
-        return unmanaged.left_alone(job, is_ours=is_ours, now=now)
+        return unmanaged.left_alone(job, is_ours=is_ours, fixed_jobs=False, now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""

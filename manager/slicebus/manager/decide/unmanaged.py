@@ -6,10 +6,12 @@ from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
+    FIXED_SIZE,
     NOT_MANAGED,
     OPT_IN_REMOVED,
     QUEUE_CHANGED,
     SIZE_EDITED,
+    is_elastic,
     is_managed,
     is_reported_unmanaged,
     missing,
@@ -23,14 +25,15 @@ from slicebus.slices.conditions import Finding, conditions_of, has_finding, with
 from slicebus.slices.jobs import KINDS
 
 
-def left_alone(job: Manifest, *, is_ours: bool, now: str) -> list[Command]:
+def left_alone(job: Manifest, *, is_ours: bool, fixed_jobs: bool, now: str) -> list[Command]:
     """Show on the job and in one Event why it is left alone; nothing where that is shown already.
 
-    `is_ours`: whether its user seems to expect slicebus to run it (`modes`); nothing is shown otherwise.
+    `is_ours`: whether its user seems to expect slicebus to run it (`modes`); nothing is shown otherwise. `fixed_jobs`:
+    whether jobs without the elastic annotation are run.
     """
-    if is_managed(job) or not is_ours:
+    if is_managed(job, fixed_jobs=fixed_jobs) or not is_ours:
         return _clear(job)
-    message = f"slicebus leaves it alone: {'; '.join(missing(job))}"
+    message = f"slicebus leaves it alone: {'; '.join(missing(job, fixed_jobs=fixed_jobs))}"
     if not (write := _write(job, message, now=now)):
         return []
     return [write, Emit(regarding=job, reason=NOT_MANAGED, note=message, warning=True)]
@@ -50,11 +53,14 @@ def run_on(view: JobView, job: Manifest) -> list[Command]:
 
 def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
     """The reason and the message; empty where the job is run as its metadata says."""
-    if not is_managed(job):
-        lacks = "; ".join(missing(job))
+    if not is_managed(job, fixed_jobs=view.is_fixed):
+        lacks = "; ".join(missing(job, fixed_jobs=view.is_fixed))
         return OPT_IN_REMOVED, f"it stays in LocalQueue {view.queue}, and runs on: {lacks}. Delete it to end it"
     if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
         return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
+    kept = view.desired.kept
+    if kept is not None and (kept != view.desired.own or is_elastic(job)):
+        return FIXED_SIZE, f"it was started at the fixed size {counts_text(kept)}, and keeps it while it has quota"
     if view.kept_counts is not None:
         size = counts_text(view.kept_counts)
         owner = f"Ray's autoscaler owns its size, and wants {size} now"

@@ -13,11 +13,11 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, STRUCTURAL_CHANGE
 from slicebus.manager.decide.manifests import annotation_patch
-from slicebus.manager.state.requirements import is_managed
+from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
-from slicebus.slices import own_api
+from slicebus.slices import kueue, own_api
 from slicebus.slices.chain import structural_message
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
@@ -48,10 +48,12 @@ def follow(view: JobView) -> list[Command]:
 def found(view: JobView) -> Wait | None:
     """Why a job waits: for quota, for a resize that is possible, or for what only its worker knows."""
     job = view.job
-    if job is None or "deletionTimestamp" in job["metadata"] or not (is_managed(job) or view.is_taken):
+    if job is None or "deletionTimestamp" in job["metadata"] or not view.is_managed:
         return None
     if KINDS[view.ref.kind].outcome(job).phase.is_terminal or dispatch.has_unknown_end(view):
         return None
+    if (fixed := _for_fixed_size(view)) is not None:
+        return fixed
     return _for_quota(view, job) or _for_other_pods(view) or _for_what_a_worker_knows(view, job)
 
 
@@ -98,6 +100,20 @@ def _for_other_pods(view: JobView) -> Wait | None:
         return None
     since, message = view.workload(holder)["metadata"]["creationTimestamp"], structural_message(own, wanted)
     return Wait(Waiting.of(wanted, holder.granted, reason=STRUCTURAL_CHANGE, message=message, since=since), holder)
+
+
+def _for_fixed_size(view: JobView) -> Wait | None:
+    """A resize on the worker of a job whose size stays. Until it is answered the worker grants no more than it asks."""
+    holder, requested = view.holder, view.desired.requested
+    if view.desired.kept is None or holder is None or requested is None or not requested.asks_for_size:
+        return None
+    wanted = requested.counts
+    granted = {name: min(count, wanted.get(name, count)) for name, count in holder.granted.items()}
+    if not lacks(wanted, granted):
+        return None
+    message = f'a job without the annotation {kueue.ELASTIC_ANNOTATION}: "true" keeps the size that it was started with'
+    since = view.workload(holder)["metadata"]["creationTimestamp"]
+    return Wait(Waiting.of(wanted, granted, reason=FIXED_SIZE, message=message, since=since), holder)
 
 
 def _for_what_a_worker_knows(view: JobView, job: Manifest) -> Wait | None:

@@ -175,10 +175,14 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that have ended for good, which `counts` leaves out."""
     taken_back: TakenBack | None = None
     """The last scale-up that was taken back, and that no edit of the spec has overridden."""
+    kept: Counts | None = None
+    """The counts that a job of a fixed size was started with."""
 
     @property
     def sent(self) -> Counts:
         """The counts that the worker's job has as those of the manager's spec."""
+        if self.kept is not None:
+            return self.kept
         return self.taken_back.counts if self.taken_back is not None else self.own
 
     @property

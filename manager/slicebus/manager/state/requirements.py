@@ -18,16 +18,21 @@ SIZE_EDITED = "AutoscalerOwnsSize"
 """What somebody has changed of a job that was taken, as the reason of the Event."""
 
 
-def is_managed(job: Manifest) -> bool:
-    """Whether slicebus shall run this job: a queue name, the elastic annotation, and managedBy for MultiKueue."""
-    return _is_queued(job) and _is_elastic(job) and _is_dispatched(job)
+FIXED_SIZE = "FixedSize"
+"""The reason of a size that a job without the elastic annotation cannot have, for the Event and the annotation."""
 
 
-def missing(job: Manifest) -> Iterator[str]:
+def is_managed(job: Manifest, *, fixed_jobs: bool) -> bool:
+    """Whether slicebus shall run this job: a queue name, managedBy for MultiKueue, and the elastic annotation, unless
+    `fixed_jobs` are run as well."""
+    return _is_queued(job) and (fixed_jobs or is_elastic(job)) and _is_dispatched(job)
+
+
+def missing(job: Manifest, *, fixed_jobs: bool) -> Iterator[str]:
     """What the job lacks to be managed, one clause each."""
     if not _is_queued(job):
         yield f"it has no label {kueue.QUEUE_NAME_LABEL}"
-    if not _is_elastic(job):
+    if not (fixed_jobs or is_elastic(job)):
         yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true"'
     if not _is_dispatched(job):
         yield f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}"
@@ -41,12 +46,12 @@ def is_nearly_managed(job: Manifest) -> bool:
     owners = job["metadata"].get("ownerReferences") or ()
     if any(owner.get("controller") and owner["kind"] in JOB_RESOURCES for owner in owners):
         return False
-    return _is_queued(job) and _is_elastic(job) != _is_dispatched(job)
+    return _is_queued(job) and is_elastic(job) != _is_dispatched(job)
 
 
 def is_of_concern(job: Manifest) -> bool:
     """Whether slicebus may have to do something for a job, or show something on it."""
-    return is_managed(job) or is_nearly_managed(job) or is_reported_unmanaged(job)
+    return is_managed(job, fixed_jobs=True) or is_nearly_managed(job) or is_reported_unmanaged(job)
 
 
 def is_reported_unmanaged(job: Manifest) -> bool:
@@ -74,7 +79,8 @@ def _is_queued(job: Manifest) -> bool:
     return bool(queue_of(job))
 
 
-def _is_elastic(job: Manifest) -> bool:
+def is_elastic(job: Manifest) -> bool:
+    """Whether a job has the elastic annotation."""
     return annotation(job, kueue.ELASTIC_ANNOTATION) == "true"
 
 

@@ -225,7 +225,13 @@ class Store:
             waits=self.waits.get(ref),
             message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
             readiness=self._readiness(place_of(chain)),
+            fixed_jobs=self.fixed_jobs,
         )
+
+    @property
+    def fixed_jobs(self) -> bool:
+        """Whether jobs without the elastic annotation are run too."""
+        return self.settings.get("fixed_jobs") == "true"
 
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:
         setting = self.settings.get("readiness")
@@ -285,7 +291,7 @@ class Store:
     def refs(self) -> Iterator[JobRef]:
         """Every managed job, and the job of every Workload. A job may come several times."""
         for cache in self.jobs.values():
-            yield from (job_ref(job) for job in cache.all() if is_managed(job))
+            yield from (job_ref(job) for job in cache.all() if is_managed(job, fixed_jobs=self.fixed_jobs))
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
     def on_job_change(self, callback: Callable[[JobRef], None], *, when: Callable[[Change], bool]) -> None:

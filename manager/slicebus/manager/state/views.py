@@ -8,7 +8,7 @@ from propcache.api import cached_property
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
-from slicebus.manager.state.requirements import queue_of
+from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue
 from slicebus.slices.jobs import KINDS
@@ -102,6 +102,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The limit of a message."""
     readiness: Readiness | None = None
     """None where pods have for ever to get ready."""
+    fixed_jobs: bool = False
+    """Whether jobs without the elastic annotation are run too."""
 
     @property
     def job(self) -> Manifest | None:
@@ -113,10 +115,17 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The size that the job shall have. Only for a job that exists.
 
         Ray's autoscaler owns the size of a job that runs: replicas that were edited on the manager's job are for its
-        next start. A Kueue reads them itself.
+        next start. A Kueue reads them itself. A job of a fixed size keeps it while it has quota, but for pods that have
+        ended.
         """
         assert self.reading is not None
         edited = self.reading.desired
+        if self.is_fixed and self.holder is not None:
+            ended, gone = edited.finished, self.holder.reclaimable
+            left = {
+                name: max(0, n - max(ended.get(name, 0), gone.get(name, 0))) for name, n in self.holder.counts.items()
+            }
+            return msgspec.structs.replace(edited, counts=left, kept=self.holder.counts)
         return msgspec.structs.replace(edited, counts=self.kept_counts) if self.kept_counts is not None else edited
 
     @cached_property
@@ -139,6 +148,18 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def unfinished(self) -> list[Slice]:
         """The slices that have not finished."""
         return [slice for slice in self.slices if not slice.finished]
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether slicebus runs the job, by its metadata or since it was taken."""
+        return self.job is not None and (is_managed(self.job, fixed_jobs=self.fixed_jobs) or self.is_taken)
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether the job has one Workload, whose size stays: by that one, and before it by the job's metadata."""
+        if self.job is None or self.checks:
+            return False
+        return not (self.unfinished[-1].elastic if self.unfinished else is_elastic(self.job))
 
     @cached_property
     def is_taken(self) -> bool:
