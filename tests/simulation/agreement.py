@@ -40,11 +40,14 @@ class UnderWay(Violation):
 class Agreement:
     """Whether manager and workers agree on every job."""
 
-    def __init__(self, world: World, broker: MemoryBroker, activations: ActivationRules) -> None:
+    def __init__(
+        self, world: World, broker: MemoryBroker, activations: ActivationRules, *, fixed_jobs: bool = False
+    ) -> None:
         self._manager = world.manager
         self._workers = world.workers
         self._broker = broker
         self._activations = activations
+        self._fixed_jobs = fixed_jobs
 
     async def check(self) -> None:
         """Raise Violation for the first thing that two sides see differently; UnderWay while that may still change."""
@@ -85,7 +88,7 @@ class Agreement:
         if any(map(self._activations.has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
             return
-        if not (chain or is_managed(job)):
+        if not (chain or is_managed(job, fixed_jobs=self._fixed_jobs)):
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
         if len(holders) > 1 or len(waiting) > 1 or len(holders) + len(waiting) != len(chain) or not chain:

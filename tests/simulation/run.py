@@ -169,7 +169,7 @@ async def _agree(fleet: Fleet, users: Users) -> None:
 
     Raises Violation when it does not, or when it does not go on agreeing although no quota is being freed.
     """
-    agreement = Agreement(fleet.world(), fleet.memory, fleet.rules.activations)
+    agreement = Agreement(fleet.world(), fleet.memory, fleet.rules.activations, fixed_jobs=fleet.schedule.fixed_jobs)
     clock = asyncio.get_running_loop().time
     ends_at, agreed, freed = clock() + _CALM_S, False, 0
     while True:
