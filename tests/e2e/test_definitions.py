@@ -8,14 +8,14 @@ import pytest
 from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.sandbox.controllers import crds as ray_crds
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
-RAY = (RAYCLUSTERS, RAYJOBS)
+RAY = (RAYCLUSTERS, RAYJOBS, RAYSERVICES)
 LONG_S = 60.0
 AT_ONCE_S = 20.0
 """Less than the half minute after which what was refused is tried again."""

@@ -132,15 +132,15 @@ class Agreement:
         if KINDS[kind].outcome(copy).phase is not JobPhase.RUNNING and await self._running(client, job):
             # The manager hears of the end when the last pod is gone: the quota is given back with it.
             raise UnderWay(f"converged: {name} is over on {holder.cluster}, and has pods that keep its quota")
-        child = KINDS[kind].child(copy)
+        children = KINDS[kind].children(copy)
         clusters = {found["metadata"]["name"]: found for found in (await client.list(RAYCLUSTERS)).items}
-        scale_target = copy if child is None else clusters.get(child)
-        if scale_target is None:
+        targets = [copy] if children is None else [clusters[child] for child in children if child in clusters]
+        if not targets:
             raise Violation(f"converged: {name} on {holder.cluster} has no cluster of its own")
-        ended = KINDS[kind].finished(copy)
-        wanted = {
-            pod_set: count - ended.get(pod_set, 0) for pod_set, count in KINDS[kind].counts(copy, scale_target).items()
-        }
+        scale_target, ended, total = targets[0], KINDS[kind].finished(copy), Counter[str]()
+        for target in targets:
+            total.update(KINDS[kind].counts(copy, target))
+        wanted = {pod_set: count - ended.get(pod_set, 0) for pod_set, count in total.items()}
         asked = waiting[0].counts if waiting else holder.unfinished_counts
         there, granted = annotations.granted(copy), holder.granted
         if not holder.elastic:
@@ -154,7 +154,7 @@ class Agreement:
             "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
             "what is granted": (there, granted),
-            "its bounds": (KINDS[scale_target["kind"]].bounds(scale_target), KINDS[kind].bounds(job)),
+            "its bounds lack": (KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)), []),
             "its status": (copy.get("status", {}), reported_status(job)),
         }
         for what, (is_there, is_here) in told.items():
@@ -162,7 +162,7 @@ class Agreement:
                 raise Violation(
                     f"converged: {name} on {holder.cluster}: {what} is {is_there}, the manager says {is_here}"
                 )
-        _check_shown(name, job, [copy, scale_target], lacking=lacks(asked, granted))
+        _check_shown(name, job, [copy, *targets], lacking=lacks(asked, granted))
         await self._check_pods(name, client, job, holder.granted)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:

@@ -40,6 +40,7 @@ from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
 from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
+from slicebus.sandbox.controllers.ray_services import RayServiceController
 from slicebus.sandbox.controllers.ttl import TtlController
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -346,7 +347,7 @@ class Fleet:
 
     def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
         ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)
-        kinds, ends = (JobController, ray, RayJobController), Random(f"{self.schedule.seed}/ends")
+        kinds, ends = (JobController, ray, RayJobController, RayServiceController), Random(f"{self.schedule.seed}/ends")
         clients = (*world.workers.values(), *map(self.client, self.others))
         self.runners = [PodRunner(client, end_s=ends.uniform(*_END_S)) for client in clients]
         running = [runner.run() for runner in self.runners]

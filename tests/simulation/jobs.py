@@ -16,8 +16,9 @@ from slicebus.slices.jobs.ray import groups
 Manifest = dict[str, Any]
 
 _RUN_S, _COMPLETIONS = 5, 4
+_DELETION_DELAY_S = 4
 SECOND_GROUP = "wide-group"
-_CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec"}
+_CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec", "RayService": "/spec/rayClusterConfig"}
 
 
 def job_of(item: Submit) -> Manifest:
@@ -29,6 +30,10 @@ def job_of(item: Submit) -> Manifest:
         case "RayCluster":
             job = objects.ray_cluster(name, replicas=item.size)
             _shape(job["spec"], item)
+        case "RayService":
+            job = objects.ray_service(name, replicas=item.size)
+            job["spec"]["rayClusterDeletionDelaySeconds"] = _DELETION_DELAY_S
+            _shape(job["spec"]["rayClusterConfig"], item)
         case _:
             job = objects.ray_job(name, replicas=item.size)
             _shape(job["spec"]["rayClusterSpec"], item)
@@ -62,7 +67,7 @@ def _shape(cluster_spec: Manifest, item: Submit) -> None:
 
 
 def is_sized_where_it_runs(found: Manifest) -> bool:
-    """Whether an object on a worker says the size of a job: of a RayJob its cluster does."""
+    """Whether an object on a worker says the size of a job: of a RayJob or a RayService its cluster does."""
     return found["kind"] == "RayCluster" or (found["kind"] == "Job" and annotations.is_ours(found))
 
 
@@ -117,7 +122,8 @@ def size_patch(scale_target: Manifest, count: int, *, group: int = 0) -> JsonPat
     path, at = "/spec/parallelism", _CLUSTER_SPEC.get(scale_target["kind"])
     if at is not None:
         spec = scale_target["spec"]
-        path = f"{at}/workerGroupSpecs/{_index(spec.get('rayClusterSpec', spec), group)}/replicas"
+        cluster_spec = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+        path = f"{at}/workerGroupSpecs/{_index(cluster_spec, group)}/replicas"
     same = {"op": "test", "path": "/metadata/uid", "value": scale_target["metadata"]["uid"]}
     return JsonPatch([same, {"op": "replace", "path": path, "value": count}])
 

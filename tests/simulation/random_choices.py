@@ -43,6 +43,7 @@ from simulation.schedule import (
     Submit,
     Trouble,
 )
+from simulation.services import upgrades_of, with_services
 from simulation.stuck import patience_of, sticks_of
 from simulation.successes import successes_of, with_completions
 from slicebus.slices.sharing import FairSharing
@@ -83,7 +84,7 @@ def schedule_of(seed: int) -> Schedule:
     if inventory_s < _NEVER_S:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
-    moments = [*with_groups(seed, moments), *rebounds_of(seed, run_s)]
+    moments = [*with_groups(seed, with_services(seed, moments)), *rebounds_of(seed, run_s), *upgrades_of(seed, run_s)]
     moments = [*with_completions(seed, with_fixed(seed, moments)), *successes_of(seed, run_s), *sticks_of(seed, run_s)]
     return Schedule(
         seed=seed,

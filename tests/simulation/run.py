@@ -46,7 +46,9 @@ from simulation.schedule import (
     StopQueue,
     Submit,
     Succeed,
+    Upgrade,
 )
+from simulation.services import upgrade
 from simulation.stuck import stick
 from simulation.successes import succeed
 from simulation.users import Users
@@ -110,6 +112,8 @@ class Run:
                 await succeed(map(self._fleet.client, WORKERS), item)
             case Stick(cluster=cluster):
                 await stick(self._fleet.runners[WORKERS.index(cluster)], item)
+            case Upgrade():
+                await upgrade(map(self._fleet.client, WORKERS), item)
             case Rebound():
                 await self.users.rebound(item)
             case Edit():

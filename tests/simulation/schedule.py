@@ -171,6 +171,12 @@ class Stick(Moment):
     for_s: float
 
 
+class Upgrade(Moment):
+    """Some RayService gets another cluster, where it runs."""
+
+    pick: int
+
+
 class Delete(Moment):
     """Some job of a kind is deleted; `again`: and created under the same name at once."""
 

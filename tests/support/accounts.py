@@ -62,7 +62,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """East, where an agent has made a Job with two gated pods, a RayCluster and a RayJob."""
+    """East, where an agent has made a Job with two gated pods, a RayCluster, a RayJob and a RayService."""
 
     admin: Account
     agent: Account
@@ -89,11 +89,11 @@ def copy_of(job: Manifest) -> Manifest:
     return copy | {"metadata": metadata | merged}
 
 
-def child_of(ray_job: Manifest, **metadata: Any) -> Manifest:
-    """The RayCluster that KubeRay makes of a RayJob: with all its labels and annotations."""
-    own = ray_job["metadata"]
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": own["name"], "uid": own["uid"], "controller": True}
-    origin = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-name": own["name"]}
+def child_of(parent: Manifest, **metadata: Any) -> Manifest:
+    """The RayCluster that KubeRay makes of a RayJob or a RayService: with all its labels and annotations."""
+    own, kind = parent["metadata"], parent["kind"]
+    owner = {"apiVersion": "ray.io/v1", "kind": kind, "name": own["name"], "uid": own["uid"], "controller": True}
+    origin = {"ray.io/originated-from-crd": kind, "ray.io/originated-from-cr-name": own["name"]}
     made: Manifest = {
         "name": f"{own['name']}-x7k2p",
         "namespace": own["namespace"],
@@ -101,7 +101,7 @@ def child_of(ray_job: Manifest, **metadata: Any) -> Manifest:
         "annotations": own["annotations"],
         "ownerReferences": [owner],
     }
-    spec = ray_job["spec"]["rayClusterSpec"]
+    spec = parent["spec"]["rayClusterSpec" if kind == "RayJob" else "rayClusterConfig"]
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": made | metadata, "spec": spec}
 
 
@@ -135,14 +135,17 @@ def guarded(east: Cluster, *, helm: Path, folder: Path, more: Mapping[str, objec
     )
     _wait_for_policies(tenant)
     try:
-        for job in (objects.job("sweep", parallelism=2), objects.ray_cluster("grid"), objects.ray_job("tune")):
+        jobs = (objects.job("sweep", parallelism=2), objects.ray_cluster("grid"))
+        for job in (*jobs, objects.ray_job("tune"), objects.ray_service("chat")):
             agent.create(copy_of(job))
         yield Worker(admin, agent, tenant, kuberay, _pods(admin, 2))
     finally:
         uninstall(helm, "slicebus-agent", east, values)
         # Whoever comes next makes them again.
         east.kubectl("delete", "namespace", "--timeout=60s", OTHER_NAMESPACE, _KUBERAY)
-        kinds = "jobs,rayclusters,rayjobs,workloads,pods,secrets,configmaps,roles,rolebindings,serviceaccounts"
+        kinds = (
+            "jobs,rayclusters,rayjobs,rayservices,workloads,pods,secrets,configmaps,roles,rolebindings,serviceaccounts"
+        )
         east.kubectl("delete", kinds, "--all", "-n", TENANT_NAMESPACE, "--wait=false")
         east.kubectl("delete", "events", "--all", "-n", TENANT_NAMESPACE)
 
@@ -150,7 +153,7 @@ def guarded(east: Cluster, *, helm: Path, folder: Path, more: Mapping[str, objec
 def _accounts() -> Iterator[Manifest]:
     """A tenant with every right in its namespace, and KubeRay with rights in all of them."""
     rbac = "rbac.authorization.k8s.io"
-    ray = ["rayclusters", "rayjobs"]
+    ray = ["rayclusters", "rayjobs", "rayservices"]
     roles = {
         "tenant": [
             {"apiGroups": ["", "batch", "ray.io", "kueue.x-k8s.io"], "resources": ["*"], "verbs": ["*"]},

@@ -9,19 +9,25 @@ from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, 
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, oldest_first
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
 NAMESPACE = objects.NAMESPACE
-FIXED_PODS = {"RayCluster": 1, "RayJob": 2}
+FIXED_PODS = {"RayCluster": 1, "RayJob": 2, "RayService": 1}
 """Pods beside the workers: the head, and the submitter."""
 
 
 def elastic(kind: str, name: str) -> Manifest:
     """An elastic job with one worker."""
-    make = {"Job": objects.job, "RayCluster": objects.ray_cluster, "RayJob": objects.ray_job}
+    make = {
+        "Job": objects.job,
+        "RayCluster": objects.ray_cluster,
+        "RayJob": objects.ray_job,
+        "RayService": objects.ray_service,
+    }
     return make[kind](name)
 
 
@@ -71,8 +77,8 @@ class Scenario:
             await worker.patch(JOBS, self.name, NAMESPACE, MergePatch({"spec": {"parallelism": workers}}))
             return
         name = self.name
-        if self.kind == "RayJob":
-            name = await eventually(self._child, "the RayJob has a cluster")
+        if KINDS[self.kind].child_kind:
+            name = await eventually(self._child, f"the {self.kind} has a cluster")
         autoscaler = RayAutoscaler(worker, name, NAMESPACE)
         await autoscaler.scale(workers)
         await autoscaler.settle()
@@ -137,9 +143,7 @@ class Scenario:
                 await eventually(look, f"no {resource.plural} of {self.name} on {client.host}", within_s=60.0)
 
     async def _child(self) -> str | None:
-        job = await self.worker_job()
-        name: str | None = job.get("status", {}).get("rayClusterName")
-        return name
+        return next(iter(KINDS[self.kind].children(await self.worker_job()) or ()), None)
 
 
 async def set_quota(world: World, cpu: int) -> None:

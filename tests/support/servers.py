@@ -19,6 +19,7 @@ _numbers = itertools.count(1)
 SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
 """Kueue's and KubeRay's own definitions, where they lie beside the checkout; else the project's subset is used."""
 NEEDED_CRDS = (
+    "ray.io_rayservices",
     "kueue.x-k8s.io_workloads",
     "kueue.x-k8s.io_clusterqueues",
     "kueue.x-k8s.io_cohorts",

@@ -17,6 +17,7 @@ from slicebus.kube.resources import (
     PODS,
     RAYCLUSTERS,
     RAYJOBS,
+    RAYSERVICES,
     WORKERCLUSTERS,
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
@@ -33,7 +34,7 @@ async def wipe(*clients: KubeClient) -> None:
 
 async def _wipe(client: KubeClient) -> None:
     """What makes others comes before them."""
-    for resource in (RAYJOBS, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
+    for resource in (RAYJOBS, RAYSERVICES, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
         await wipe_resource(client, resource, objects.NAMESPACE)
     for resource in (LEASES, CONFIGMAPS):
         await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)

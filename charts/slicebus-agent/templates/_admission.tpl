@@ -42,7 +42,7 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 
 {{/* The pod templates of a job. Called with the variable that holds it. */}}
 {{- define "slicebus.podTemplates" -}}
-(request.resource.resource == 'jobs' ? [{{ . }}.spec.template] : request.resource.resource == 'rayclusters' ? [{{ . }}.spec.headGroupSpec.template] + {{ . }}.spec.?workerGroupSpecs.orValue([]).map(group, group.template) : request.resource.resource == 'rayjobs' ? ({{ . }}.spec.?rayClusterSpec.hasValue() ? [{{ . }}.spec.rayClusterSpec.headGroupSpec.template] + {{ . }}.spec.rayClusterSpec.?workerGroupSpecs.orValue([]).map(group, group.template) : []) + ({{ . }}.spec.?submitterPodTemplate.hasValue() ? [{{ . }}.spec.submitterPodTemplate] : []) : [])
+(request.resource.resource == 'jobs' ? [{{ . }}.spec.template] : request.resource.resource == 'rayclusters' ? [{{ . }}.spec.headGroupSpec.template] + {{ . }}.spec.?workerGroupSpecs.orValue([]).map(group, group.template) : request.resource.resource == 'rayjobs' ? ({{ . }}.spec.?rayClusterSpec.hasValue() ? [{{ . }}.spec.rayClusterSpec.headGroupSpec.template] + {{ . }}.spec.rayClusterSpec.?workerGroupSpecs.orValue([]).map(group, group.template) : []) + ({{ . }}.spec.?submitterPodTemplate.hasValue() ? [{{ . }}.spec.submitterPodTemplate] : []) : request.resource.resource == 'rayservices' ? [{{ . }}.spec.rayClusterConfig.headGroupSpec.template] + {{ . }}.spec.rayClusterConfig.?workerGroupSpecs.orValue([]).map(group, group.template) : [])
 {{- end }}
 
 {{/* Whether the pods of a template wait behind our gate, and carry the label by which that is kept. */}}
@@ -73,9 +73,9 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 {{- end }}
 {{- end }}
 
-{{/* Whether the owner is of a kind beside Job, RayCluster and RayJob. */}}
+{{/* Whether the owner is of a kind beside Job and those of Ray. */}}
 {{- define "slicebus.ownedByMore" -}}
-{{- range $number, $kind := . }}{{ if gt $number 2 -}}
+{{- range $number, $kind := . }}{{ if gt $number 3 -}}
 || owner.apiVersion.startsWith('{{ .group }}/') && variables.controls{{ $number }}
 {{ end }}{{ end }}
 {{- end }}

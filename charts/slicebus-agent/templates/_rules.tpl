@@ -12,7 +12,7 @@
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [ray.io]
-  resources: [rayclusters, rayjobs]
+  resources: [rayclusters, rayjobs, rayservices]
   verbs: [get, list, watch, create, patch, delete]
 {{- range .Values.extraJobKinds }}
 - apiGroups: [{{ .group | quote }}]

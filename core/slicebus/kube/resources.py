@@ -4,6 +4,7 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
+from slicebus.slices.jobs.rayservice import RayService
 from slicebus.slices.resource import Resource as Resource
 
 GONE = ""
@@ -35,6 +36,7 @@ WORKLOADPRIORITYCLASSES = Resource(
 ADMISSIONCHECKS = Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
 RAYCLUSTERS = RayCluster.resource
 RAYJOBS = RayJob.resource
+RAYSERVICES = RayService.resource
 WORKERCLUSTERS = Resource("slicebus.dev", "v1alpha1", "workerclusters", "WorkerCluster", namespaced=False)
 
 JOB_RESOURCES: dict[str, Resource] = {name: kind.resource for name, kind in KINDS.items()}

@@ -36,6 +36,8 @@ SUSPENDING: Final = "Suspending"
 """The reason of a Workload that is not dispatched: it is evicted, and its worker may still have pods of it."""
 RAYJOB_LABEL: Final = "slicebus.dev/rayjob"
 """On the pods of a worker's RayJob: its name. The pods may outlive their RayCluster."""
+RAYSERVICE_LABEL: Final = "slicebus.dev/rayservice"
+"""On the pods of a worker's RayService: its name. It has several RayClusters during an upgrade, and after it."""
 DISPATCHED_ANNOTATION: Final = "slicebus.dev/dispatched"
 """On a manager's Workload: version and hash of what its worker shall hold."""
 APPLIED_ANNOTATION: Final = "slicebus.dev/applied"
@@ -90,6 +92,7 @@ AGENTS_OWN: Final = frozenset(
         JOB_UID_ANNOTATION,
         DEFINITION_ANNOTATION,
         RAYJOB_LABEL,
+        RAYSERVICE_LABEL,
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
         BOUNDS_ANNOTATION,

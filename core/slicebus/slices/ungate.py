@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Self
 
@@ -73,6 +74,11 @@ class Pod(msgspec.Struct, frozen=True):
         return name
 
     @property
+    def owner_uid(self) -> str:
+        """The UID of its controller; empty for none."""
+        return self.owner.uid if self.owner is not None else ""
+
+    @property
     def replica(self) -> str:
         """The replica that it starts with; empty for none."""
         return self.labels.get(_REPLICA_LABEL, "")
@@ -139,23 +145,29 @@ def to_ungate(
     granted: Mapping[str, int],
     *,
     owners: Sequence[Manifest] = (),
-    replica_size: Callable[[str], int] = lambda _: 1,
+    replica_size: Callable[[str, str], int] = lambda _pod_set, _owner: 1,
     named_for_deletion: Collection[str] = (),
 ) -> list[Manifest]:
-    """The gated pods that may start now, lowest name first.
+    """The gated pods that may start now: in the order of `owners`, lowest name first.
 
-    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together. A pod
+    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together;
+    `replica_size` is how many of a pod set, and of the owner with a UID. A pod
     that earlier objects with the names of `owners` have left is not started: it goes with them. Neither is one that is
     named for deletion, nor its replica, which is deleted whole.
     """
     chosen: list[Manifest] = []
+    ranks = {owner["metadata"]["uid"]: rank for rank, owner in enumerate(owners)}
 
     def stays(pod: Pod) -> bool:
         return not (pod.is_terminating or pod.name in named_for_deletion or pod.is_left_by_another(owners))
 
+    def rank(replica: list[Pod]) -> int:
+        return ranks.get(replica[0].owner_uid, len(ranks))
+
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
-        for replica in _replicas(members, stays, size=replica_size(name)) if members.gated else ():
+        found = _replicas(members, stays, size=partial(replica_size, name)) if members.gated else []
+        for replica in sorted(found, key=rank):
             if len(replica) <= room:
                 room -= len(replica)
                 chosen += (pod.manifest for pod in replica)
@@ -172,17 +184,23 @@ def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]
     ]
 
 
-def _replicas(members: Members, stays: Callable[[Pod], bool], *, size: int) -> list[list[Pod]]:
-    """The gated pods by replica, without the replicas whose pods are not all there yet."""
+def _replicas(members: Members, stays: Callable[[Pod], bool], *, size: Callable[[str], int]) -> list[list[Pod]]:
+    """The gated pods by owner and replica, without the replicas whose pods are not all there yet. `size` is that of an
+    owner's replicas, by its UID."""
     waiting = sorted(filter(stays, members.gated), key=attrgetter("name"))
-    if size == 1:
-        return [[pod] for pod in waiting]
-    replicas: defaultdict[str, list[Pod]] = defaultdict(list)
+    running = Counter((pod.owner_uid, pod.replica) for pod in members.running if stays(pod))
+    replicas: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in waiting:
-        replicas[pod.replica].append(pod)
-    running = Counter(pod.replica for pod in members.running if stays(pod))
-    unnamed = _by_number(replicas.pop("", []), running=running[""], size=size)
-    return [*(pods for name, pods in replicas.items() if len(pods) + running[name] >= size), *unnamed]
+        replicas[pod.owner_uid, pod.replica].append(pod)
+    found: list[list[Pod]] = []
+    for (owner, replica), pods in replicas.items():
+        if size(owner) == 1:
+            found += [[pod] for pod in pods]
+        elif not replica:
+            found += _by_number(pods, running=running[owner, replica], size=size(owner))
+        elif len(pods) + running[owner, replica] >= size(owner):
+            found.append(pods)
+    return found
 
 
 def _by_number(waiting: list[Pod], *, running: int, size: int) -> list[list[Pod]]:

@@ -155,6 +155,9 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "resize what KubeRay made of its RayJob": patch(
         "raycluster", "tune-older", [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 3}]
     ),
+    "resize what KubeRay made of its RayService": patch(
+        "raycluster", "chat-older", [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 3}]
+    ),
     "delete its job": ("delete", "rayjob", "tune", *HERE, "--dry-run=server"),
 }
 ONLY_AGENT = "slicebus: only its agent"
@@ -225,6 +228,10 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     ),
     "take the gate out of a RayJob": (
         patch("rayjob", "tune", remove("/spec/submitterPodTemplate/spec/schedulingGates")),
+        KEEP,
+    ),
+    "take the gate out of a RayService": (
+        patch("rayservice", "chat", remove("/spec/rayClusterConfig/workerGroupSpecs/0/template/spec/schedulingGates")),
         KEEP,
     ),
     "take our label out of a template": (
@@ -323,8 +330,8 @@ def attacked(worker: Worker) -> Worker:
     without_flavor = {"metadata": {"labels": unplaced}, "spec": template["spec"]}
     worker.admin.create(pod_of(without_flavor, name="unplaced", owner=sweep))
     # KubeRay before 1.1 copies neither labels nor annotations.
-    older = child_of(worker.get("rayjob", "tune"), name="tune-older", labels={}, annotations={})
-    worker.kuberay.create(older)
+    for kind, name in (("rayjob", "tune"), ("rayservice", "chat")):
+        worker.kuberay.create(child_of(worker.get(kind, name), name=f"{name}-older", labels={}, annotations={}))
     return worker
 
 
@@ -387,6 +394,14 @@ def test_kuberay_copies_what_the_agent_has_written(attacked: Worker) -> None:
     attacked.kuberay.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
 
 
+def test_kuberay_makes_another_cluster_of_a_service(attacked: Worker) -> None:
+    service = attacked.get("rayservice", "chat")
+    for name in ("chat-x7k2p", "chat-next"):
+        attacked.kuberay.create(child_of(service, name=name))
+        made = attacked.get("raycluster", name)
+        attacked.kuberay.create(pod_of(made["spec"]["headGroupSpec"]["template"], name=f"{name}-head", owner=made))
+
+
 def test_kuberay_cleans_up_redis_after_a_cluster(attacked: Worker) -> None:
     grid = attacked.get("raycluster", "grid")
     template = grid["spec"]["headGroupSpec"]["template"]
@@ -407,7 +422,7 @@ def test_kuberay_cleans_up_redis_after_a_cluster(attacked: Worker) -> None:
 
 
 @pytest.mark.parametrize(
-    "owner", [[], [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "s", "uid": "u", "controller": True}]]
+    "owner", [[], [{"apiVersion": "ray.io/v1", "kind": "RayCronJob", "name": "s", "uid": "u", "controller": True}]]
 )
 def test_kuberay_copies_our_labels_from_nothing_else(attacked: Worker, owner: list[Manifest]) -> None:
     child = child_of(attacked.get("rayjob", "tune"), name="laundered", ownerReferences=owner)

@@ -95,10 +95,12 @@ async def test_job_kinds_that_are_not_served_are_named_and_no_fault(doctor: Doct
     await doctor.lease()
     kinds = (await doctor.findings())["job kinds"]
     assert kinds.ok
-    assert kinds.found.startswith("the API server serves Job; without rayclusters.ray.io, rayjobs.ray.io the jobs")
+    assert kinds.found.startswith(
+        "the API server serves Job; without rayclusters.ray.io, rayjobs.ray.io, rayservices.ray.io"
+    )
     for definition in custom_resource_definitions(ray_crds.__name__):
         await doctor.client.create(CRDS, definition)
-    assert (await doctor.findings())["job kinds"].found == "the API server serves Job, RayCluster, RayJob"
+    assert (await doctor.findings())["job kinds"].found == "the API server serves Job, RayCluster, RayJob, RayService"
 
 
 async def test_a_package_that_does_not_bring_its_job_kind_is_a_fault(

@@ -70,7 +70,7 @@ class TrainJob:
         done = any(entry["type"] == "Complete" for entry in job.get("status", {}).get("conditions", ()))
         return Outcome(JobPhase.SUCCEEDED if done else JobPhase.RUNNING)
 
-    def child(self, job: Manifest) -> str | None:
+    def children(self, job: Manifest) -> list[str] | None:
         return None
 
     def made_by(self, child: Manifest) -> str:

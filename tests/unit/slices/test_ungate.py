@@ -166,7 +166,37 @@ MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), MULTI_HOST.values(), ids=MULTI_HOST.keys())
 def test_hosts_of_a_replica_start_together(pods: list[dict[str, Any]], granted: int, expected: list[str]) -> None:
-    assert names(to_ungate(in_sets(pods), {"main": granted}, replica_size=lambda _: 2)) == expected
+    assert names(to_ungate(in_sets(pods), {"main": granted}, replica_size=lambda _set, _owner: 2)) == expected
+
+
+def of(cluster: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """The same of a cluster, whose UID is its name."""
+    owner = {"kind": "RayCluster", "name": cluster, "uid": cluster, "controller": True}
+    return pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]}}
+
+
+def clusters(*found: str) -> list[dict[str, Any]]:
+    return [{"kind": "RayCluster", "metadata": {"name": name, "uid": name}} for name in found]
+
+
+def test_pods_of_the_owner_that_comes_first_start_first() -> None:
+    pods = in_sets([of("next", a_pod("a")), of("serves", a_pod("b")), of("next", a_pod("c"))])
+    assert names(to_ungate(pods, {"main": 2}, owners=clusters("serves", "next"))) == ["b", "a"]
+    assert names(to_ungate(pods, {"main": 2}, owners=clusters("next", "serves"))) == ["a", "c"]
+
+
+def test_hosts_of_two_owners_make_no_replica() -> None:
+    sizes = {"serves": 2, "next": 3}
+    pods = [of("serves", a_pod("a")), *(of("next", a_pod(name)) for name in "bcd"), of("serves", running("e"))]
+    chosen = to_ungate(
+        in_sets(pods),
+        {"main": 9},
+        owners=clusters("serves", "next"),
+        replica_size=lambda _set, owner: sizes[owner],
+    )
+    assert names(chosen) == ["a", "b", "c", "d"]
+    few = to_ungate(in_sets(pods[:3]), {"main": 9}, replica_size=lambda _set, owner: sizes[owner])
+    assert few == []
 
 
 pods = st.lists(
@@ -196,7 +226,9 @@ def started(members: list[dict[str, Any]], pod_set: str) -> int:
 def test_ungating_never_passes_the_granted_counts(
     members: list[dict[str, Any]], granted: dict[str, int], size: int
 ) -> None:
-    chosen = to_ungate(in_sets(members), granted, replica_size=lambda pod_set: size if pod_set == "large" else 1)
+    chosen = to_ungate(
+        in_sets(members), granted, replica_size=lambda pod_set, _owner: size if pod_set == "large" else 1
+    )
     assert all(is_gated(pod) for pod in chosen)
     for pod_set in ("head", "small", "large", ""):
         before = started(members, pod_set)

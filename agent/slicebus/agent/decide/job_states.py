@@ -3,7 +3,6 @@
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state.store import Store
 from slicebus.decisions.job_states import JobState, JobStates
-from slicebus.slices.jobs import KINDS
 
 
 def job_states(store: Store, *, cluster: str) -> JobStates:
@@ -21,7 +20,7 @@ def job_states(store: Store, *, cluster: str) -> JobStates:
             slice=job.slice,
             version=job.version,
             granted=job.granted,
-            wanted=KINDS[key.kind].counts(job.manifest, view.scale_target) if view.scale_target else {},
+            wanted=view.counts,
             note=f"{ready} pods ready, {gated} gated" if status else "it is being deleted",
         )
     return found

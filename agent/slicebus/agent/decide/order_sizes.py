@@ -65,11 +65,11 @@ def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list
 
 
 def _take_bounds(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
-    """In the job, and in the cluster that it has now."""
+    """In the job, and in the clusters that it has now."""
     if annotations.bounds(job.manifest) is None or not sets_other_bounds(order, job):
         return []
     kind, wanted = KINDS[view.key.kind], _bounds(order)
-    targets = {found["metadata"]["uid"]: found for found in (view.scale_target, job.manifest) if found is not None}
+    targets = {found["metadata"]["uid"]: found for found in (*view.scale_targets, job.manifest)}
     return [
         Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
         for target in targets.values()

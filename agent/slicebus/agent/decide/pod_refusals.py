@@ -24,7 +24,7 @@ def lacking(view: WorkerView) -> int:
 
 def owners(view: WorkerView) -> list[str]:
     """The UIDs of the objects on which controllers say why they make no pods."""
-    found = (each for each in (view.job, view.scale_target) if each is not None)
+    found = (each for each in (view.job, *view.scale_targets) if each is not None)
     return list(dict.fromkeys(each["metadata"]["uid"] for each in found))
 
 

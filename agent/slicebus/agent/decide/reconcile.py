@@ -167,13 +167,14 @@ def ungate(view: WorkerView) -> list[Command]:
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    kind, owners = KINDS[view.key.kind], (job.manifest, scale_target)
-    named = kind.named_for_deletion(scale_target)
+    kind, named = KINDS[view.key.kind], view.named_for_deletion
+    targets = {target["metadata"]["uid"]: target for target in view.scale_targets}
+    owners = (job.manifest, *view.scale_targets)
     pods = to_ungate(
         view.pod_sets,
         job.granted,
         owners=owners,
-        replica_size=lambda pod_set: kind.replica_size(scale_target, pod_set),
+        replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),
         named_for_deletion=named,
     )
     again = [

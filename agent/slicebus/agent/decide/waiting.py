@@ -112,7 +112,7 @@ def _lacking(view: WorkerView, job: JobReading, why: Pending | Waiting) -> Waiti
 def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Command]]:
     """That pods run which are no longer wanted and that nobody deletes, once it has lasted, and what times that."""
     job, target = view.reading, view.scale_target
-    pods = _pods_past(view, job, target) if job is not None and target is not None and job.runs else 0
+    pods = _pods_past(view, target) if job is not None and target is not None and job.runs else 0
     if job is None or target is None or not pods:
         return None, [Forget(table=TableName.SURPLUS, key=view.key)] if view.surplus_since else []
     before = Waiting.from_manifest(job.manifest)
@@ -121,8 +121,7 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
         return None, [Remember(table=TableName.SURPLUS, key=view.key, value=now)]
     if _age(since, now) < _SETTLES:
         return None, []
-    wanted = KINDS[view.key.kind].counts(job.manifest, target)
-    return Waiting.of(wanted, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
+    return Waiting.of(view.counts, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
 
 
 def _refused(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
@@ -137,12 +136,11 @@ def _refused(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
     return Waiting.of(view.desired, job.granted, reason=PODS_REFUSED, message=message, since=since)
 
 
-def _pods_past(view: WorkerView, job: JobReading, target: Manifest) -> int:
+def _pods_past(view: WorkerView, target: Manifest) -> int:
     """How many pods run past the wanted counts, neither going nor named for deletion."""
-    kind = KINDS[view.key.kind]
-    if not kind.is_autoscaled(target):
+    if not KINDS[view.key.kind].is_autoscaled(target):
         return 0
-    wanted, named = kind.counts(job.manifest, target), kind.named_for_deletion(target)
+    wanted, named = view.counts, view.named_for_deletion
     staying: Counts = {
         name: sum(not pod.is_terminating and pod.name not in named for pod in members.running)
         for name, members in view.pod_sets.items()
@@ -185,5 +183,5 @@ def _events(view: WorkerView, notice: Pending) -> list[Command]:
 
 def _objects(view: WorkerView) -> list[Manifest]:
     """Where a user looks: the job, and the RayCluster of a RayJob."""
-    found = (each for each in (view.job, view.scale_target) if each is not None)
+    found = (each for each in (view.job, *view.scale_targets) if each is not None)
     return list({each["metadata"]["uid"]: each for each in found}.values())

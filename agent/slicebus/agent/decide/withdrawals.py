@@ -65,6 +65,6 @@ def _less(view: WorkerView) -> _Less | None:
     kind, last = KINDS[view.key.kind], job.requested
     if not kind.is_autoscaled(target) or last.overruled is True or last.worker_uid != target["metadata"]["uid"]:
         return None
-    wanted = kind.counts(job.manifest, target)
+    wanted = view.counts
     is_less = wanted.keys() == last.wanted.keys() and wanted != last.wanted and lowered(last.wanted, wanted) == wanted
     return _Less(wanted, job.granted, last) if is_less else None

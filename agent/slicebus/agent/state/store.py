@@ -159,6 +159,7 @@ class Store:
     def _view(self, key: JobKey) -> WorkerView:
         job = self._job(key)
         pods = self._pods_of(key, job)
+        targets = self._scale_targets(job) if job is not None else ()
         unanswered = tuple(filter(self._is_unanswered, pods)) if self.unanswered else ()
         if unanswered:
             pods = tuple(replace(pod, is_gated=False) if pod in unanswered else pod for pod in pods)
@@ -166,7 +167,8 @@ class Store:
             key=key,
             job=job,
             reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
-            scale_target=self._scale_target(job) if job is not None else None,
+            scale_target=targets[0] if targets else None,
+            beside=targets[1:],
             copies=tuple(self._copies(key)),
             pods=pods,
             unanswered=unanswered,
@@ -298,10 +300,13 @@ class Store:
         mine = job is not None and annotations.annotation(job, own_api.MANAGER_UID_ANNOTATION) == uid
         return job is not None and mine and annotations.spec_version(job) >= version
 
-    def _scale_target(self, job: Manifest) -> Manifest | None:
+    def _scale_targets(self, job: Manifest) -> tuple[Manifest, ...]:
         kind = KINDS[job["kind"]]
-        child = kind.child(job)
-        return job if child is None else self._job(JobKey(kind.child_kind, job["metadata"]["namespace"], child))
+        names = kind.children(job)
+        if names is None:
+            return (job,)
+        found = (self._job(JobKey(kind.child_kind, job["metadata"]["namespace"], name)) for name in names)
+        return tuple(target for target in found if target is not None)
 
     def _pods_of(self, key: JobKey, job: Manifest | None) -> tuple[Pod, ...]:
         named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}

@@ -1,5 +1,6 @@
 """The view of one job on the worker: everything that a decision about it may read."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Self
 
@@ -133,6 +134,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The content of `job`, read once for each version; None where the job is not ours."""
     scale_target: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
+    beside: tuple[Manifest, ...] = ()
+    """Others whose counts are added: the cluster that a RayService is being upgraded to."""
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent has created for the job."""
     pods: tuple[Pod, ...] = ()
@@ -188,9 +191,24 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def counts(self) -> Counts:
-        """The size of the scale target; empty without one."""
-        job, target = self.reading, self.scale_target
-        return KINDS[self.key.kind].counts(job.manifest, target) if job is not None and target is not None else {}
+        """The size of the scale target, and of those beside it; empty without one."""
+        if self.reading is None:
+            return {}
+        total = Counter[str]()
+        for target in self.scale_targets:
+            total.update(KINDS[self.key.kind].counts(self.reading.manifest, target))
+        return dict(total)
+
+    @property
+    def scale_targets(self) -> tuple[Manifest, ...]:
+        """The scale target and those beside it; none without one."""
+        return (self.scale_target, *self.beside) if self.scale_target is not None else ()
+
+    @cached_property
+    def named_for_deletion(self) -> frozenset[str]:
+        """The pods that the job's controller is told to delete."""
+        kind = KINDS[self.key.kind]
+        return frozenset().union(*map(kind.named_for_deletion, self.scale_targets))
 
     @property
     def finished(self) -> Counts:

@@ -98,6 +98,16 @@ def ray_job(name: str, *, replicas: int = 1) -> Manifest:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _queued(name), "spec": spec}
 
 
+def ray_service(name: str, *, replicas: int = 1) -> Manifest:
+    """An elastic RayService, with the autoscaler."""
+    spec = {
+        "serveConfigV2": "applications: []",
+        "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+        "rayClusterConfig": ray_cluster_spec(replicas=replicas),
+    }
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": _queued(name), "spec": spec}
+
+
 def pod_spec(cpu: str, *, image: str, name: str = "main", command: Sequence[str] = ()) -> Manifest:
     """One container."""
     container: Manifest = {"name": name, "image": image, "resources": {"requests": {"cpu": cpu}}}

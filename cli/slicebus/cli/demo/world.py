@@ -16,7 +16,17 @@ from slicebus.cli.broker_connection import broker_settings, bus_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.resources import CRDS, NAMESPACES, NODES, RAYCLUSTERS, RAYJOBS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.resources import (
+    CRDS,
+    NAMESPACES,
+    NODES,
+    RAYCLUSTERS,
+    RAYJOBS,
+    RAYSERVICES,
+    WORKERCLUSTERS,
+    WORKLOADS,
+    Resource,
+)
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import AlreadyExistsError
@@ -27,6 +37,7 @@ from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
 from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
+from slicebus.sandbox.controllers.ray_services import RayServiceController
 from slicebus.sandbox.controllers.ttl import TtlController
 
 Manifest = dict[str, Any]
@@ -70,6 +81,7 @@ async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterat
                     JobController(client),
                     RayClusterController(client),
                     RayJobController(client),
+                    RayServiceController(client),
                     PodRunner(client),
                     TtlController(client),
                 )
@@ -97,7 +109,8 @@ async def real_world(
             if (not await worker.serves(RAYCLUSTERS) if ray_stand_in is None else ray_stand_in)
         ]
         await prepare(world)
-        standins = (kind(worker).run() for worker in played for kind in (RayClusterController, RayJobController))
+        kinds = (RayClusterController, RayJobController, RayServiceController)
+        standins = (kind(worker).run() for worker in played for kind in kinds)
         async with running(*standins):
             yield world
 
@@ -110,7 +123,7 @@ async def prepare(world: World) -> None:
             definitions += custom_resource_definitions(ray_crds.__name__)
         for definition in definitions:
             await world.ensure(client, CRDS, definition)
-        for resource in (WORKLOADS, RAYJOBS, WORKERCLUSTERS):
+        for resource in (WORKLOADS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS):
             await _served(client, resource)
         for name in (objects.NAMESPACE, objects.SYSTEM_NAMESPACE):
             await world.ensure(client, NAMESPACES, objects.namespace(name))

@@ -134,8 +134,9 @@ class JobKind(Protocol):
     def outcome(self, job: Manifest) -> Outcome:
         """Whether the job runs, succeeded or failed, by its status."""
 
-    def child(self, job: Manifest) -> str | None:
-        """The name of a job's scale target of `child_kind`, empty until it is there; None where the job is its own."""
+    def children(self, job: Manifest) -> list[str] | None:
+        """The names of a job's scale targets of `child_kind`, the one that serves first; empty until there is one. None
+        where the job is its own. The counts of several add up."""
 
     def made_by(self, child: Manifest) -> str:
         """The name of the job of this kind that made an object of `child_kind`; empty when none did."""

@@ -113,7 +113,7 @@ class BatchJob:
                 return Outcome(phases[condition["type"]], condition.get("message", ""))
         return Outcome(JobPhase.RUNNING)
 
-    def child(self, job: Manifest) -> str | None:
+    def children(self, job: Manifest) -> list[str] | None:
         """None: a Job carries its own counts."""
         return None
 

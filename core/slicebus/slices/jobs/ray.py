@@ -137,15 +137,16 @@ def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") 
     return patch
 
 
-def bounds(cluster_spec: Manifest) -> Manifest:
+def bounds(cluster_spec: Manifest, *, only_range: bool = False) -> Manifest:
     """What the autoscaler goes by: of each group the least and the most replicas and the idle time, and its own idle
     time and mode. Empty without it.
 
-    KubeRay with `upgradeStrategy: Recreate` makes the cluster anew for the times and the mode: they are left out then.
+    KubeRay with `upgradeStrategy: Recreate`, or for a RayService, makes the cluster anew for the times and the mode:
+    they are left out then, or with `only_range`.
     """
     if not autoscales(cluster_spec):
         return {}
-    keeps = (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
+    keeps = only_range or (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
     fields = _RANGE if keeps else (*_RANGE, _IDLE_TIME)
     found: Manifest = {
         "groups": {

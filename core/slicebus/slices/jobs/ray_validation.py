@@ -18,8 +18,8 @@ Manifest = dict[str, Any]
 
 _CLUSTER_NAME_LENGTH = 53
 """KubeRay appends to it what its pods and Services need."""
-_RAYJOB_NAME_LENGTH = _CLUSTER_NAME_LENGTH - 6
-"""Its RayCluster has five random characters more, and a hyphen."""
+_PARENT_NAME_LENGTH = _CLUSTER_NAME_LENGTH - 6
+"""Of a RayJob and a RayService: their RayClusters have five random characters more, and a hyphen."""
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NO_DNS_1035 = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
@@ -27,6 +27,9 @@ _NO_DNS_1035 = (
     f"'{_DNS_1035.pattern}')"
 )
 _START_COMMAND = "KUBERAY_GEN_AUTOSCALER_START_CMD"
+_INCREMENTAL = "NewClusterWithIncrementalUpgrade"
+_UPGRADES = (_INCREMENTAL, "NewCluster", "None")
+_INTERVAL = "intervalSeconds"
 _NO_RESTART = (None, "", "Never")
 _SIDECAR_LACKS = {"submitterPodTemplate": "SubmitterPodTemplate", "submitterConfig": "SubmitterConfig"}
 
@@ -40,9 +43,17 @@ def cluster_problems(cluster: Manifest) -> list[Problem]:
 def rayjob_problems(job: Manifest) -> list[Problem]:
     """Why KubeRay would refuse a RayJob, or slicebus cannot run it."""
     spec = job["spec"]
-    messages = (*_name_messages("RayJob", job, most=_RAYJOB_NAME_LENGTH), *_rayjob_messages(spec))
+    messages = (*_name_messages("RayJob", job, most=_PARENT_NAME_LENGTH), *_rayjob_messages(spec))
     found = [Problem("InvalidRayJob", message) for message in messages]
     return found + _spec_problems(spec["rayClusterSpec"], job) if _has_own_cluster(spec) else found
+
+
+def rayservice_problems(service: Manifest) -> list[Problem]:
+    """Why KubeRay would refuse a RayService."""
+    names = _name_messages("RayService", service, most=_PARENT_NAME_LENGTH)
+    messages = (*names, *_rayservice_messages(service["spec"]))
+    found = [Problem("InvalidRayService", message) for message in messages]
+    return found + _spec_problems(service["spec"]["rayClusterConfig"], service)
 
 
 def _spec_problems(spec: Manifest, job: Manifest) -> list[Problem]:
@@ -71,6 +82,44 @@ def _rayjob_messages(spec: Manifest) -> Iterator[str]:
     yield from _mode_messages(spec)
     if _has_own_cluster(spec):
         yield from _child_messages(spec["rayClusterSpec"])
+
+
+def _rayservice_messages(spec: Manifest) -> Iterator[str]:
+    cluster, delay_s = spec["rayClusterConfig"], spec.get("rayClusterDeletionDelaySeconds")
+    strategy = spec.get("upgradeStrategy") or {}
+    if (cluster.get("authOptions") or {}).get("enableK8sTokenAuth"):
+        yield "K8s token auth mode is currently not supported for RayService"
+    if ((cluster["headGroupSpec"].get("headService") or {}).get("metadata") or {}).get("name"):
+        yield "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
+    if strategy.get("type") not in (None, *_UPGRADES):
+        options = f"{_INCREMENTAL}, NewCluster, or None"
+        yield f"Spec.UpgradeStrategy.Type value {strategy['type']} is invalid, valid options are {options}"
+    if delay_s is not None and delay_s < 0:
+        yield f"Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got {delay_s}"
+    if strategy.get("type") == _INCREMENTAL:
+        yield from _upgrade_messages(cluster, strategy.get("clusterUpgradeOptions"))
+
+
+def _upgrade_messages(cluster: Manifest, options: Manifest | None) -> Iterator[str]:
+    """About an upgrade in steps; the first that is wrong."""
+    if not autoscales(cluster):
+        yield f"Ray Autoscaler is required for {_INCREMENTAL}"
+        return
+    if options is None:
+        yield f"ClusterUpgradeOptions are required for {_INCREMENTAL}"
+        return
+    surge, step = options.get("maxSurgePercent", 100), options.get("stepSizePercent")
+    interval_s = options.get(_INTERVAL)
+    if not 0 <= surge <= 100:
+        yield "maxSurgePercent must be between 0 and 100"
+    elif step is None or not 0 <= step <= 100:
+        yield "stepSizePercent must be between 0 and 100"
+    elif step > surge:
+        yield "stepSizePercent must be less than or equal to maxSurgePercent"
+    elif interval_s is None or interval_s <= 0:
+        yield f"{_INTERVAL} must be greater than 0"
+    elif not options.get("gatewayClassName"):
+        yield f"gatewayClassName is required for {_INCREMENTAL}"
 
 
 def _end_messages(spec: Manifest) -> Iterator[str]:

@@ -82,7 +82,7 @@ class RayCluster:
         failed = status.get("state") == "failed"
         return Outcome(JobPhase.RUNNING, status.get("reason", "") if failed else "")
 
-    def child(self, job: Manifest) -> str | None:
+    def children(self, job: Manifest) -> list[str] | None:
         """None: a RayCluster carries its own counts."""
         return None
 

@@ -7,6 +7,7 @@ from slicebus.slices.jobs.base import JobKind
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
+from slicebus.slices.jobs.rayservice import RayService
 from slicebus.slices.resource import Resource
 
 ENTRY_POINTS = "slicebus.job_kinds"
@@ -17,7 +18,9 @@ _MEMBERS = sorted({*JobKind.__annotations__, *(name for name in vars(JobKind) if
 def load(found: Iterable[EntryPoint]) -> tuple[dict[str, JobKind], dict[str, str]]:
     """The kinds by name, slicebus' own first, then those of the entry points in the order of their names; and why an
     entry point is left out, by its name. A package that is broken stops none of the other kinds."""
-    kinds: dict[str, JobKind] = {kind.resource.kind: kind for kind in (BatchJob(), RayCluster(), RayJob())}
+    kinds: dict[str, JobKind] = {
+        kind.resource.kind: kind for kind in (BatchJob(), RayCluster(), RayJob(), RayService())
+    }
     left_out: dict[str, str] = {}
     for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
         try:

@@ -97,3 +97,18 @@ def a_rayjob(*groups: Manifest, cluster: Manifest | None = None, **spec: Any) ->
         | spec,
         "status": {},
     }
+
+
+def a_rayservice(*groups: Manifest, cluster: Manifest | None = None, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": metadata(),
+        "spec": {
+            "serveConfigV2": "applications: []",
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "rayClusterConfig": cluster or a_cluster_spec(*(groups or (a_group(),))),
+        }
+        | spec,
+        "status": {},
+    }

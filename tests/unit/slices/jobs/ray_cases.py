@@ -6,7 +6,7 @@ perhaps with more words around it.
 
 from typing import Any
 
-from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
+from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob, a_rayservice, a_template
 
 Manifest = dict[str, Any]
 
@@ -382,4 +382,71 @@ ACCEPTED_RAYJOBS: dict[str, Manifest] = {
         submissionMode="SidecarMode", cluster=a_cluster_spec(head=a_template(restartPolicy="Never"))
     ),
     "a head that restarts": a_rayjob(cluster=a_cluster_spec(head=a_template(restartPolicy="Always"))),
+}
+
+
+def upgraded(**options: Any) -> Manifest:
+    """A service that is upgraded in steps, with these options beside those that it needs."""
+    needed = {"stepSizePercent": 10, "intervalSeconds": 30, "gatewayClassName": "istio"}
+    strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": needed | options}
+    return a_rayservice(cluster=a_cluster_spec(**AUTOSCALED), upgradeStrategy=strategy)
+
+
+REFUSED_RAYSERVICES: dict[str, tuple[Manifest, list[str]]] = {
+    "a long name": (named(a_rayservice(), "s" * 48), ["RayService name should be no more than 47 characters"]),
+    "token authentication": (
+        a_rayservice(
+            cluster=a_cluster_spec(authOptions={"mode": "token", "enableK8sTokenAuth": True}, rayVersion="2.55.0")
+        ),
+        ["K8s token auth mode is currently not supported for RayService"],
+    ),
+    "a name for the head's Service": (
+        a_rayservice(
+            cluster=with_head(headService={"metadata": {"name": "own"}})["spec"],
+        ),
+        ["spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"],
+    ),
+    "an unknown upgrade": (
+        a_rayservice(upgradeStrategy={"type": "Recreate"}),
+        [
+            "Spec.UpgradeStrategy.Type value Recreate is invalid, valid options are NewClusterWithIncrementalUpgrade, "
+            "NewCluster, or None"
+        ],
+    ),
+    "a negative delay": (
+        a_rayservice(rayClusterDeletionDelaySeconds=-1),
+        ["Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got -1"],
+    ),
+    "steps without the autoscaler": (
+        a_rayservice(upgradeStrategy={"type": "NewClusterWithIncrementalUpgrade"}),
+        ["Ray Autoscaler is required for NewClusterWithIncrementalUpgrade"],
+    ),
+    "steps without options": (
+        a_rayservice(
+            cluster=a_cluster_spec(**AUTOSCALED), upgradeStrategy={"type": "NewClusterWithIncrementalUpgrade"}
+        ),
+        ["ClusterUpgradeOptions are required for NewClusterWithIncrementalUpgrade"],
+    ),
+    "too much of a surge": (upgraded(maxSurgePercent=101), ["maxSurgePercent must be between 0 and 100"]),
+    "no step": (upgraded(stepSizePercent=None), ["stepSizePercent must be between 0 and 100"]),
+    "steps larger than the surge": (
+        upgraded(maxSurgePercent=5),
+        ["stepSizePercent must be less than or equal to maxSurgePercent"],
+    ),
+    "no time between steps": (upgraded(intervalSeconds=0), ["intervalSeconds must be greater than 0"]),
+    "no gateway": (
+        upgraded(gatewayClassName=""),
+        ["gatewayClassName is required for NewClusterWithIncrementalUpgrade"],
+    ),
+    "a cluster that KubeRay would refuse": (
+        a_rayservice(a_group(minReplicas=3, maxReplicas=1)),
+        ["worker group small has minReplicas 3 greater than maxReplicas 1"],
+    ),
+}
+ACCEPTED_RAYSERVICES: dict[str, Manifest] = {
+    "a plain one": a_rayservice(),
+    "the longest name": named(a_rayservice(), "s" * 47),
+    "another cluster for an upgrade": a_rayservice(upgradeStrategy={"type": "NewCluster"}),
+    "no upgrades": a_rayservice(upgradeStrategy={"type": "None"}, rayClusterDeletionDelaySeconds=0),
+    "an upgrade in steps": upgraded(maxSurgePercent=50),
 }

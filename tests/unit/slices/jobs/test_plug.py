@@ -11,7 +11,7 @@ from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.registry import ENTRY_POINTS, load
 from slicebus.slices.resource import Resource
 
-OWN = ["Job", "RayCluster", "RayJob"]
+OWN = ["Job", "RayCluster", "RayJob", "RayService"]
 FINDING = Finding("slicebus.dev/Accepted", False, "TooManyPodSets", "a job has at most 18 pod sets")
 
 
@@ -87,7 +87,7 @@ def test_a_kind_that_lacks_a_part_is_told_which() -> None:
     kinds, left_out = load([entry("half", "Half")])
     assert list(kinds) == OWN
     assert left_out["half"].startswith(
-        f"{__name__}:Half is no job kind: it has no autoscaled, bounds, child, child_kind, "
+        f"{__name__}:Half is no job kind: it has no autoscaled, bounds, child_kind, children, "
     )
 
 

@@ -9,9 +9,11 @@ from unit.slices.jobs.manifests import a_cluster, a_group
 from unit.slices.jobs.ray_cases import (
     ACCEPTED_CLUSTERS,
     ACCEPTED_RAYJOBS,
+    ACCEPTED_RAYSERVICES,
     REFUSED_CHILDREN,
     REFUSED_CLUSTERS,
     REFUSED_RAYJOBS,
+    REFUSED_RAYSERVICES,
 )
 
 Manifest = dict[str, Any]
@@ -28,12 +30,17 @@ REFUSED = {
     for kind, cases in (
         ("RayCluster", REFUSED_CLUSTERS | WITHOUT_CONTAINERS),
         ("RayJob", REFUSED_RAYJOBS | REFUSED_CHILDREN),
+        ("RayService", REFUSED_RAYSERVICES),
     )
     for name, case in cases.items()
 }
 ACCEPTED = {
     f"{kind}: {name}": (kind, job)
-    for kind, cases in (("RayCluster", ACCEPTED_CLUSTERS), ("RayJob", ACCEPTED_RAYJOBS))
+    for kind, cases in (
+        ("RayCluster", ACCEPTED_CLUSTERS),
+        ("RayJob", ACCEPTED_RAYJOBS),
+        ("RayService", ACCEPTED_RAYSERVICES),
+    )
     for name, job in cases.items()
 }
 

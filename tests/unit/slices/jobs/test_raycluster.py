@@ -196,7 +196,7 @@ def test_a_cluster_runs_until_it_is_deleted(status: dict[str, Any], expected: Ou
 
 def test_a_cluster_is_its_own_carrier() -> None:
     cluster = a_cluster(a_group("One"), a_group("many", numOfHosts=4))
-    assert RAY.child(cluster) is None
+    assert RAY.children(cluster) is None
     assert RAY.pod_selectors(cluster) == [{"ray.io/cluster": "demo"}]
     assert [RAY.replica_size(cluster, name) for name in ("head", "one", "many", "none")] == [1, 1, 4, 1]
 

@@ -168,9 +168,9 @@ def test_outcome(status: dict[str, Any], expected: Outcome) -> None:
 def test_counts_and_pods_are_the_childs_once_it_has_a_name() -> None:
     always = [{"batch.kubernetes.io/job-name": "demo"}, OF_DEMO]
     new, running = a_rayjob(), a_rayjob() | {"status": {"rayClusterName": "demo-x7k2p"}}
-    assert RAYJOB.child(new) == ""
+    assert RAYJOB.children(new) == []
     assert RAYJOB.pod_selectors(new) == always
-    assert RAYJOB.child(running) == "demo-x7k2p"
+    assert RAYJOB.children(running) == ["demo-x7k2p"]
     assert RAYJOB.pod_selectors(running) == [*always, {"ray.io/cluster": "demo-x7k2p"}]
 
 

@@ -11,19 +11,34 @@ from slicebus.slices.jobs import KINDS, JobKind, Problem
 from slicebus.slices.jobs.copies import common_problems
 from slicebus.slices.workload import PodSet
 from unit.slices.builders import a_slice
-from unit.slices.jobs.manifests import GATE, a_cluster, a_cluster_spec, a_group, a_job, a_rayjob, a_template
+from unit.slices.jobs.manifests import (
+    GATE,
+    a_cluster,
+    a_cluster_spec,
+    a_group,
+    a_job,
+    a_rayjob,
+    a_rayservice,
+    a_template,
+)
 
-JOBS: dict[str, dict[str, Any]] = {"Job": a_job(), "RayCluster": a_cluster(), "RayJob": a_rayjob()}
+JOBS: dict[str, dict[str, Any]] = {
+    "Job": a_job(),
+    "RayCluster": a_cluster(),
+    "RayJob": a_rayjob(),
+    "RayService": a_rayservice(),
+}
 every_kind = pytest.mark.parametrize(
     ("kind", "job"), [(KINDS[name], job) for name, job in JOBS.items()], ids=JOBS.keys()
 )
 
 
-def test_there_are_three_kinds_by_their_own_names() -> None:
+def test_there_are_four_kinds_by_their_own_names() -> None:
     assert {name: kind.resource.api_version for name, kind in KINDS.items()} == {
         "Job": "batch/v1",
         "RayCluster": "ray.io/v1",
         "RayJob": "ray.io/v1",
+        "RayService": "ray.io/v1",
     }
     assert all(kind.resource.kind == name for name, kind in KINDS.items())
 

@@ -1,0 +1,99 @@
+"""What RayJob and RayService share: KubeRay makes RayClusters of them, whose specs have the counts from then on."""
+
+from typing import Any
+
+from slicebus.proto.messages import Counts
+from slicebus.slices.jobs import ray
+from slicebus.slices.jobs.base import Exposure
+from slicebus.slices.jobs.raycluster import RayCluster
+from slicebus.slices.resource import Resource
+
+Manifest = dict[str, Any]
+
+_ORIGIN_NAME = "ray.io/originated-from-cr-name"
+_ORIGIN_KIND = "ray.io/originated-from-crd"
+
+
+class RayParent:
+    """A job with RayClusters of its own. Edits of its cluster's spec change none that runs."""
+
+    resource: Resource
+    cluster_field: str
+    """Where its spec has the spec of its clusters."""
+    child_kind = RayCluster.resource.kind
+
+    def cluster_spec(self, found: Manifest) -> Manifest:
+        """The cluster's spec of a job, or of one of its clusters; empty where a job has none."""
+        spec: Manifest = found["spec"]
+        return spec if found["kind"] == self.child_kind else spec.get(self.cluster_field) or {}
+
+    def finished(self, job: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
+    def succeeded(self, status: Manifest) -> Counts:
+        """None: its pods run until it ends."""
+        return {}
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """By its cluster's head."""
+        return ray.head_exposure(self.cluster_spec(job))
+
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
+        """Other replicas: of a child, or of the child that a suspended job will have."""
+        spec = self.cluster_spec(scale_target)
+        if scale_target["kind"] == self.child_kind:
+            return ray.resize_groups(spec, counts) if ray.is_resizable(spec) else []
+        return ray.resize_groups(spec, counts, at=self._at) if scale_target["spec"].get("suspend") else []
+
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """Other replicas in its cluster's spec."""
+        return self._with_cluster(job, ray.with_replicas(self.cluster_spec(job), counts))
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """With in-tree autoscaling of its cluster, where it has one of its own."""
+        spec = self.cluster_spec(job)
+        return self._with_cluster(job, spec | {"enableInTreeAutoscaling": True}) if spec else job
+
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The worker's."""
+        return reported
+
+    def made_by(self, child: Manifest) -> str:
+        """By the labels that KubeRay sets on the RayCluster."""
+        labels = child["metadata"].get("labels", {})
+        name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
+        return name
+
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
+        """The group's numOfHosts."""
+        return ray.replica_size(self.cluster_spec(scale_target), pod_set)
+
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """Those that the autoscaler has named on a child: a list of the job's own is no order."""
+        is_child = scale_target["kind"] == self.child_kind
+        return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """Those of its cluster."""
+        return ray.bounds(self.cluster_spec(job))
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """In a child's spec, or in that of the children that follow."""
+        at = "/spec" if target["kind"] == self.child_kind else self._at
+        return ray.set_bounds(self.cluster_spec(target), bounds, at=at)
+
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
+        """Where it is on in its cluster."""
+        return ray.autoscales(self.cluster_spec(scale_target))
+
+    def scaler(self, scale_target: Manifest) -> str:
+        """The autoscaler, where it is on."""
+        return "ray autoscaler" if ray.autoscales(self.cluster_spec(scale_target)) else "replicas changed"
+
+    @property
+    def _at(self) -> str:
+        return f"/spec/{self.cluster_field}"
+
+    def _with_cluster(self, job: Manifest, cluster_spec: Manifest) -> Manifest:
+        return job | {"spec": job["spec"] | {self.cluster_field: cluster_spec}}

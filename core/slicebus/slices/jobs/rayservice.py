@@ -1,0 +1,93 @@
+"""ray.io/v1 RayService: a RayCluster that serves and, during an upgrade, a second one beside it."""
+
+from typing import Any
+
+import msgspec
+
+from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices import own_api
+from slicebus.slices.jobs import ray
+from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.copies import common_problems, copy_of, without
+from slicebus.slices.jobs.ray_parent import RayParent
+from slicebus.slices.jobs.ray_validation import rayservice_problems
+from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
+from slicebus.slices.resource import Resource
+
+Manifest = dict[str, Any]
+
+_STATUSES = ("activeServiceStatus", "pendingServiceStatus")
+_NO_CLUSTERS: Manifest = {name: {} for name in _STATUSES}
+
+
+class RayService(RayParent):
+    """A RayService has its cluster's pod sets; it runs until it is deleted.
+
+    On a worker its counts are those of the RayCluster that serves, and of the one that an upgrade prepares: both are
+    charged, and the second one's pods wait for what it takes more. KubeRay prepares another cluster for every change of
+    the cluster's spec but replicas and their bounds.
+    """
+
+    resource = Resource("ray.io", "v1", "rayservices", "RayService")
+    cluster_field = "rayClusterConfig"
+    owner_labels: tuple[str, ...] = (own_api.RAYSERVICE_LABEL,)
+    refusal = Refusal()
+    standing_ttl_s: int | None = None
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """The head, then the groups, of one cluster."""
+        return ray.cluster_pod_sets(self.cluster_spec(job))
+
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
+        """Pods of one cluster as KubeRay will make them."""
+        return ray.cluster_counts(self.cluster_spec(scale_target))
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """What KubeRay on the worker would refuse, said here and now."""
+        return rayservice_problems(job) or common_problems(job, self.pod_sets(job))
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The service with gated templates, whose pods name it."""
+        of = {own_api.RAYSERVICE_LABEL: job["metadata"]["name"]}
+        given = {pod_set["name"]: placements.get(pod_set["name"], Placement()) for pod_set in self.pod_sets(job)}
+        named = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
+        changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), named)}
+        return copy_of(job, without(job["spec"], ("suspend",)) | changed)
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """By its cluster's head, and the Service for its applications, which its user may shape."""
+        head, service = super().exposure(job), job["spec"].get("serveService") or {}
+        metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
+        return Exposure(
+            service_types=head.service_types | frozenset(filter(None, [spec.get("type")])),
+            external_ips=head.external_ips or bool(spec.get("externalIPs")),
+            ingress=head.ingress,
+            labels=head.labels | (metadata.get("labels") or {}),
+            annotations=head.annotations | (metadata.get("annotations") or {}),
+        )
+
+    def running_status(self, reported: Manifest) -> Manifest:
+        """The worker's: a Kueue asks for nothing more than what it suspended itself."""
+        return reported
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """It serves from no cluster, as soon as it is not active."""
+        return status if active else _NO_CLUSTERS | {"serviceStatus": "", "numServeEndpoints": 0}
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """A service runs until it is deleted."""
+        return Outcome(JobPhase.RUNNING)
+
+    def children(self, job: Manifest) -> list[str] | None:
+        """The RayCluster that serves, then the one that an upgrade, or the first start, prepares."""
+        statuses = [job.get("status", {}).get(name) or {} for name in _STATUSES]
+        return [status["rayClusterName"] for status in statuses if status.get("rayClusterName")]
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """Our own label, and KubeRay's of its clusters. A cluster that served before has our label only."""
+        own = {own_api.RAYSERVICE_LABEL: job["metadata"]["name"]}
+        return [own, *({CLUSTER_LABEL: child} for child in self.children(job) or ())]
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """Of each group only: for another idle time, or mode, KubeRay would prepare another cluster."""
+        return ray.bounds(self.cluster_spec(job), only_range=True)

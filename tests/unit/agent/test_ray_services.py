@@ -1,0 +1,99 @@
+"""A RayService that is being upgraded: what its two clusters want together, and whose pods start first."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from slicebus.agent.decide import order_sizes, reconcile
+from slicebus.agent.state import annotations
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.decisions.commands import Patch
+from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
+from slicebus.proto.messages import JobRef, WorkloadSpec
+from slicebus.slices import kueue
+from slicebus.slices.ungate import Pod
+from unit.agent.objects import EAST, a_pod
+from unit.agent.test_ray_pods import WORKERS, a_spec, an_object
+
+Manifest = dict[str, Any]
+KEY = JobKey("RayService", "team", "chat")
+REF = JobRef("ray.io/v1", "RayService", "team", "chat", "manager-uid")
+
+
+def a_view(*clusters: tuple[str, Manifest], granted: dict[str, int], pods: tuple[Manifest, ...] = ()) -> WorkerView:
+    """A service with these clusters, the one that serves first."""
+    at = annotations.job_metadata(REF, workload="w1", version=1, grant=granted)
+    job = an_object("RayService", "chat", {"rayClusterConfig": a_spec()}, **at)
+    serves, *beside = [an_object("RayCluster", name, spec) for name, spec in clusters]
+    return WorkerView(
+        key=KEY,
+        job=job,
+        reading=JobReading.from_manifest(job),
+        scale_target=serves,
+        beside=tuple(beside),
+        pods=tuple(map(Pod.from_manifest, pods)),
+    )
+
+
+def a_worker(name: str, *, of: str, gated: bool = True) -> Manifest:
+    pod = a_pod(name, gated=gated, phase="Pending" if gated else "Running")
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS}
+    owner = {"kind": "RayCluster", "name": of, "uid": f"uid-{of}", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def started(view: WorkerView) -> list[str]:
+    return [patch.target["metadata"]["name"] for command in reconcile.ungate(view) for patch in command.patches]  # type: ignore[attr-defined]
+
+
+def test_the_cluster_that_serves_is_the_scale_target_and_the_next_is_beside_it() -> None:
+    store = Store()
+    status = {"pendingServiceStatus": {"rayClusterName": "next"}, "activeServiceStatus": {"rayClusterName": "now"}}
+    at = annotations.job_metadata(REF, workload="w1", version=1, grant={})
+    service = an_object("RayService", "chat", {"rayClusterConfig": a_spec()}, **at) | {"status": status}
+    store.cache_of(RAYSERVICES).put(service)  # type: ignore[union-attr]
+    assert store.view(KEY).scale_targets == ()
+    for name, replicas in (("next", 3), ("now", 2)):
+        store.cache_of(RAYCLUSTERS).put(an_object("RayCluster", name, a_spec(replicas=replicas, named=(name,))))  # type: ignore[union-attr]
+    view = store.view(KEY)
+    assert [each["metadata"]["name"] for each in view.scale_targets] == ["now", "next"]
+    assert view.counts == view.desired == {"head": 2, WORKERS: 5}
+    assert view.named_for_deletion == {"now", "next"}
+
+
+def test_an_upgrade_asks_for_both() -> None:
+    view = a_view(("now", a_spec(replicas=2)), ("next", a_spec(replicas=2)), granted={"head": 1, WORKERS: 2})
+    [note] = reconcile.request(view, EAST)
+    assert isinstance(note, Patch)
+    assert isinstance(note.body, dict)
+    asked = annotations.PendingRequests.from_job(note.body)
+    assert asked is not None
+    assert (asked.worker_uid, asked.wanted) == ("uid-now", {"head": 2, WORKERS: 4})
+
+
+@pytest.mark.parametrize(("granted", "names"), [(1, []), (2, ["z"]), (3, ["z", "a"])])
+def test_what_the_old_cluster_makes_anew_starts_before_the_new_cluster(granted: int, names: list[str]) -> None:
+    pods = (a_worker("a", of="next"), a_worker("z", of="now"), a_worker("runs", of="now", gated=False))
+    view = a_view(("now", a_spec()), ("next", a_spec()), granted={WORKERS: granted}, pods=pods)
+    assert started(view) == names
+
+
+def test_one_that_either_autoscaler_has_named_does_not_start() -> None:
+    pods = (a_worker("a", of="next"), a_worker("b", of="now"))
+    view = a_view(("now", a_spec(named=("b",))), ("next", a_spec(named=("a",))), granted={WORKERS: 2}, pods=pods)
+    assert started(view) == []
+
+
+def test_a_size_from_the_manager_is_that_of_the_cluster_that_serves() -> None:
+    spec = a_spec(replicas=1) | {"enableInTreeAutoscaling": False}
+    view = a_view(("now", spec), ("next", spec), granted={WORKERS: 2})
+    wanted = an_object("RayService", "chat", {"rayClusterConfig": a_spec(replicas=3)})
+    order = WorkloadSpec(job=REF, spec_version=2, workload={}, manifest=wanted, granted={})
+    assert view.reading is not None
+    [patch] = order_sizes.take(view, order, view.reading)
+    assert isinstance(patch, Patch)
+    assert patch.target["metadata"]["name"] == "now"
+    assert order_sizes.take(structs.replace(view, scale_target=None, beside=()), order, view.reading) == []
