@@ -18,6 +18,7 @@ from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import Publisher
 from slicebus.agent.act.reconciler import Reconciler
+from slicebus.agent.act.schedulers import SchedulerBackends
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide.capacity import slim
 from slicebus.agent.metrics.jobs import JobMetrics
@@ -81,6 +82,15 @@ class Agent(Role[AgentSettings]):
         policy.load()
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        backends = SchedulerBackends(
+            self._settings.profiles,
+            store,
+            self._client,
+            own_namespace=self._settings.namespace,
+            namespaces=self._settings.watched_namespaces,
+            requeue=queue.add,
+            changed=lambda: heartbeats.beat_now(),
+        )
         locks = JobLocks()
         backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
@@ -155,17 +165,19 @@ class Agent(Role[AgentSettings]):
         )
         await retry_until_available("tombstones", tombstones.load)
         await retry_until_available("fence", fence.load)
+        await backends.look()
         async with decide.recording(), asyncio.TaskGroup() as group:
+            backends.start(group)
             for resource, cache in store.caches():
                 kept = informers.run(resource, cache, labels=SELECTORS[resource])
                 group.create_task(kept, name=f"watch:{resource.plural}")
             others = informers.run(PODS, store.foreign_pods, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
             group.create_task(others, name="watch:other pods")
-            for cache in (*(cache for _, cache in store.caches()), store.foreign_pods):
+            for cache in (*(cache for _, cache in store.caches()), *backends.caches(), store.foreign_pods):
                 await cache.synced.wait()
             decide.begin()
             await retry_until_available("pods", lambda: reconciler.take_over_pods(epoch))
-            hello = await retry_until_available("version", self._hello)
+            hello = await retry_until_available("version", partial(self._hello, store))
             # The manager may have made the exchanges and not yet the bindings.
             await self.until_allowed("hello", lambda: publish(hello))
             await self.until_allowed("inventory", inventories.publish)
@@ -178,15 +190,17 @@ class Agent(Role[AgentSettings]):
             group.create_task(heartbeats.run(), name="heartbeat")
             group.create_task(namespaces.run(), name="namespaces")
             group.create_task(refusals.run(), name="pod refusals")
+            group.create_task(backends.run(), name="scheduler backends")
             group.create_task(inventories.run(), name="inventory")
             for queue_name in inbox.queues():
                 group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")
 
-    async def _hello(self) -> Hello:
+    async def _hello(self, store: Store) -> Hello:
         return Hello(
             agent_version=version("slicebus"),
             kubernetes_version=await self._client.version(),
             schema_version=SCHEMA_VERSION,
+            scheduler_backends=store.schedulers.usable,
         )
 
     async def _publish(self, publisher: Publisher, message: Message) -> None:

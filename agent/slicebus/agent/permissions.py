@@ -1,5 +1,7 @@
 """What the agent does in its cluster."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from slicebus.agent.act.fence import NAME as FENCE
@@ -20,6 +22,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
 from slicebus.slices import own_api
+from slicebus.slices.schedulers import Profile, init
 
 COMPONENT = "slicebus-agent"
 """The name of its Lease, and of the reporter of its Events."""
@@ -44,9 +47,28 @@ _OTHERS = (
 )
 
 
-def permissions(namespaces: tuple[str, ...] = ()) -> tuple[Permission, ...]:
-    """Everything that the agent does, in these namespaces or in all."""
-    return (*(replace(permission, namespaces=namespaces) for permission in _IN_NAMESPACES), *_OTHERS)
+def permissions(namespaces: tuple[str, ...] = (), schedulers: Iterable[str] = ()) -> tuple[Permission, ...]:
+    """Everything that the agent does, in these namespaces or in all, with these scheduler backends."""
+    own = (*(replace(permission, namespaces=namespaces) for permission in _IN_NAMESPACES), *_OTHERS)
+    return (*own, *(each for name in schedulers for each in permissions_of_scheduler(name, namespaces)))
+
+
+def permissions_of_scheduler(name: str, namespaces: tuple[str, ...] = ()) -> tuple[Permission, ...]:
+    """What the agent does for a scheduler backend."""
+    backend = init(Profile(name))
+    made = [
+        permission
+        for resource in backend.makes
+        for permission in (
+            Permission(resource, (*READ, "create", "patch", "delete"), namespaces=namespaces),
+            *([Permission(resource, ("patch",), "status", namespaces=namespaces)] if backend.writes_status else []),
+        )
+    ]
+    return (
+        *made,
+        *(Permission(each, READ) for each in backend.reads),
+        *definitions_of((*backend.makes, *backend.reads)),
+    )
 
 
 def permissions_to_create_as(

@@ -7,6 +7,7 @@ import msgspec
 from slicebus.proto.messages import CLUSTER_NAME, ClusterName
 from slicebus.runtime.environment import Seconds
 from slicebus.runtime.settings import RoleSettings
+from slicebus.slices.schedulers import Profile, profiles_of
 
 NAMESPACES = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(,[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
 """Names with commas between."""
@@ -20,6 +21,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
         "manager_user": "SLICEBUS_MANAGER_USER",
         "policy_file": "SLICEBUS_POLICY_FILE",
         "namespaces": "SLICEBUS_NAMESPACES",
+        "schedulers": "SLICEBUS_SCHEDULERS",
         "heartbeat_s": "SLICEBUS_HEARTBEAT_SECONDS",
         "inventory_s": "SLICEBUS_INVENTORY_SECONDS",
         "status_interval_s": "SLICEBUS_STATUS_INTERVAL_SECONDS",
@@ -34,11 +36,27 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     """The path of the cluster's policy, YAML; None is the default policy. It is read again when it changes."""
     namespaces: Annotated[str, msgspec.Meta(pattern=NAMESPACES)] = ""
     """The only namespaces that it lists and watches, with commas between; empty is all of them."""
+    schedulers: str = ""
+    """The profiles of scheduler backends, JSON: a list of `Profile`, that of jobs which choose none first. Empty: only
+    the default backend."""
     heartbeat_s: Seconds = 10.0
     inventory_s: Seconds = 600.0
     """The pause between inventories, up to a fifth shorter or longer."""
     status_interval_s: Seconds = 0.5
     """The least pause between two reports on one job; the next one has all changes in between."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what every role refuses, and for profiles of scheduler backends that are wrong."""
+        super().__post_init__()
+        try:
+            profiles_of(self.schedulers)
+        except ValueError as error:
+            raise ValueError(f"{self.variables['schedulers']}: {error}") from error
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The profiles of the scheduler backends, at least one."""
+        return profiles_of(self.schedulers)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -34,4 +34,5 @@
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
+{{- include "slicebus.schedulerRules" . }}
 {{- end }}

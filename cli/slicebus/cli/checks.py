@@ -26,6 +26,7 @@ from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices import own_api
 from slicebus.slices.jobs import LEFT_OUT
+from slicebus.slices.schedulers import Profile, every_version, profiles_of
 
 _MOST_NAMED = 3
 """Of the namespaces that a cluster lacks."""
@@ -42,6 +43,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its chart, and of its Lease."""
     namespace: str
     beside_kueue: bool = False
+    schedulers: tuple[str, ...] = ()
+    """The scheduler backends that an agent's profiles enable."""
 
 
 def needs_of(
@@ -51,11 +54,12 @@ def needs_of(
     admission: Admission = Admission.BUILTIN,
     namespaces: tuple[str, ...] = (),
     create_as: str | None = None,
+    schedulers: tuple[str, ...] = (),
 ) -> Needs:
     """What the agent of a cluster needs, in these namespaces or in all, to create jobs as itself or as a service
-    account; without a cluster, the manager."""
+    account, with these scheduler backends; without a cluster, the manager."""
     if cluster:
-        permissions = slicebus.agent.permissions.permissions(namespaces)
+        permissions = slicebus.agent.permissions.permissions(namespaces, schedulers)
         if create_as:
             permissions += permissions_to_create_as(create_as, own_namespace=namespace, namespaces=namespaces)
         return Needs(
@@ -64,6 +68,7 @@ def needs_of(
             permissions=permissions,
             chart="slicebus-agent",
             namespace=namespace,
+            schedulers=schedulers,
         )
     return Needs(
         journal=journal,
@@ -120,6 +125,15 @@ def policy_check(path: str | None) -> tuple[Check, PolicyFile]:
     return Check("policy", f"{path} is valid; jobs are created as {creator}"), policy
 
 
+def schedulers_check(text: str) -> tuple[Check, tuple[str, ...]]:
+    """Whether an agent can read the profiles of its scheduler backends, and their names; none where it cannot."""
+    try:
+        names = tuple(profile.name for profile in profiles_of(text))
+    except ValueError as error:
+        return Check("schedulers", str(error), "repair SLICEBUS_SCHEDULERS: the agent does not start with it"), ()
+    return Check("schedulers", f"enabled: {', '.join(names)}"), names
+
+
 async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
     checks = []
     absent = [resource for resource in needs.crds if not await client.serves(resource)]
@@ -132,6 +146,7 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
     else:
         checks.append(Check("crds", f"{len(needs.crds)} kinds are served"))
     checks.append(await _job_kinds(client))
+    checks += [await _backend(client, name) for name in needs.schedulers]
     refused = await missing(client, needs.permissions, namespace=needs.namespace)
     if refused:
         advice = f"bind the ClusterRole of the chart {needs.chart} to the user who runs this"
@@ -152,6 +167,17 @@ async def _job_kinds(client: KubeClient) -> Check:
         advice = "repair or remove the package that brings the kind; every other kind is run"
         return Check("job kinds", f"{found}; left out: {'; '.join(LEFT_OUT.values())}", advice)
     return Check("job kinds", found)
+
+
+async def _backend(client: KubeClient, name: str) -> Check:
+    """Whether the API server serves what a scheduler backend needs, in one of its versions."""
+    made = [(*each.makes, *each.reads) for each in every_version(Profile(name))]
+    absent = [[each for each in needed if not await client.serves(each)] for needed in made]
+    if [] in absent:
+        return Check("schedulers", f"{name} can be used")
+    lacking = ", ".join(f"{each.definition}/{each.version}" for each in absent[-1])
+    advice = "install that scheduler, or take its profile out of the chart's schedulers: jobs that choose it wait"
+    return Check("schedulers", f"{name} lacks {lacking}", advice)
 
 
 async def _leader(client: KubeClient, needs: Needs) -> Check:

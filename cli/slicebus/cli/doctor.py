@@ -44,6 +44,12 @@ def doctor(
     namespaces: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACES", show_envvar=True, help="The only ones that the agent works in.")
     ] = "",
+    schedulers: Annotated[
+        str,
+        typer.Option(
+            envvar="SLICEBUS_SCHEDULERS", show_envvar=True, help="The profiles of its scheduler backends, as JSON."
+        ),
+    ] = "",
     policy_file: Annotated[
         str | None, typer.Option(envvar="SLICEBUS_POLICY_FILE", show_envvar=True, help="The policy of its cluster.")
     ] = None,
@@ -69,7 +75,7 @@ def doctor(
 ) -> None:
     """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
     something has to be done."""
-    from slicebus.cli.checks import checks, manager_user_check, needs_of, policy_check
+    from slicebus.cli.checks import checks, manager_user_check, needs_of, policy_check, schedulers_check
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:
@@ -79,15 +85,22 @@ def doctor(
     checked = cluster if chosen is Role.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
     policy_found, policy = policy_check(policy_file)
+    schedulers_found, backends = schedulers_check(schedulers)
     needs = needs_of(
-        checked, namespace, journal, admission, tuple(filter(None, namespaces.split(","))), policy.create_as
+        checked,
+        namespace,
+        journal,
+        admission,
+        tuple(filter(None, namespaces.split(","))),
+        policy.create_as,
+        backends,
     )
     screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 
     async def run() -> bool:
         fine = True
         if checked:
-            for check in (manager_user_check(manager_user), policy_found):
+            for check in (manager_user_check(manager_user), policy_found, schedulers_found):
                 screen.show(_line(check))
                 fine = fine and check.ok
         async for check in checks(

@@ -42,6 +42,9 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     impersonate: Impersonation | None = None
     """As whom. None: as the role itself."""
+    if_refused: Remember | None = None
+    """What to remember where the API server refuses the object for good, instead of an error: its value has a `message`
+    that becomes the server's."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ object leaves a cache, the informers ask the server whether the definition by wh
 import asyncio
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from functools import partial
+from operator import attrgetter
 
 import structlog
 
@@ -54,15 +55,17 @@ class Informers:
         unserved: MutableMapping[str, str],
         definitions: MutableMapping[str, str],
         namespaces: Collection[str] = (),
+        named: Callable[[Resource], str] = attrgetter("kind"),
     ) -> None:
         """`unserved` gets the reason for each left-out optional kind; `definitions` gets the UID of the definition of
-        each optional custom kind, or GONE. Both change before a cache does. Where there are `namespaces`, only these
-        are listed and watched."""
+        each optional custom kind, or GONE. Both know a resource by its name, `named`, and change before a cache does.
+        Where there are `namespaces`, only these are listed and watched."""
         self._client = client
         self._optional = optional
         self._unserved = unserved
         self._definitions = definitions
         self._namespaces = namespaces
+        self._named = named
         self._awaited: dict[Resource, str] = {}
         self._uids: dict[Resource, str] = {}
         self._reflectors: dict[Resource, Sequence[Reflector]] = {}
@@ -141,7 +144,7 @@ class Informers:
                 await self.confirm(owner)
 
     def _is_out(self, resource: Resource) -> bool:
-        return resource in self._awaited or (resource in self._optional and resource.kind in self._unserved)
+        return resource in self._awaited or (resource in self._optional and self._named(resource) in self._unserved)
 
     async def _check(self, resource: Resource) -> None:
         known = self._uids.get(resource)
@@ -175,8 +178,8 @@ class Informers:
             self._uids[resource] = uid
         if resource in self._optional:
             if uid:
-                self._definitions[resource.kind] = uid
-            if resource.kind in self._unserved:
+                self._definitions[self._named(resource)] = uid
+            if self._named(resource) in self._unserved:
                 # Before the first list its objects are unknown.
                 cache.expect(self._namespaces_of(resource))
 
@@ -187,7 +190,7 @@ class Informers:
         if not cache.synced.is_set():
             return
         self._awaited.pop(resource, None)
-        if resource in self._optional and self._unserved.pop(resource.kind, None) is not None:
+        if resource in self._optional and self._unserved.pop(self._named(resource), None) is not None:
             _log.info("resource.served", resource=resource.plural)
             for callback in self._on_served:
                 callback(resource)
@@ -197,12 +200,12 @@ class Informers:
         if absent.is_gone:
             self._uids.pop(resource, None)
         if resource in self._optional:
-            known = self._unserved.get(resource.kind)
-            self._unserved[resource.kind] = reason
+            known = self._unserved.get(self._named(resource))
+            self._unserved[self._named(resource)] = reason
             if absent.is_gone:
-                self._definitions[resource.kind] = GONE
+                self._definitions[self._named(resource)] = GONE
                 cache.clear()
-                self._definitions[resource.kind] = absent.successor
+                self._definitions[self._named(resource)] = absent.successor
             cache.synced.set()
         elif absent.is_gone and cache.synced.is_set():
             raise DefinitionLost(reason)

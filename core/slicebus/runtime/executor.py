@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
@@ -30,6 +31,7 @@ from slicebus.proto.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    PermanentError,
     SlicebusError,
     TransientError,
     UnavailableError,
@@ -146,6 +148,12 @@ class Executor:
             created = await self._client.create(
                 resource, command.manifest, field_manager=self._component, impersonate=command.impersonate
             )
+        except PermanentError as error:
+            if command.if_refused is None:
+                raise
+            refused = msgspec.structs.replace(command.if_refused.value, message=str(error))
+            self._remember(msgspec.structs.replace(command.if_refused, value=refused))
+            return
         except (ConflictError, TransientError):
             # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):

@@ -56,6 +56,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     namespace_labels: Mapping[str, str] = {}
     cluster_queue: str = ""
+    scheduler: str = ""
+    """The scheduler backend that the job chooses; empty for that of the cluster."""
     avoids: Collection[str] = ()
     """The clusters that it does not go to now."""
 
@@ -88,6 +90,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The ClusterQueues whose jobs it takes; None for all."""
     lacking: Mapping[str, str] = {}
     """The namespaces of which it takes no jobs, by its agent's report, with the reason."""
+    scheduler_backends: tuple[str, ...] = ()
+    """The scheduler backends that jobs can choose there, by its agent's report."""
     max_room: Mapping[str, int] = {}
     """The most that our chains are granted there, by resource over all flavors, whatever its agent reports."""
 
@@ -282,6 +286,9 @@ def _obstacle(cluster: Cluster, tenant: Tenant) -> str | None:
         return f"takes no jobs of namespace {tenant.namespace}"
     if (reason := cluster.lacking.get(tenant.namespace)) is not None:
         return _LACKS.get(reason, "takes no jobs of namespace {}: " + reason).format(tenant.namespace)
+    if tenant.scheduler and tenant.scheduler not in cluster.scheduler_backends:
+        found = ", ".join(cluster.scheduler_backends)
+        return f"has no scheduler backend {tenant.scheduler}" + (f", only {found}" if found else "")
     if not selects(tenant.selector, cluster.labels):
         return "is not among the clusters that the job selects"
     if cluster.name in tenant.avoids:

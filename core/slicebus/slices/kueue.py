@@ -61,6 +61,7 @@ class EvictionReason(StrEnum):
     CLUSTER_LOST = "WorkerClusterLost"
     """Not Kueue's: the cluster has been silent for too long."""
     NAMESPACE_LACKING = "WorkerClusterLacksNamespace"
+    SCHEDULER_LACKING = "WorkerClusterLacksScheduler"
     """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
 

@@ -53,6 +53,14 @@ TAKEN_BACK_ANNOTATION: Final = "slicebus.dev/taken-back"
 WAITING_ANNOTATION: Final = "slicebus.dev/waiting"
 """On the manager's job, the worker's job and the RayCluster of a RayJob, JSON: why it does not have the size that it
 wants (`waiting`). Nothing is decided by it."""
+SCHEDULER_LABEL: Final = "slicebus.dev/scheduler"
+"""On a job of the manager: the scheduler backend that it chooses. An annotation of its slices."""
+SCHEDULER_ANNOTATION: Final = "slicebus.dev/scheduler-backend"
+"""On the worker's job: the backend that it was made for, where that needs more than a scheduler's name."""
+GANG_ANNOTATION: Final = "slicebus.dev/gang"
+"""On the worker's job, JSON: how many pods of each pod set start together."""
+SPEC_HASH_ANNOTATION: Final = "slicebus.dev/spec-hash"
+"""On an object for a scheduler backend: a hash of what the agent has asked for."""
 PARTIAL_SCALE_UP_ANNOTATION: Final = "slicebus.dev/partial-scale-up"
 """On a job of the manager and its slices: "true" where a scale-up may be granted in part."""
 REPLICA_SIZES_ANNOTATION: Final = "slicebus.dev/replica-sizes"
@@ -98,6 +106,9 @@ AGENTS_OWN: Final = frozenset(
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
         WAITING_ANNOTATION,
+        SCHEDULER_ANNOTATION,
+        GANG_ANNOTATION,
+        SPEC_HASH_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

@@ -99,6 +99,7 @@ class Placer:
             namespace=slice.namespace,
             namespace_labels=self._namespaces.get(slice.namespace, {}),
             cluster_queue=queue.name,
+            scheduler=slice.scheduler,
             avoids=slice.avoids,
         )
 

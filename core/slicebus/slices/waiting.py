@@ -19,7 +19,17 @@ SURPLUS = "SurplusPods"
 """The reason of a smaller size that nobody carries out."""
 PODS_REFUSED = "PodsRefused"
 """The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED)
+SCHEDULING = (
+    "SchedulerNotEnabled",
+    "SchedulerUnusable",
+    "QueueNotFound",
+    "QueueNotOpen",
+    "SchedulingObjectRefused",
+    "SchedulingObjectExists",
+    "SchedulingPruned",
+)
+"""The reasons of granted pods that wait for what their scheduler backend needs."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""

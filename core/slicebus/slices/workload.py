@@ -157,6 +157,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How many pods of a pod set are admitted together, where that is more than one."""
     cluster_selector: str = ""
     """The job's label selector of the clusters that it may run on; empty for all."""
+    scheduler: str = ""
+    """The scheduler backend that its job chooses; empty for that of the cluster."""
     avoids: frozenset[str] = frozenset()
     """The clusters that it does not go to now: its pods did not get ready there."""
     conditions: dict[str, Manifest]
@@ -243,6 +245,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             partial=annotations.get(own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(own_api.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(own_api.CLUSTER_SELECTOR_ANNOTATION, ""),
+            scheduler=annotations.get(own_api.SCHEDULER_LABEL, ""),
             avoids=avoided_now(manifest),
             conditions=conditions,
         )

@@ -18,6 +18,7 @@ class TrainJob:
     resource = Resource("example.dev", "v1", "trainjobs", "TrainJob")
     owner_labels: tuple[str, ...] = (NAME_LABEL,)
     child_kind = ""
+    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
 

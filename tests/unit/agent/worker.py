@@ -13,20 +13,24 @@ from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SELECTORS, Store
+from slicebus.agent.state.schedulers import PROFILES
+from slicebus.agent.state.store import SCHEDULING_SELECTORS, SELECTORS, Store
 from slicebus.agent.state.views import JobKey
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
+from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.informers import Informers
-from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKLOADS, Resource
+from slicebus.kube.resources import CRDS, JOB_RESOURCES, JOBS, WORKLOADS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import JobRef, Manifest, Message, Terms
 from slicebus.runtime.executor import Executor
+from slicebus.sandbox import schedulers as scheduler_crds
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.slices.schedulers import Profile, init
 from unit.agent.objects import EAST, EAST_UID, KEY
 from unit.kube.servers import NAMESPACE, SYSTEM
 
@@ -77,6 +81,7 @@ class Worker:
         self.broker = MemoryBroker()
         self.requeued: list[JobKey] = []
         self.terms: list[Terms] = []
+        self.scheduling: dict[Resource, str | None] = {}
         self.policy = PolicySource(None, own_namespace=SYSTEM, client=client, store=self.store)
         self.policy.load()
         self.inbox = Inbox(
@@ -102,9 +107,22 @@ class Worker:
 
     async def sync(self) -> None:
         """Bring every cache up to date, as the watches do."""
-        for resource, cache in self.store.caches():
-            page = await self.client.list(resource, labels=SELECTORS[resource])
+        for resource, labels in (SELECTORS | self.scheduling).items():
+            page = await self.client.list(resource, labels=labels)
+            cache = self.store.cache_of(resource)
+            assert cache is not None
             cache.replace(page.items, page.resource_version)
+
+    async def enable(self, profile: Profile) -> None:
+        """Let jobs choose a scheduler backend, of which the API server gets the definitions."""
+        self.store.profiles[PROFILES] = (Profile("default"), profile)
+        backend = init(profile)
+        needed = (*backend.makes, *backend.reads)
+        for definition in custom_resource_definitions(scheduler_crds.__name__):
+            if definition["metadata"]["name"] in {resource.definition for resource in needed}:
+                await self.client.create(CRDS, definition)
+        self.scheduling = {resource: SCHEDULING_SELECTORS[resource] for resource in needed}
+        await self.sync()
 
     async def reconcile_job(self) -> list[Message]:
         """The messages that one reconcile of the job publishes."""

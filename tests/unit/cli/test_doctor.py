@@ -30,6 +30,22 @@ def test_the_doctor_names_the_setting(variables: dict[str, str], told: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("profiles", "told"),
+    [
+        ("", "✓ schedulers   enabled: default"),
+        ('[{"name": "kai"}, {"name": "default"}]', "✓ schedulers   enabled: kai, default"),
+        ('[{"name": "slurm"}]', "✗ schedulers   there is no scheduler backend 'slurm', only default, kube, kai"),
+        ('[{"name": "kai"}, {"name": "kai"}]', "✗ schedulers   the scheduler backend 'kai' has two profiles"),
+        ('[{"name": "kai", "que": "a"}]', "✗ schedulers   Object contains unknown field `que`"),
+        ("kai", "✗ schedulers   JSON is malformed"),
+    ],
+)
+def test_the_doctor_reads_the_profiles_of_schedulers(profiles: str, told: str) -> None:
+    variables = AGENT | {"SLICEBUS_SCHEDULERS": profiles, "AMQP_URL": "", "COLUMNS": "400"}
+    assert told in CliRunner().invoke(app, ["doctor"], env=NOWHERE | variables).stdout
+
+
+@pytest.mark.parametrize(
     ("content", "told"),
     [
         (None, "✓ policy       the default"),

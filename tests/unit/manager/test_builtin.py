@@ -505,7 +505,19 @@ def test_a_slice_has_the_cluster_selector_of_its_job() -> None:
 def test_another_cluster_selector_counts_for_what_waits() -> None:
     [patch] = decide(a_view(a_job(annotations=EU), a_workload()), NOW)
     assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": EU}}
+    assert patch.body == {"metadata": {"annotations": EU | {own_api.SCHEDULER_LABEL: None}}}
+
+
+def test_another_scheduler_counts_for_what_waits() -> None:
+    [patch] = decide(a_view(a_job(labels={own_api.SCHEDULER_LABEL: "kai"}), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert patch.body["metadata"]["annotations"][own_api.SCHEDULER_LABEL] == "kai"
+
+
+def test_a_slice_names_the_scheduler_of_its_job() -> None:
+    [create, _] = decide(a_view(a_job(labels={own_api.SCHEDULER_LABEL: "kai"})), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["metadata"]["annotations"][own_api.SCHEDULER_LABEL] == "kai"
 
 
 def test_an_invalid_cluster_selector_is_shown_on_the_job() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
-from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage, is_refused
+from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage, is_refused, leaves_for_want
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.workload import Slice
@@ -110,9 +110,32 @@ def test_what_its_cluster_has_refused(workload: Manifest, expected: bool) -> Non
 
 def test_a_refused_chain_leaves_a_cluster_without_its_namespace() -> None:
     stays, goes = on("west", "a"), on("west", "b")
-    [eviction] = evictions([stays, goes], drained=set(), given_up=set(), refused={goes.key}, at_once=1)
+    west = msgspec.structs.replace(a_cluster("west"), lacking={"team": "NotFound"})
+    leaves = leaves_for_want(goes, west)
+    assert leaves is not None
+    [eviction] = evictions([stays, goes], drained=set(), given_up=set(), refused={goes.key: leaves}, at_once=1)
     assert (eviction.key, eviction.reason) == (goes.key, "WorkerClusterLacksNamespace")
     assert eviction.message == "The cluster west takes no jobs of the namespace team"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found", "expected"),
+    [
+        ("", (), None),
+        ("", ("kai",), None),
+        ("kai", ("default", "kai"), None),
+        ("kai", ("default",), "The cluster west has no scheduler backend kai"),
+        ("kai", (), "The cluster west has no scheduler backend kai"),
+    ],
+    ids=["none chosen", "none chosen, whatever is there", "it is there", "others are there", "nothing is reported"],
+)
+def test_a_refused_chain_leaves_a_cluster_without_its_scheduler(
+    chosen: str, found: tuple[str, ...], expected: str | None
+) -> None:
+    slice = msgspec.structs.replace(on("west", "a"), scheduler=chosen)
+    leaves = leaves_for_want(slice, msgspec.structs.replace(a_cluster("west"), scheduler_backends=found))
+    assert (leaves.message if leaves else None) == expected
+    assert leaves is None or leaves.reason == "WorkerClusterLacksScheduler"
 
 
 def test_the_eviction_names_its_reason() -> None:

@@ -61,6 +61,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
         "fixed_jobs": "true",
+        "schedulers": '[{"name": "kai"}]',
         "drain_at_once": "3",
         "breaker_share": "0.5",
         "breaker_count": "7",

@@ -235,6 +235,23 @@ TAKES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("chosen", "found", "obstacle"),
+    [
+        ("", (), ""),
+        ("", ("kube",), ""),
+        ("kai", ("default", "kai"), ""),
+        ("kai", ("default", "kube"), "a has no scheduler backend kai, only default, kube"),
+        ("kai", (), "a has no scheduler backend kai"),
+    ],
+    ids=["none is chosen", "whatever is there", "it is there", "others are there", "nothing is reported"],
+)
+def test_a_cluster_needs_the_scheduler_that_the_job_chooses(chosen: str, found: tuple[str, ...], obstacle: str) -> None:
+    fleet, tenant = a_fleet(a_cluster("a", scheduler_backends=found)), Tenant(scheduler=chosen)
+    assert fleet.place(Strategy.SPREAD, ONE, tenant=tenant) == (None if obstacle else "a")
+    assert not obstacle or fleet.why_not([ONE], tenant=tenant) == obstacle
+
+
 def test_a_cluster_where_the_pods_did_not_get_ready_comes_later() -> None:
     fleet, tenant = a_fleet(A, B), Tenant(avoids=frozenset({"a"}))
     assert fleet.place(Strategy.SPREAD, ONE, tenant=tenant) == "b"

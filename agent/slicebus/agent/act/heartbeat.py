@@ -89,6 +89,7 @@ class Heartbeats:
             said_s=now_s,
             fence_s=self._fence.seconds,
             lacking=UNSET if lacking is None else lacking,
+            scheduler_backends=self._store.schedulers.usable,
             jobs=sum(1 for _ in self._store.our_jobs()),
             lag_s=lag_s(self._waiting_since(), now_s),
             out_of_sync=self._store.behind(),

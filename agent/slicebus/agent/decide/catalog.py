@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import finishing, orders, reconcile, waiting, withdrawals
+from slicebus.agent.decide import finishing, gangs, orders, reconcile, waiting, withdrawals
 from slicebus.agent.decide.order_contents import ensure_readable
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.decide.refusals import KindNotServed
@@ -195,12 +195,19 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
         yield Then.AGAIN, [*withdrawals.follow(view, now_s=now_s), *finishing.follow(view, now_s=now_s)]
         yield Then.AGAIN, reconcile.request(view, cluster)
+        yield Then.AGAIN, gangs.follow(view, now=now, now_s=now_s)
+        yield Then.DONE, gangs.removes(view)
         if not fenced:
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         yield Then.AGAIN, waiting.follow(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
-        later = [waiting.again(view, now=now), withdrawals.again(view, now_s=now_s), finishing.again(view, now_s=now_s)]
+        later = [
+            waiting.again(view, now=now),
+            gangs.again(view, now_s=now_s),
+            withdrawals.again(view, now_s=now_s),
+            finishing.again(view, now_s=now_s),
+        ]
         yield Then.DONE, [*report, *itertools.chain(*later)]
 
     for then, commands in steps():
@@ -212,6 +219,7 @@ def reconcile_job(
         TableName.SURPLUS: key in store.surplus,
         TableName.NOTICED: key in store.noticed,
         TableName.FINISHING: key in store.finishing,
+        TableName.REFUSED_OBJECTS: key in store.refused_objects,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Then.FIND, [*_forget(store, key), *left])

@@ -8,7 +8,9 @@ for an object that is being deleted.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slicebus.agent.decide import order_sizes, waiting
+import msgspec
+
+from slicebus.agent.decide import order_sizes, scheduling, waiting
 from slicebus.agent.decide.order_contents import ensure_named
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
@@ -36,6 +38,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
+from slicebus.slices.pod_scheduling import PodScheduling
 
 _REFUSAL_LENGTH = 4000
 """It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
@@ -202,6 +205,7 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     ):
         raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
     if view.job is None:
+        scheduling.ensure_usable(view, order)
         ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
     manifest = _copy_manifest(view, order, job)
     present = _copy(view, manifest["metadata"]["name"])
@@ -263,8 +267,10 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         requested = view.left_requests.get(order.job.uid)
         left = requested.left_behind(order.answers) if requested is not None else None
         at = _stamp(order, left, workload=name)
-        at["annotations"] |= noted | _request_note(None, left)
-        manifest, impersonate = _with_metadata(_new_job(order), at), creator(view.policy, view.key.namespace)
+        backend = scheduling.ensure_usable(view, order)
+        at["annotations"] |= noted | _request_note(None, left) | scheduling.note(backend)
+        copy = _new_job(order, scheduling=lambda pod_set: backend.prepare(order.manifest, pod_set))
+        manifest, impersonate = _with_metadata(copy, at), creator(view.policy, view.key.namespace)
         return [Create(resource=resource, manifest=manifest, impersonate=impersonate)]
     counts = order_sizes.counts_of(order)
     is_resized = order_sizes.sets_another(order, job)
@@ -279,9 +285,12 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return []
 
 
-def _new_job(order: WorkloadSpec) -> Manifest:
-    """The job as it is created here, but for what only an agent gives it."""
-    return KINDS[order.job.kind].worker_copy(order.manifest, places(order))
+def _new_job(
+    order: WorkloadSpec, *, scheduling: Callable[[str], PodScheduling] = lambda _: PodScheduling()
+) -> Manifest:
+    """The job as it is created here, but for what only an agent gives it. `scheduling` is that of a pod set."""
+    given = {name: msgspec.structs.replace(place, scheduling=scheduling(name)) for name, place in places(order).items()}
+    return KINDS[order.job.kind].worker_copy(order.manifest, given)
 
 
 def _stamp(

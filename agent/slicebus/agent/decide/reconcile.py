@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec import UNSET
 
-from slicebus.agent.decide import waiting
+from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
@@ -33,7 +33,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without_lifetime
-from slicebus.slices.ungate import Members, could_start, pod_set_of, to_ungate
+from slicebus.slices.ungate import Members, could_start, pod_set_of
 
 
 def link_copies(view: WorkerView) -> list[Command]:
@@ -162,21 +162,13 @@ def ungate(view: WorkerView) -> list[Command]:
 
     A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of its earlier
     RayCluster, is about to go with that and is not started. Neither is one that the Ray autoscaler has named for
-    deletion. One that its template does not place waits until its slice says where it runs.
+    deletion. One that its template does not place waits until its slice says where it runs, and each waits for what its
+    scheduler backend needs.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    kind, named = KINDS[view.key.kind], view.named_for_deletion
-    targets = {target["metadata"]["uid"]: target for target in view.scale_targets}
-    owners = (job.manifest, *view.scale_targets)
-    pods = to_ungate(
-        view.pod_sets,
-        job.granted,
-        owners=owners,
-        replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),
-        named_for_deletion=named,
-    )
+    named, owners = view.named_for_deletion, (job.manifest, *view.scale_targets)
     again = [
         pod.manifest
         for pod in view.unanswered
@@ -185,7 +177,7 @@ def ungate(view: WorkerView) -> list[Command]:
     flavors = placements(view)
     patches = tuple(
         _ungate(pod, flavors.get(pod_set_of(pod)))
-        for pod in (*again, *pods)
+        for pod in (*again, *gangs.allowed(view))
         if pod_set_of(pod) in flavors or not is_unplaced(pod)
     )
     return [PatchEach(patches=patches, lets_start=True)] if patches else []

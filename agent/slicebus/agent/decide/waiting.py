@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
 
+from slicebus.agent.decide import gangs
 from slicebus.agent.decide.pod_refusals import lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import TableName
@@ -50,7 +51,7 @@ def follow(view: WorkerView, *, now: str | None) -> list[Command]:
     if job.runs and target is None:
         return []
     surplus, timed = _surplus(view, now=now) if now is not None else (None, [])
-    waiting = _of_request(view, job) or surplus or (_refused(view, job, now=now) if now is not None else None)
+    waiting = _of_request(view, job) or surplus or (_held_up(view, job, now=now) if now is not None else None)
     before = Waiting.from_manifest(job.manifest)
     is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
     objects = _objects(view)
@@ -122,6 +123,20 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
     if _age(since, now) < _SETTLES:
         return None, []
     return Waiting.of(view.counts, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
+
+
+def _held_up(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+    return _refused(view, job, now=now) or _unscheduled(view, job, now=now)
+
+
+def _unscheduled(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+    """That granted pods do not start because of what their scheduler backend needs."""
+    problem = gangs.problem(view)
+    if problem is None:
+        return None
+    before = Waiting.from_manifest(job.manifest)
+    since = before.since if before is not None and before.reason == problem.reason else now
+    return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
 
 
 def _refused(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:

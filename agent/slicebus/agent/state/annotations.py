@@ -192,6 +192,16 @@ def bounds(job: Manifest) -> Manifest | None:
     return read_json(annotation(job, own_api.BOUNDS_ANNOTATION), _BOUNDS)
 
 
+def scheduler(job: Manifest) -> str:
+    """The scheduler backend that a job was made for; empty for one that needs no objects."""
+    return annotation(job, own_api.SCHEDULER_ANNOTATION) or ""
+
+
+def gang(job: Manifest) -> Counts:
+    """How many pods of each pod set start together; empty before that is known."""
+    return _counts(job, own_api.GANG_ANNOTATION) or {}
+
+
 def lowered(granted: Counts, wanted: Counts) -> Counts:
     """The granted counts, capped by the wanted ones."""
     return {name: min(count, wanted.get(name, 0)) for name, count in granted.items()}

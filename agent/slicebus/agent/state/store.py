@@ -9,6 +9,7 @@ from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
+from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import Finishing, JobKey, JobReading, Tombstone, Withdrawn, WorkerView
 from slicebus.decisions.table import Table
@@ -18,6 +19,7 @@ from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS,
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.schedulers import Profile, every_resource
 from slicebus.slices.ungate import Pod
 
 POLICY = "policy"
@@ -26,7 +28,6 @@ _NO_FILE = Policy()
 _LEFT_REQUESTS = 1000
 """Of so many jobs. They are on their way to the manager, for minutes at most."""
 _BY_OWNER = "owner"
-_BY_JOB = "job"
 _OURS = f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}"
 
 SELECTORS: dict[Resource, str | None] = {
@@ -37,13 +38,19 @@ SELECTORS: dict[Resource, str | None] = {
     NODES: None,
 }
 """What is watched, and the label selector."""
+SCHEDULING_SELECTORS: dict[Resource, str | None] = {
+    # Queues are made by others.
+    resource: _OURS if resource.namespaced else None
+    for resource in every_resource()
+}
+"""What is watched beside these where a profile enables a scheduler backend that needs it."""
 
 
 class Store:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
-        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in SELECTORS}
+        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
@@ -84,6 +91,20 @@ class Store:
         """The jobs of which pods have ended for good since their last request."""
         self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
         """Why pods of a job cannot be made, by the Events of its controller."""
+        self.profiles: Table[str, tuple[Profile, ...]] = Table(str, tuple[Profile, ...])
+        """The scheduler backends that the agent's settings enable, under `PROFILES`; none before they are read."""
+        self.unserved_objects: Table[str, str] = Table(str, str)
+        """The resources of backends that the API server does not serve now, and why."""
+        self.forbidden_schedulers: Table[str, str] = Table(str, str)
+        """What the agent may not do for a backend, by its name."""
+        self.refused_objects: Table[JobKey, RefusedObject] = Table(JobKey, RefusedObject)
+        """The objects for scheduler backends that the API server refused."""
+        self.schedulers = Schedulers(
+            self.profiles,
+            unserved=self.unserved_objects,
+            forbidden=self.forbidden_schedulers,
+            caches={resource: self._caches[resource] for resource in SCHEDULING_SELECTORS},
+        )
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
         self._jobs = {
@@ -109,15 +130,16 @@ class Store:
         self.withdrawn.observe(self._forget_seen)
         self.finishing.observe(self._forget_seen)
         self.refused_pods.observe(self._forget_seen)
+        self.refused_objects.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
-        """Each resource with its cache."""
-        yield from self._caches.items()
+        """Each resource that is watched in any case, with its cache."""
+        return ((resource, self._caches[resource]) for resource in SELECTORS)
 
     def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
         """Those that decisions are made from. Nodes are only counted for the heartbeat."""
-        return ((resource, cache) for resource, cache in self.caches() if resource != NODES)
+        return ((resource, cache) for resource, cache in self._caches.items() if resource != NODES)
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """What is remembered beside the caches, by name."""
@@ -139,6 +161,10 @@ class Store:
             TableName.NOTICED: self.noticed,
             TableName.FINISHING: self.finishing,
             TableName.REFUSED_PODS: self.refused_pods,
+            TableName.PROFILES: self.profiles,
+            TableName.UNSERVED_OBJECTS: self.unserved_objects,
+            TableName.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
+            TableName.REFUSED_OBJECTS: self.refused_objects,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -182,6 +208,8 @@ class Store:
             withdrawn=self.withdrawn.get(key),
             finishing=self.finishing.get(key),
             refused_pods=self.refused_pods.get(key, ""),
+            schedulers=self.schedulers,
+            refused_object=self.refused_objects.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
@@ -192,7 +220,7 @@ class Store:
         return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
 
     def _copies(self, key: JobKey) -> list[Manifest]:
-        return self._caches[WORKLOADS].by(_BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
+        return self._caches[WORKLOADS].by(BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
 
     def ended(self, key: JobKey) -> list[Tombstone]:
         """The ends of every job that had the name."""
@@ -244,7 +272,8 @@ class Store:
 
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(changed(owners.keys_of_job))
-        self._caches[WORKLOADS].subscribe(changed(_keys_of_copy))
+        for resource in (WORKLOADS, *SCHEDULING_SELECTORS):
+            self._caches[resource].subscribe(changed(_keys_of_copy))
         self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
 
     def _forget_seen(self, *_: object) -> None:
@@ -328,8 +357,8 @@ class Store:
 def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
     if resource == PODS:
         return {_BY_OWNER: owners.owner_labels}
-    if resource == WORKLOADS:
-        return {_BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
+    if resource == WORKLOADS or resource in SCHEDULING_SELECTORS:
+        return {BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
     return {}
 
 

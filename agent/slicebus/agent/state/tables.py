@@ -23,3 +23,7 @@ class TableName(StrEnum):
     NOTICED = "noticed"
     FINISHING = "finishing"
     REFUSED_PODS = "refused_pods"
+    PROFILES = "profiles"
+    UNSERVED_OBJECTS = "unserved_objects"
+    FORBIDDEN_SCHEDULERS = "forbidden_schedulers"
+    REFUSED_OBJECTS = "refused_objects"

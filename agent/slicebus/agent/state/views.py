@@ -11,6 +11,7 @@ from propcache.api import cached_property
 from slicebus.agent.state import annotations
 from slicebus.agent.state.job_status import fitting
 from slicebus.agent.state.policy import Policy
+from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status, Waits
 from slicebus.slices import own_api
@@ -162,6 +163,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """That pods have ended for good since the last request, in the knowledge of this process."""
     refused_pods: str = ""
     """Why pods cannot be made, by the Events of the job's controller."""
+    schedulers: Schedulers = Schedulers({}, unserved={}, forbidden={}, caches={})
+    """The scheduler backends of the cluster, and the objects that they need."""
+    refused_object: RefusedObject | None = None
+    """An object for the job's scheduler backend that the API server refused, in the knowledge of this process."""
 
     @property
     def desired(self) -> Counts:

@@ -6,6 +6,7 @@ import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.pod_scheduling import PodScheduling
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
@@ -35,6 +36,8 @@ class Placement(msgspec.Struct, frozen=True):
     """By which the pods of a kind are found, beside its own."""
     resources: dict[str, Manifest] = {}
     """What containers request, by their name: what the slice is charged for, not what the job asks for by now."""
+    scheduling: PodScheduling = PodScheduling()
+    """By what its scheduler knows a pod."""
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -81,6 +84,8 @@ class JobKind(Protocol):
     """Labels of pods whose value is the name of a job of this kind."""
     child_kind: str
     """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
+    late_pod_sets: frozenset[str]
+    """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
     standing_ttl_s: int | None

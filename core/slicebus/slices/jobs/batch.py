@@ -24,6 +24,7 @@ class BatchJob:
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
     child_kind = ""
+    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
 

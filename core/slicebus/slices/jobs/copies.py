@@ -84,7 +84,7 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
     given = {"labels": labels}
     if metadata.get("annotations"):
         given["annotations"] = without(metadata["annotations"], own_api.AGENTS_OWN)
-    return template | {"metadata": given, "spec": changed}
+    return placement.scheduling.applied_to(template | {"metadata": given, "spec": changed})
 
 
 def pod_labels(labels: Manifest) -> Manifest:

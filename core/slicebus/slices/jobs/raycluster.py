@@ -21,6 +21,7 @@ class RayCluster:
     resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
     child_kind = ""
+    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
 

@@ -33,6 +33,7 @@ class RayJob(RayParent):
     # The submitter is a Job that has the RayJob's name.
     owner_labels: tuple[str, ...] = (own_api.RAYJOB_LABEL, JOB_NAME_LABEL)
     cluster_field = "rayClusterSpec"
+    late_pod_sets = frozenset({_SUBMITTER})
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.
     standing_ttl_s: int | None = 0

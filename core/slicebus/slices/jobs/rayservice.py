@@ -31,6 +31,7 @@ class RayService(RayParent):
     resource = Resource("ray.io", "v1", "rayservices", "RayService")
     cluster_field = "rayClusterConfig"
     owner_labels: tuple[str, ...] = (own_api.RAYSERVICE_LABEL,)
+    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
 

@@ -22,7 +22,7 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of, scheduler_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -186,8 +186,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
-    if selector := annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION):
-        annotations[own_api.CLUSTER_SELECTOR_ANNOTATION] = selector
+    annotations |= {name: wanted for name, wanted in _placement_choices(job).items() if wanted}
     if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
@@ -246,18 +245,26 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
 
 def _copy_to_slices(view: JobView, job: Manifest) -> list[Command]:
     """Copy what somebody has edited on the job, and what its slices are admitted by."""
-    edits = (_set_priority(view, job), _set_selector(view, job), _set_queue(view, job), _set_elastic(view, job))
+    edits = (_set_priority(view, job), _set_placement(view, job), _set_queue(view, job), _set_elastic(view, job))
     return next(filter(None, edits), [])
 
 
-def _set_selector(view: JobView, job: Manifest) -> list[Command]:
-    """Copy an edited cluster selector onto the slices: it counts for those that wait or are requeued."""
-    wanted = annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION)
-    body = {"metadata": {"annotations": {own_api.CLUSTER_SELECTOR_ANNOTATION: wanted}}}
+def _placement_choices(job: Manifest) -> dict[str, str | None]:
+    """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
+    return {
+        own_api.CLUSTER_SELECTOR_ANNOTATION: annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or None,
+        own_api.SCHEDULER_LABEL: scheduler_of(job) or None,
+    }
+
+
+def _set_placement(view: JobView, job: Manifest) -> list[Command]:
+    """Copy an edited cluster selector or scheduler onto the slices: it counts for those that wait or are requeued."""
+    wanted = _placement_choices(job)
+    body = {"metadata": {"annotations": wanted}}
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in map(view.workload, view.unfinished)
-        if annotation(workload, own_api.CLUSTER_SELECTOR_ANNOTATION) != wanted
+        if any(annotation(workload, name) != value for name, value in wanted.items())
     ]
 
 

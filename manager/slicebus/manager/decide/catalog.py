@@ -211,18 +211,21 @@ def is_back(store: Store, *, cluster: ClusterName) -> bool:
 
 def move(store: Store, *, at_once: int) -> list[Evict]:
     """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one, and of
-    those that were refused by clusters without their namespace."""
-    drained = {cluster.name for cluster in store.quotas.worker_clusters if cluster.draining}
-    lacking = {cluster.name: cluster.lacking for cluster in store.quotas.worker_clusters if cluster.lacking}
-    if not (drained or lacking or store.given_up):
-        return []
+    those that were refused by clusters without their namespace or scheduler backend."""
+    clusters = {cluster.name: cluster for cluster in store.quotas.worker_clusters}
+    drained = {cluster.name for cluster in clusters.values() if cluster.draining}
+    lacking = {cluster.name for cluster in clusters.values() if cluster.lacking}
     refused = {
-        slice.key
+        slice.key: leaves
         for slice in store.slices.values()
-        if slice.namespace in lacking.get(slice.cluster or "", ())
+        if (slice.scheduler or slice.cluster in lacking)
+        and (cluster := clusters.get(ClusterName(slice.cluster or ""))) is not None
+        and (leaves := relocation.leaves_for_want(slice, cluster)) is not None
         and (workload := store.workloads.get(slice.namespace, slice.name)) is not None
         and relocation.is_refused(workload)
     }
+    if not (drained or refused or store.given_up):
+        return []
     return relocation.evictions(
         store.slices.values(), drained=drained, given_up=set(store.given_up), refused=refused, at_once=at_once
     )

@@ -5,7 +5,7 @@ A lost cluster cannot report that. It is given up when its agent lets no pod sta
 chains go elsewhere at once, and its copies of them are removed before its fence opens again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
@@ -76,12 +76,12 @@ def evictions(
     *,
     drained: Collection[str],
     given_up: Collection[str],
-    refused: Collection[SliceKey] = (),
+    refused: Mapping[SliceKey, Evict] = {},
     at_once: int,
 ) -> list[Evict]:
     """The evictions of chains that leave now, in order of their names, at most `at_once` of a drained cluster.
 
-    `refused` are the slices that wait on a cluster for a namespace that it lacks.
+    `refused` has the evictions of slices that wait on a cluster for what it lacks.
     """
     placed = [slice for slice in holders(slices).values() if slice.cluster and not slice.deleting]
     free = {cluster: at_once - sum(s.evicted and s.cluster == cluster for s in placed) for cluster in drained}
@@ -93,13 +93,24 @@ def evictions(
             message = f"The cluster {slice.cluster} is lost"
             decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_LOST, message=message))
         elif slice.key in refused:
-            message = f"The cluster {slice.cluster} takes no jobs of the namespace {slice.namespace}"
-            decided.append(Evict(key=slice.key, reason=EvictionReason.NAMESPACE_LACKING, message=message))
+            decided.append(refused[slice.key])
         elif free.get(slice.cluster, 0) > 0:
             free[slice.cluster] -= 1
             message = f"The cluster {slice.cluster} is drained"
             decided.append(Evict(key=slice.key, reason=EvictionReason.CLUSTER_DRAINED, message=message))
     return decided
+
+
+def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
+    """The eviction of a slice that its cluster has refused for want of a namespace or a scheduler backend; None where
+    it has both."""
+    if slice.namespace in cluster.lacking:
+        message = f"The cluster {cluster.name} takes no jobs of the namespace {slice.namespace}"
+        return Evict(key=slice.key, reason=EvictionReason.NAMESPACE_LACKING, message=message)
+    if slice.scheduler and slice.scheduler not in cluster.scheduler_backends:
+        message = f"The cluster {cluster.name} has no scheduler backend {slice.scheduler}"
+        return Evict(key=slice.key, reason=EvictionReason.SCHEDULER_LACKING, message=message)
+    return None
 
 
 def is_refused(workload: Manifest) -> bool:

@@ -28,6 +28,7 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
         "agentVersion": message.agent_version,
         "kubernetesVersion": message.kubernetes_version,
         "schemaVersion": message.schema_version,
+        "schedulerBackends": message.scheduler_backends or None,
     }
     return _report(cluster, reported, envelope, now=now)
 
@@ -53,6 +54,7 @@ def heartbeat(
         "used": message.used,
         "ours": None if message.ours is UNSET else message.ours,
         "lackingNamespaces": message.lacking if isinstance(message.lacking, dict) and message.lacking else None,
+        "schedulerBackends": _scheduler_backends(message),
         "jobs": message.jobs,
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,
@@ -102,6 +104,11 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         return [write]
     reason = DELETES_HELD if hold else "DeletesReleased"
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
+
+
+def _scheduler_backends(message: Heartbeat) -> list[str] | None:
+    """None from an older agent, and where none can be used."""
+    return message.scheduler_backends if isinstance(message.scheduler_backends, list) else None
 
 
 def _room(cluster: Manifest, reported: Manifest, granted: Mapping[FlavorResource, int]) -> str:

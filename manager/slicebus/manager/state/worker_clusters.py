@@ -62,6 +62,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
     namespace_selector: Manifest = {}
     cluster_queues: frozenset[str] | None = None
     lacking: dict[str, str] = {}
+    scheduler_backends: tuple[str, ...] = ()
     max_room: dict[str, int] = {}
 
     @classmethod
@@ -92,6 +93,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             namespace_selector=spec.get("namespaceSelector") or {},
             cluster_queues=frozenset(spec["clusterQueues"]) if "clusterQueues" in spec else None,
             lacking=status.get("lackingNamespaces") or {},
+            scheduler_backends=tuple(status.get("schedulerBackends") or ()),
             max_room=amounts(spec.get("maxRoom", {})),
         )
 
@@ -126,6 +128,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
             namespace_selector=self.namespace_selector,
             cluster_queues=self.cluster_queues,
             lacking=self.lacking,
+            scheduler_backends=self.scheduler_backends,
             max_room=self.max_room,
         )
 

@@ -22,7 +22,7 @@ from slicebus.proto.messages.base import (
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """An agent has taken its lease and speaks from now on. Nobody says or reads `scheduler_backends` yet."""
+    """An agent has taken its lease and speaks from now on."""
 
     type: ClassVar[str] = "hello"
     direction: ClassVar[Direction] = Direction.UP
@@ -32,6 +32,7 @@ class Hello(Message, frozen=True, kw_only=True):
     kubernetes_version: str
     schema_version: str
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
+    """Those that jobs can choose here, that of jobs which choose none first. An older agent says none."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -61,6 +62,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
     `NamespaceNotAllowed`. Not set before all of them were looked at."""
+    scheduler_backends: list[str] | UnsetType = UNSET
+    """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
     """The number of jobs that slicebus made."""
     lag_s: float = 0.0

@@ -1,0 +1,120 @@
+"""Watches what the scheduler backends need, and looks whether the agent has its rights for each."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from slicebus.agent.permissions import permissions_of_scheduler
+from slicebus.agent.state.schedulers import PROFILES, name_of
+from slicebus.agent.state.store import SCHEDULING_SELECTORS, Store
+from slicebus.agent.state.views import JobKey
+from slicebus.kube.cache import Cache
+from slicebus.kube.client import KubeClient
+from slicebus.kube.informers import Informers
+from slicebus.proto.errors import SlicebusError
+from slicebus.runtime.permissions import missing
+from slicebus.slices.schedulers import Profile, every_version
+
+_log = structlog.get_logger()
+_ROUND_S = 300.0
+
+
+class SchedulerBackends:
+    """Keeps the caches of the enabled backends. Passes every job to `requeue`, and calls `changed`, where another
+    backend can be used."""
+
+    def __init__(
+        self,
+        profiles: Sequence[Profile],
+        store: Store,
+        client: KubeClient,
+        *,
+        own_namespace: str,
+        namespaces: tuple[str, ...],
+        requeue: Callable[[JobKey], None],
+        changed: Callable[[], None],
+    ) -> None:
+        """`namespaces` are the only ones that the agent works in; empty for all."""
+        self._profiles = profiles
+        self._store = store
+        self._client = client
+        self._own_namespace = own_namespace
+        self._namespaces = namespaces
+        self._requeue = requeue
+        self._changed = changed
+        self._resources = {
+            resource
+            for profile in profiles
+            for backend in every_version(profile)
+            for resource in (*backend.makes, *backend.reads)
+        }
+        self._informers = Informers(
+            client,
+            optional=self._resources,
+            unserved=store.unserved_objects,
+            definitions={},
+            namespaces=namespaces,
+            named=name_of,
+        )
+        store.profiles[PROFILES] = tuple(profiles)
+        self._usable: list[str] | None = None
+
+    def caches(self) -> Iterator[Cache]:
+        """Those that have to be synced before anything is decided."""
+        for resource in self._resources:
+            cache = self._store.cache_of(resource)
+            assert cache is not None
+            yield cache
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Keep the caches in sync as long as the group lives."""
+        for resource in sorted(self._resources, key=name_of):
+            cache = self._store.cache_of(resource)
+            assert cache is not None
+            kept = self._informers.run(resource, cache, labels=SCHEDULING_SELECTORS[resource])
+            group.create_task(kept, name=f"watch:{name_of(resource)}")
+
+    async def look(self) -> None:
+        """Look what the agent may do. What cannot be asked counts as it did before."""
+        for profile in self._profiles:
+            try:
+                lacks = await missing(
+                    self._client,
+                    permissions_of_scheduler(profile.name, self._namespaces),
+                    namespace=self._own_namespace,
+                )
+            except SlicebusError as error:
+                _log.warning("scheduler.unread", scheduler=profile.name, error=str(error))
+                continue
+            if lacks:
+                self._store.forbidden_schedulers[profile.name] = f"its agent may not {', '.join(lacks)}"
+            else:
+                self._store.forbidden_schedulers.pop(profile.name, None)
+
+    async def run(self) -> None:
+        """Look again and again until cancelled, and tell what has changed."""
+        woken = asyncio.Event()
+
+        def wake(*_: object) -> None:
+            woken.set()
+
+        self._store.unserved_objects.observe(wake)
+        while True:
+            self._tell()
+            woken.clear()
+            try:
+                async with asyncio.timeout(_ROUND_S):
+                    await woken.wait()
+            except TimeoutError:
+                await self.look()
+
+    def _tell(self) -> None:
+        usable = self._store.schedulers.usable
+        if usable == self._usable:
+            return
+        _log.info("schedulers.usable", schedulers=usable)
+        self._usable = usable
+        self._changed()
+        for key in self._store.our_jobs():
+            self._requeue(key)

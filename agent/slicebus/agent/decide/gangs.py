@@ -1,0 +1,254 @@
+"""Has the objects that a job's scheduler backend needs there before its first pod starts.
+
+The objects are owned by the worker's job and go with it. One is written to only where what the backend asks for has
+changed: its annotation says what that was the last time. An object that cannot be changed is replaced when the job has
+no pods left.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from slicebus.agent.decide.next_pods import next_pods
+from slicebus.agent.state import annotations
+from slicebus.agent.state.schedulers import RefusedObject
+from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember, Remove, Requeue
+from slicebus.kube.resources import JOB_RESOURCES, Resource
+from slicebus.proto.messages import Counts, Manifest
+from slicebus.slices import own_api
+from slicebus.slices.conditions import has_finding, with_findings
+from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Problem
+from slicebus.slices.schedulers import Gang, SchedulerBackend, SchedulingObject, Synced
+from slicebus.slices.ungate import pod_set_of
+
+_TRIED_AGAIN_S = 30.0
+"""After this time an object that the API server refused is tried again: a queue may be open by then."""
+
+
+class _Scheduled(NamedTuple):
+    """A job with its backend and what that asks for."""
+
+    job: JobReading
+    backend: SchedulerBackend
+    synced: Synced
+
+
+def follow(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
+    """The next commands by which the objects are there; empty where they are, or have to be removed first. `now` is
+    RFC 3339, `now_s` the process' own time."""
+    job = view.reading
+    if job is None or job.is_going or not (name := annotations.scheduler(job.manifest)):
+        return []
+    minimum = _minimum(view, job) if job.runs else {}
+    if minimum != annotations.gang(job.manifest) and (job.runs or not view.pod_sets):
+        text = annotations.encode_counts(minimum) if minimum else None
+        body = {"metadata": {"annotations": {own_api.GANG_ANNOTATION: text}}}
+        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
+    found, refused = _scheduled(view), view.refused_object
+    if found is None or not job.runs or found.synced.blocked or view.schedulers.why_unusable(name):
+        return []
+    if refused is not None and now_s - refused.since_s < _TRIED_AGAIN_S:
+        return []
+    made = next(filter(None, (_make(view, job, each, now=now, now_s=now_s) for each in found.synced.objects)), [])
+    return [*([Forget(table=TableName.REFUSED_OBJECTS, key=view.key)] if refused else []), *made]
+
+
+def removes(view: WorkerView) -> list[Command]:
+    """Removes what a job without pods needs no more: all of it, where it does not run, and what has to be replaced.
+
+    What was made last goes first. A removed object is there until the watch says that it has gone.
+    """
+    job = view.reading
+    if job is None or job.is_going or view.pod_sets or not annotations.scheduler(job.manifest):
+        return []
+    found = _scheduled(view)
+    wanted = found.synced.objects if found is not None and job.runs else ()
+    stays = {(each.resource, each.name): _hash(each) for each in wanted}
+    can_change = {(each.resource, each.name) for each in wanted if not each.is_fixed}
+
+    def goes(resource: Resource, target: Manifest) -> bool:
+        name = resource, target["metadata"]["name"]
+        is_same = annotations.annotation(target, own_api.SPEC_HASH_ANNOTATION) == stays.get(name)
+        return not _is_going(target) and (name not in stays or not (is_same or name in can_change))
+
+    made = view.schedulers.made_for(job.manifest)
+    return [
+        Remove(resource=resource, target=target) for resource, target in reversed([*made]) if goes(resource, target)
+    ]
+
+
+def allowed(view: WorkerView) -> list[Manifest]:
+    """Those of the next pods that may start as far as their scheduler backend is concerned."""
+    pods = next_pods(view)
+    if view.reading is None or not annotations.scheduler(view.reading.manifest):
+        return pods
+    found = _scheduled(view)
+    if found is None or problem(view) is not None or not _are_there(view, found):
+        return []
+    starts = found.synced.starts
+    return [pod for pod in pods if starts is None or pod["metadata"]["name"] in starts]
+
+
+def problem(view: WorkerView) -> Problem | None:
+    """Why no pod of a job starts although it is granted; None where nothing but time is needed."""
+    job = view.reading
+    if job is None or not job.runs or not (name := annotations.scheduler(job.manifest)):
+        return None
+    found = _scheduled(view)
+    if found is None:
+        return Problem(
+            "SchedulerNotEnabled", f"no profile of this cluster's agent enables the scheduler backend {name}"
+        )
+    if reason := view.schedulers.why_unusable(name):
+        return Problem("SchedulerUnusable", f"the scheduler backend {name} cannot be used: {reason}")
+    if found.synced.blocked is not None:
+        return found.synced.blocked
+    if view.refused_object is not None:
+        return Problem("SchedulingObjectRefused", view.refused_object.message)
+    return _taken(view, found) or _pruned(found, next_pods(view))
+
+
+def again(view: WorkerView, *, now_s: float) -> list[Command]:
+    """Try again what was refused, when it is time."""
+    refused, job = view.refused_object, view.reading
+    left_s = _TRIED_AGAIN_S - (now_s - refused.since_s) if refused is not None else 0.0
+    return [Requeue(job=job.ref, delay_s=left_s)] if job is not None and left_s > 0 else []
+
+
+def _scheduled(view: WorkerView) -> _Scheduled | None:
+    job = view.reading
+    backend = view.schedulers.backend(annotations.scheduler(job.manifest)) if job is not None else None
+    if job is None or backend is None:
+        return None
+    namespace = view.key.namespace
+    gang = Gang(
+        job=job.manifest,
+        minimum=annotations.gang(job.manifest),
+        granted=job.granted,
+        pods=_pods(view),
+        find=lambda resource, name: view.schedulers.find(resource, name, namespace),
+    )
+    return _Scheduled(job, backend, backend.sync(gang))
+
+
+def _minimum(view: WorkerView, job: JobReading) -> Counts:
+    """The pods of each pod set that start together: what was granted when it began to have pods, or less by now."""
+    known, late = annotations.gang(job.manifest), KINDS[view.key.kind].late_pod_sets
+    granted = {name: count for name, count in job.granted.items() if count and name not in late}
+    return {name: min(known.get(name) or count, count) for name, count in granted.items()}
+
+
+def _pods(view: WorkerView) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {
+        name: [pod.name for pod in members.running if not pod.is_terminating] for name, members in view.pod_sets.items()
+    }
+    for pod in next_pods(view):
+        found.setdefault(pod_set_of(pod), []).append(pod["metadata"]["name"])
+    return {name: tuple(sorted(names)) for name, names in found.items()}
+
+
+def _make(
+    view: WorkerView, job: JobReading, wanted: SchedulingObject, *, now: str | None, now_s: float
+) -> list[Command]:
+    """The next command for one object; empty where it is as it should be."""
+    present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
+    manifest = _manifest(view, job, wanted)
+    if present is None:
+        refused = Remember(table=TableName.REFUSED_OBJECTS, key=view.key, value=RefusedObject(now_s))
+        return [Create(resource=wanted.resource, manifest=manifest, if_refused=refused)]
+    if not _is_made_for(present, job) or _is_going(present):
+        return []
+    if annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) != _hash(wanted):
+        if wanted.is_fixed:
+            return []
+        body = {
+            "metadata": {name: manifest["metadata"][name] for name in ("labels", "annotations")},
+            "spec": wanted.spec,
+        }
+        return [Patch(resource=wanted.resource, target=present, body=body)]
+    if now is None or all(has_finding(present, each) for each in wanted.conditions):
+        return []
+    body = {"status": {"conditions": with_findings(present, *wanted.conditions, now=now)}}
+    return [Patch(resource=wanted.resource, target=present, body=body, subresource="status")]
+
+
+def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Manifest:
+    metadata = job.manifest["metadata"]
+    owner = {
+        "apiVersion": job.manifest["apiVersion"],
+        "kind": job.manifest["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    marks = {
+        own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+        own_api.JOB_UID_ANNOTATION: metadata["uid"],
+        own_api.SPEC_HASH_ANNOTATION: _hash(wanted),
+    }
+    return {
+        "apiVersion": wanted.resource.api_version,
+        "kind": wanted.resource.kind,
+        "metadata": {
+            "name": wanted.name,
+            "namespace": view.key.namespace,
+            "labels": wanted.labels | {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+            "annotations": wanted.annotations | marks,
+            "ownerReferences": [owner],
+        },
+        "spec": wanted.spec,
+    }
+
+
+def _are_there(view: WorkerView, found: _Scheduled) -> bool:
+    """Whether every object is there, as it was last asked for, and every pod that has to start with others."""
+    for wanted in found.synced.objects:
+        present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
+        if present is None or _is_going(present) or not _is_made_for(present, found.job):
+            return False
+        is_same = annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) == _hash(wanted)
+        if not is_same and not (wanted.is_fixed and view.pod_sets):
+            return False
+    return all(_staying(view, name) >= count for name, count in found.synced.together.items())
+
+
+def _staying(view: WorkerView, pod_set: str) -> int:
+    members = view.pod_sets.get(pod_set)
+    return sum(not pod.is_terminating for pod in (*members.gated, *members.running)) if members is not None else 0
+
+
+def _taken(view: WorkerView, found: _Scheduled) -> Problem | None:
+    for wanted in found.synced.objects:
+        present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
+        if present is not None and not _is_going(present) and not _is_made_for(present, found.job):
+            what = f"{wanted.resource.kind} {wanted.name} ({wanted.resource.group})"
+            return Problem("SchedulingObjectExists", f"{what} is there already and was not made for this job")
+    return None
+
+
+def _pruned(found: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
+    """A definition without a field of pods drops it from the template: such pods would start alone."""
+    for pod in pods:
+        if lost := found.backend.prepare(found.job.manifest, pod_set_of(pod)).lost_in(pod):
+            name, kind = pod["metadata"]["name"], found.job.manifest["kind"]
+            by = f"the definition of {kind}, or its controller, drops it"
+            return Problem("SchedulingPruned", f"pod {name} lacks {', '.join(lost)} of its template: {by}")
+    return None
+
+
+def _is_made_for(present: Manifest, job: JobReading) -> bool:
+    uid: str = job.manifest["metadata"]["uid"]
+    return annotations.annotation(present, own_api.JOB_UID_ANNOTATION) == uid
+
+
+def _is_going(target: Manifest) -> bool:
+    return "deletionTimestamp" in target["metadata"]
+
+
+def _hash(wanted: SchedulingObject) -> str:
+    return content_hash(msgspec.to_builtins((wanted.spec, wanted.labels, wanted.annotations)))

@@ -1,0 +1,28 @@
+"""Which scheduler backend a new job gets on this cluster."""
+
+from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.state.views import WorkerView
+from slicebus.proto.messages import WorkloadSpec
+from slicebus.slices import own_api
+from slicebus.slices.schedulers import SchedulerBackend
+
+
+def ensure_usable(view: WorkerView, order: WorkloadSpec) -> SchedulerBackend:
+    """The backend that the job chooses, or that of the cluster's jobs that choose none. Raises RefusedOrder where no
+    profile enables it, the cluster lacks what it needs, or the job cannot be scheduled that way."""
+    known = view.schedulers
+    name = (order.manifest["metadata"].get("labels") or {}).get(own_api.SCHEDULER_LABEL) or known.default
+    backend = known.backend(name)
+    if backend is None:
+        message = f"its agent enables no scheduler backend {name}: it has {', '.join(known.names)}"
+        raise RefusedOrder("SchedulerNotEnabled", message)
+    if reason := known.why_unusable(name):
+        raise RefusedOrder("SchedulerUnusable", f"the scheduler backend {name} cannot be used: {reason}")
+    for problem in backend.validate(order.manifest):
+        raise RefusedOrder(problem.reason, problem.message)
+    return backend
+
+
+def note(backend: SchedulerBackend) -> dict[str, str]:
+    """The annotation of a job whose backend needs objects."""
+    return {own_api.SCHEDULER_ANNOTATION: backend.name} if backend.makes else {}

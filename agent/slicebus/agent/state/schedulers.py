@@ -1,0 +1,103 @@
+"""The scheduler backends of the agent's cluster, and the objects that they need."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from slicebus.agent.state import annotations
+from slicebus.kube.cache import Cache
+from slicebus.kube.resources import Resource
+from slicebus.proto.messages import Manifest
+from slicebus.slices import own_api, schedulers
+from slicebus.slices.schedulers import NO_PROFILES, Profile, SchedulerBackend
+
+PROFILES = "profiles"
+"""The only key of the table of that name."""
+
+
+class RefusedObject(msgspec.Struct, frozen=True):
+    """An object that the API server did not let the agent make."""
+
+    since_s: float
+    """In the process' own time."""
+    message: str = ""
+    """The server's words."""
+
+
+def name_of(resource: Resource) -> str:
+    """By which the tables know a resource: kinds of several groups and versions have the same name."""
+    return f"{resource.definition}/{resource.version}"
+
+
+class Schedulers:
+    """What the agent's profiles enable, and whether it can be used here."""
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Sequence[Profile]],
+        *,
+        unserved: Mapping[str, str],
+        forbidden: Mapping[str, str],
+        caches: Mapping[Resource, Cache],
+    ) -> None:
+        """All of them are live. `profiles` is under `PROFILES`; `unserved` has the reason for each resource that is not
+        served, by its name; `forbidden` what the agent may not do for a backend, by the backend's name."""
+        self._profiles = profiles
+        self._unserved = unserved
+        self._forbidden = forbidden
+        self._caches = caches
+
+    @property
+    def default(self) -> str:
+        """The backend of jobs that choose none."""
+        return self._enabled[0].name
+
+    @property
+    def names(self) -> list[str]:
+        """The enabled backends, that of jobs which choose none first."""
+        return [profile.name for profile in self._enabled]
+
+    @property
+    def usable(self) -> list[str]:
+        """Those whose definitions are served, and for which the agent has its rights."""
+        return [name for name in self.names if not self.why_unusable(name)]
+
+    def backend(self, name: str) -> SchedulerBackend | None:
+        """An enabled backend, in the version that is served; None for any other."""
+        profile = next((each for each in self._enabled if each.name == name), None)
+        return schedulers.init(profile, served=self._serves) if profile is not None else None
+
+    def why_unusable(self, name: str) -> str:
+        """Why an enabled backend cannot be used; empty where it can."""
+        backend = self.backend(name)
+        needed = (*backend.makes, *backend.reads) if backend is not None else ()
+        missing = [self._unserved[name_of(resource)] for resource in needed if not self._serves(resource)]
+        return "; ".join([*missing, *filter(None, [self._forbidden.get(name)])])
+
+    def find(self, resource: Resource, name: str, namespace: str) -> Manifest | None:
+        """An object of a backend, whoever made it."""
+        return self._caches[resource].get(namespace if resource.namespaced else "", name)
+
+    def made_for(self, job: Manifest) -> Iterator[tuple[Resource, Manifest]]:
+        """The objects that the agent has made for a worker's job."""
+        uid = job["metadata"]["uid"]
+        for resource, cache in self._caches.items():
+            for found in cache.by(BY_JOB, key_of(job)):
+                if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid and self._serves(resource):
+                    yield resource, found
+
+    def _serves(self, resource: Resource) -> bool:
+        return name_of(resource) not in self._unserved
+
+    @property
+    def _enabled(self) -> Sequence[Profile]:
+        return self._profiles.get(PROFILES, NO_PROFILES)
+
+
+BY_JOB = "job"
+"""The index of the objects by the job that they were made for."""
+
+
+def key_of(job: Manifest) -> str:
+    """The key of a job in that index."""
+    return f"{job['metadata']['namespace']}/{job['kind']}/{job['metadata']['name']}"

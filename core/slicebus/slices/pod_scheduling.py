@@ -1,0 +1,44 @@
+"""What a scheduler backend gives the pods of a job, in their template."""
+
+from typing import Any
+
+import msgspec
+
+Manifest = dict[str, Any]
+
+_GROUP = "schedulingGroup"
+
+
+class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """By what a scheduler knows a pod. Empty fields change nothing."""
+
+    scheduler_name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    pod_group: str = ""
+    """The name of its `scheduling.k8s.io` PodGroup. Pods cannot change it."""
+
+    def applied_to(self, template: Manifest) -> Manifest:
+        """A pod template with this in place of its own."""
+        metadata, spec = template.get("metadata") or {}, dict(template["spec"])
+        given = {
+            "labels": (metadata.get("labels") or {}) | self.labels,
+            "annotations": (metadata.get("annotations") or {}) | self.annotations,
+        }
+        if self.scheduler_name:
+            spec["schedulerName"] = self.scheduler_name
+        if self.pod_group:
+            spec[_GROUP] = {"podGroupName": self.pod_group}
+        return template | {"metadata": metadata | {name: each for name, each in given.items() if each}, "spec": spec}
+
+    def lost_in(self, pod: Manifest) -> list[str]:
+        """The fields that a pod lacks: whoever made it, or the definition of its owner, has dropped them."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        lost = [f"label {name}" for name, value in self.labels.items() if labels.get(name) != value]
+        lost += [f"annotation {name}" for name, value in self.annotations.items() if annotations.get(name) != value]
+        if self.scheduler_name and spec.get("schedulerName") != self.scheduler_name:
+            lost.append("schedulerName")
+        if self.pod_group and (spec.get(_GROUP) or {}).get("podGroupName") != self.pod_group:
+            lost.append(_GROUP)
+        return lost

@@ -1,0 +1,23 @@
+"""The scheduler backends: what each gives the pods of a job, and which objects it needs beside them.
+
+`SchedulerBackend` is the interface: pure functions of the job and of what is there. The agent acts by them. No backend
+does I/O, and none knows what another makes.
+"""
+
+from slicebus.slices.schedulers.base import Gang, Profile, SchedulerBackend, SchedulingObject, Synced, object_name
+from slicebus.slices.schedulers.registry import NAMES, NO_PROFILES, every_resource, every_version, init, profiles_of
+
+__all__ = [
+    "NAMES",
+    "NO_PROFILES",
+    "Gang",
+    "Profile",
+    "SchedulerBackend",
+    "SchedulingObject",
+    "Synced",
+    "every_resource",
+    "every_version",
+    "init",
+    "object_name",
+    "profiles_of",
+]

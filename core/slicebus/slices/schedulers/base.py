@@ -1,0 +1,108 @@
+"""The interface of a scheduler backend."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from slicebus.proto.messages import Counts
+from slicebus.slices.conditions import Finding
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Problem
+from slicebus.slices.pod_scheduling import PodScheduling
+from slicebus.slices.resource import Resource
+
+Manifest = dict[str, Any]
+
+
+class Profile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An agent's settings for one backend. The first profile of an agent is that of jobs that choose none."""
+
+    name: str
+    """That of the backend, by which jobs choose it."""
+    scheduler_name: str = msgspec.field(default="", name="schedulerName")
+    """Of the scheduler, where it has another name than usual."""
+    queue: str = ""
+    """The queue of jobs that name none, for backends with queues."""
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's job that has quota, as a backend sees it. Manifests are read-only."""
+
+    job: Manifest
+    minimum: Counts
+    """Pods by pod set that start together: those that were granted when the pod set began to have pods, or fewer where
+    fewer are granted now. Without pod sets that have none, and without late ones (`JobKind.late_pod_sets`)."""
+    granted: Counts
+    pods: Mapping[str, tuple[str, ...]]
+    """The names of the pods that run, and of those that are next to start, by pod set, in order."""
+    find: Callable[[Resource, str], Manifest | None]
+    """The object of a resource with this name, in the job's namespace or of the cluster; None where there is none."""
+
+
+class SchedulingObject(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that has to be there before pods start."""
+
+    resource: Resource
+    name: str
+    spec: Manifest
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    is_fixed: bool = False
+    """Whether its spec cannot be changed. Such an object is replaced when no pod of the job is left."""
+    conditions: tuple[Finding, ...] = ()
+    """Conditions of its status that the agent writes."""
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be there for a gang, in the order in which it is made."""
+
+    objects: tuple[SchedulingObject, ...] = ()
+    together: Counts = {}
+    """The pods by pod set that have to be there before the first of them starts; empty where each starts by itself."""
+    blocked: Problem | None = None
+    """Why nothing can be made now, and no pod starts."""
+    starts: frozenset[str] | None = None
+    """The pods that may start as far as the backend is concerned, once the objects are there; None for all."""
+
+
+class SchedulerBackend(Protocol):
+    """One way of scheduling pods. Every method is a pure function.
+
+    The agent makes the objects that `sync` asks for, owned by the worker's job, before it lets the first pod start. It
+    writes to one only where what `sync` asks for has changed: never for a new status. They go with their owner.
+    """
+
+    name: str
+    makes: tuple[Resource, ...]
+    """What the agent makes for it: the definitions that have to be served."""
+    reads: tuple[Resource, ...]
+    """What else it looks at."""
+    writes_status: bool
+    """Whether the agent writes the status of what it makes."""
+
+    def validate(self, job: Manifest) -> list[Problem]:
+        """Why a job cannot be scheduled this way. `job` may be the manager's or the worker's."""
+
+    def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
+        """What the pods of a pod set get in their template."""
+
+    def sync(self, gang: Gang) -> Synced:
+        """What has to be there."""
+
+
+def is_late(job: Manifest, pod_set: str) -> bool:
+    """Whether the pods of a pod set come only when others run: they are in no gang."""
+    return pod_set in KINDS[job["kind"]].late_pod_sets
+
+
+def object_name(job: Manifest, *rest: str) -> str:
+    """The name of an object for a job: of its kind and name, and what else."""
+    return "-".join([job["kind"].lower(), job["metadata"]["name"], *rest])
+
+
+def queue_of(job: Manifest, key: str, profile: Profile) -> str:
+    """The queue that a job names by a label or an annotation, else that of the profile; empty for none."""
+    metadata = job["metadata"]
+    named: str | None = (metadata.get("labels") or {}).get(key) or (metadata.get("annotations") or {}).get(key)
+    return named or profile.queue

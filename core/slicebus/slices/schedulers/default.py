@@ -1,0 +1,34 @@
+"""The scheduler of the cluster, or another one by its name: it needs no objects."""
+
+from typing import Any
+
+from slicebus.slices.jobs.base import Problem
+from slicebus.slices.pod_scheduling import PodScheduling
+from slicebus.slices.resource import Resource
+from slicebus.slices.schedulers.base import Gang, Profile, Synced
+
+Manifest = dict[str, Any]
+
+
+class Default:
+    """Names the scheduler where the profile does, and nothing else."""
+
+    name = "default"
+    makes: tuple[Resource, ...] = ()
+    reads: tuple[Resource, ...] = ()
+    writes_status = False
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def validate(self, job: Manifest) -> list[Problem]:
+        """Every job can be."""
+        return []
+
+    def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
+        """The scheduler's name."""
+        return PodScheduling(scheduler_name=self._profile.scheduler_name)
+
+    def sync(self, gang: Gang) -> Synced:
+        """Nothing."""
+        return Synced()

@@ -1,0 +1,86 @@
+"""Grove: a PodGang of a job, from which Grove's own backends make what their scheduler needs.
+
+The PodGang comes before the pods and says so (`Initialized` is False). It is initialized once, when all pods that are
+granted are there and it names them; from then on it only gets other pods.
+"""
+
+from typing import Any
+
+from slicebus.slices.conditions import Finding, conditions_of
+from slicebus.slices.jobs.base import Problem
+from slicebus.slices.pod_scheduling import PodScheduling
+from slicebus.slices.resource import Resource
+from slicebus.slices.schedulers.base import Gang, Profile, SchedulingObject, Synced, is_late, object_name
+from slicebus.slices.schedulers.kube import kuberay_problems
+
+Manifest = dict[str, Any]
+
+POD_GANGS = Resource("scheduler.grove.io", "v1alpha1", "podgangs", "PodGang")
+_POD_GANG_LABEL = "grove.io/podgang"
+_INITIALIZED = "Initialized"
+_CREATION_PENDING = Finding(
+    _INITIALIZED, False, "PodGangPodsCreationPending", "the pods that are granted are not all there yet"
+)
+_PODS_CREATED = Finding(_INITIALIZED, True, "PodGangPodsCreated", "the PodGang names every pod that is granted")
+
+
+class Grove:
+    """Pods start when the PodGang that names them is initialized."""
+
+    name = "grove"
+    makes: tuple[Resource, ...] = (POD_GANGS,)
+    reads: tuple[Resource, ...] = ()
+    writes_status = True
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def validate(self, job: Manifest) -> list[Problem]:
+        """Every job but those that KubeRay schedules as gangs."""
+        return kuberay_problems(job)
+
+    def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
+        """The name of its PodGang."""
+        label = {} if is_late(job, pod_set) else {_POD_GANG_LABEL: object_name(job)}
+        return PodScheduling(scheduler_name=self._profile.scheduler_name, labels=label)
+
+    def sync(self, gang: Gang) -> Synced:
+        """The PodGang, and whether it is initialized."""
+        present = gang.find(POD_GANGS, object_name(gang.job))
+        named = _named(present)
+        are_there = all(len(gang.pods.get(pod_set, ())) >= gang.granted[pod_set] for pod_set in gang.minimum)
+        was_initialized = present is not None and _is_initialized(present)
+        is_filled = was_initialized or (are_there and present is not None)
+        pods = {name: gang.pods.get(name, ()) for name in gang.minimum} if is_filled else {}
+        if not any(pods.values()):
+            # What is named stays, whoever has named it.
+            pods = named
+        groups = [
+            {
+                "name": pod_set,
+                "minReplicas": count,
+                "podReferences": [
+                    {"namespace": gang.job["metadata"]["namespace"], "name": name} for name in pods.get(pod_set, ())
+                ],
+            }
+            for pod_set, count in gang.minimum.items()
+        ]
+        is_named = bool(named) and all(named.get(pod_set) for pod_set in gang.minimum)
+        condition = _PODS_CREATED if was_initialized or (are_there and is_named) else _CREATION_PENDING
+        made = SchedulingObject(
+            resource=POD_GANGS, name=object_name(gang.job), spec={"podgroups": groups}, conditions=(condition,)
+        )
+        starts = {name for names in named.values() for name in names} if was_initialized else set[str]()
+        late = {name for pod_set, names in gang.pods.items() if is_late(gang.job, pod_set) for name in names}
+        return Synced(objects=(made,), together={}, starts=frozenset(starts | late))
+
+
+def _named(present: Manifest | None) -> dict[str, tuple[str, ...]]:
+    """The pods that a PodGang names, by pod set; without pod sets of which it names none."""
+    groups = present["spec"].get("podgroups", ()) if present is not None else ()
+    found = {group["name"]: tuple(each["name"] for each in group.get("podReferences", ())) for group in groups}
+    return {name: pods for name, pods in found.items() if pods}
+
+
+def _is_initialized(present: Manifest) -> bool:
+    return any(entry["type"] == _INITIALIZED and entry["status"] == "True" for entry in conditions_of(present))

@@ -1,0 +1,106 @@
+"""kube-scheduler's own gangs: `scheduling.k8s.io` Workload and PodGroup, alpha since Kubernetes 1.35.
+
+Both are fixed once they are made, and a PodGroup stays as long as an active pod names it. So each pod set has a pair of
+its own, which is replaced only when its job has no pods.
+"""
+
+from typing import Any
+
+from slicebus.proto.messages import Counts
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import Problem
+from slicebus.slices.jobs.ray import pod_set_name
+from slicebus.slices.pod_scheduling import PodScheduling
+from slicebus.slices.resource import Resource
+from slicebus.slices.schedulers.base import Gang, Profile, SchedulingObject, Synced, is_late, object_name
+
+Manifest = dict[str, Any]
+
+_GROUP = "scheduling.k8s.io"
+_KUBERAYS_OWN = ("ray.io/gang-scheduling-enabled", "ray.io/scheduler-name")
+VERSIONS = ("v1beta1", "v1alpha2")
+"""The newest first. Kubernetes 1.36 serves the last one only."""
+
+
+def workloads(version: str) -> Resource:
+    """Kubernetes' own Workloads."""
+    return Resource(_GROUP, version, "workloads", "Workload")
+
+
+def pod_groups(version: str) -> Resource:
+    """Kubernetes' own PodGroups."""
+    return Resource(_GROUP, version, "podgroups", "PodGroup")
+
+
+def kuberay_problems(job: Manifest) -> list[Problem]:
+    """Why a job that KubeRay itself schedules as a gang cannot have a backend's objects too."""
+    labels = job["metadata"].get("labels") or {}
+    return [
+        Problem("GangSchedulingByKubeRay", f"KubeRay makes a PodGroup of its own for the label {label}: remove it")
+        for label in _KUBERAYS_OWN
+        if label in labels
+    ]
+
+
+class Kube:
+    """A gang for each pod set of a Ray cluster, and the basic policy for a Job.
+
+    Kubernetes refuses to resize a Job whose template names a gang (`cannot change parallelism for a Job referencing
+    gang-scheduled PodGroup`). With a PodGroup of ours its controller makes no pair of its own (`WorkloadWithJob`).
+    """
+
+    name = "kube"
+    reads: tuple[Resource, ...] = ()
+    writes_status = False
+
+    def __init__(self, profile: Profile, version: str = VERSIONS[-1]) -> None:
+        self._profile = profile
+        self._version = version
+        self.makes: tuple[Resource, ...] = (workloads(version), pod_groups(version))
+
+    def validate(self, job: Manifest) -> list[Problem]:
+        """Every job but those that KubeRay schedules as gangs."""
+        return kuberay_problems(job)
+
+    def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
+        """The PodGroup of the pod set."""
+        group = "" if is_late(job, pod_set) else object_name(job, pod_set)
+        return PodScheduling(scheduler_name=self._profile.scheduler_name, pod_group=group)
+
+    def sync(self, gang: Gang) -> Synced:
+        """A Workload and a PodGroup for each pod set with pods."""
+        together, objects = _together(gang), list[SchedulingObject]()
+        for pod_set in gang.minimum:
+            least = together.get(pod_set)
+            objects += self._pair(gang.job, pod_set, {"gang": {"minCount": least}} if least else {"basic": {}})
+        return Synced(objects=tuple(objects), together=together)
+
+    def _pair(self, job: Manifest, pod_set: str, policy: Manifest) -> list[SchedulingObject]:
+        name, version = object_name(job, pod_set), self._version
+        group, _, _ = job["apiVersion"].rpartition("/")
+        controller = {"apiGroup": group, "kind": job["kind"], "name": job["metadata"]["name"]}
+        template = {"name": pod_set, "schedulingPolicy": policy}
+        reference = {"workload": {"workloadName": name, "podGroupTemplateName": pod_set}}
+        workload = {"controllerRef": controller, "podGroupTemplates": [template]}
+        pod_group = {"podGroupTemplateRef": reference, "schedulingPolicy": policy}
+        return [
+            SchedulingObject(resource=workloads(version), name=name, spec=workload, is_fixed=True),
+            SchedulingObject(resource=pod_groups(version), name=name, spec=pod_group, is_fixed=True),
+        ]
+
+
+def _together(gang: Gang) -> Counts:
+    """How many pods of each pod set are a gang; empty for a Job.
+
+    A gang never gets smaller while it has pods: that of a group which Ray's autoscaler may shrink has the pods of its
+    `minReplicas`, or a pod that is made anew would wait for ever.
+    """
+    kind = KINDS[gang.job["kind"]]
+    if kind.resource.kind == "Job":
+        return {}
+    groups: Manifest = kind.bounds(gang.job).get("groups", {})
+    bounds = {pod_set_name({"groupName": name}): found.get("minReplicas") or 0 for name, found in groups.items()}
+    return {
+        name: max(1, min(count, bounds[name] * kind.replica_size(gang.job, name))) if name in bounds else count
+        for name, count in gang.minimum.items()
+    }

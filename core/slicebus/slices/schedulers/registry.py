@@ -1,0 +1,60 @@
+"""The backends by name."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from slicebus.slices.resource import Resource
+from slicebus.slices.schedulers.base import Profile, SchedulerBackend
+from slicebus.slices.schedulers.default import Default
+from slicebus.slices.schedulers.grove import Grove
+from slicebus.slices.schedulers.kai import Kai
+from slicebus.slices.schedulers.kube import VERSIONS, Kube
+from slicebus.slices.schedulers.volcano import Volcano
+
+_BACKENDS: Mapping[str, Callable[[Profile], SchedulerBackend]] = {
+    Default.name: Default,
+    Kube.name: Kube,
+    Kai.name: Kai,
+    Volcano.name: Volcano,
+    Grove.name: Grove,
+}
+NAMES: tuple[str, ...] = tuple(_BACKENDS)
+DEFAULT = Default.name
+"""The backend of an agent without profiles: pods are scheduled as their templates say."""
+
+
+NO_PROFILES: tuple[Profile, ...] = (Profile(DEFAULT),)
+"""Those of an agent whose settings have none."""
+
+
+def profiles_of(text: str) -> tuple[Profile, ...]:
+    """The profiles of an agent's settings, JSON, at least one. Raises ValueError for text that nobody can read, and for
+    a backend that is unknown or has two profiles."""
+    found = msgspec.json.decode(text, type=tuple[Profile, ...]) if text else ()
+    names = [profile.name for profile in found]
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"there is no scheduler backend {name!r}, only {', '.join(NAMES)}")
+        if names.count(name) > 1:
+            raise ValueError(f"the scheduler backend {name!r} has two profiles")
+    return found or NO_PROFILES
+
+
+def init(profile: Profile, *, served: Callable[[Resource], bool] = lambda _: True) -> SchedulerBackend:
+    """The backend of a profile, in the newest version that the cluster serves. Raises KeyError for an unknown name."""
+    if profile.name == Kube.name:
+        made = [Kube(profile, version) for version in VERSIONS]
+        return next((each for each in made if all(map(served, each.makes))), made[-1])
+    return _BACKENDS[profile.name](profile)
+
+
+def every_version(profile: Profile) -> Iterable[SchedulerBackend]:
+    """The backend of a profile in each version that it can use, the newest first."""
+    return [Kube(profile, version) for version in VERSIONS] if profile.name == Kube.name else [init(profile)]
+
+
+def every_resource() -> tuple[Resource, ...]:
+    """What any backend makes or reads, in every version."""
+    backends = (each for name in NAMES for each in every_version(Profile(name)))
+    return tuple(dict.fromkeys(resource for each in backends for resource in (*each.makes, *each.reads)))
