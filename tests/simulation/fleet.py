@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from simulation import loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
+from simulation.gangs import PROFILES, install
 from simulation.queues import FLAVORS, node_labels
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
 from simulation.removals import release_held
@@ -329,6 +330,8 @@ class Fleet:
                     await client.create(NODES, node)
                     await client.replace(NODES, node, subresource="status")
                 await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(name))
+                if self.schedule.gangs:
+                    await install(client)
             await remove_at_first(self)
             running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
             playing = asyncio.ensure_future(scenario(self))
@@ -393,6 +396,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,
+                schedulers=PROFILES if self.schedule.gangs else "",
             )
             client, bus = self._connections(cluster, link, api=on)
             await Agent(settings, client, bus, CollectorRegistry()).run()

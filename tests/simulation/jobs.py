@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simulation.gangs import SCHEDULER
 from simulation.schedule import Submit
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -50,6 +51,8 @@ def job_of(item: Submit) -> Manifest:
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
+    if item.gang:
+        job["metadata"]["labels"][own_api.SCHEDULER_LABEL] = SCHEDULER
     if item.fixed:
         del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     if item.partial:

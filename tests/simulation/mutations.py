@@ -12,7 +12,7 @@ from simulation.jobs import SECOND_GROUP
 from slicebus.agent import app
 from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide import catalog, reconcile
+from slicebus.agent.decide import catalog, gangs, next_pods, reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import JobReading, WorkerView
@@ -84,7 +84,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "orphans": lambda: patch.object(store, "_former_owner", lambda _: None),
     "definitions": lambda: patch.object(Informers, "_check_with", _accept_absence),
     "release": lambda: patch.object(DeleteBreaker, "release", lambda *_: []),
-    "ungate cap": lambda: patch.object(reconcile, "to_ungate", _everything_may_start),
+    "ungate cap": lambda: patch.object(next_pods, "to_ungate", _everything_may_start),
+    "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 

@@ -7,6 +7,7 @@ from typing import Literal
 from simulation.contention import contention_of, cores_of
 from simulation.definitions import definitions_of
 from simulation.fixed_sizes import runs_fixed, with_fixed
+from simulation.gangs import has_gangs, with_gangs
 from simulation.groups import rebounds_of, with_groups
 from simulation.losses import losses_of
 from simulation.queues import COHORT_PARENTS, FLAVORS, PRIORITIES, QUEUES, policy_of
@@ -85,7 +86,11 @@ def schedule_of(seed: int) -> Schedule:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
     moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
     moments = [*with_groups(seed, with_services(seed, moments)), *rebounds_of(seed, run_s), *upgrades_of(seed, run_s)]
-    moments = [*with_completions(seed, with_fixed(seed, moments)), *successes_of(seed, run_s), *sticks_of(seed, run_s)]
+    moments = [
+        *with_completions(seed, with_fixed(seed, with_gangs(seed, moments))),
+        *successes_of(seed, run_s),
+        *sticks_of(seed, run_s),
+    ]
     return Schedule(
         seed=seed,
         standbys=standbys,
@@ -96,6 +101,7 @@ def schedule_of(seed: int) -> Schedule:
         breaker_count=breaker_of(seed),
         admission_writers=Random(f"{seed}/one writer").choice((1, MANY_WRITERS)),
         fixed_jobs=runs_fixed(seed),
+        gangs=has_gangs(seed),
         replica_labels=Random(f"{seed}/replica labels").random() < 0.5,
         items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )

@@ -11,6 +11,7 @@ import orjson
 from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
 from simulation.end_rules import EndRules, has_outlived
+from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
@@ -63,6 +64,7 @@ class Rules:
         self.quota = QuotaRules(self._slices)
         self.activations = ActivationRules()
         self._room = RoomRules(self._slices)
+        self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
         self._baselines: dict[str, list[dict[str, int]]] = {}
@@ -180,6 +182,9 @@ class Rules:
             job = self._job_of(cluster, change.object)
             self.quota.see_pod(cluster, change, annotations.annotation(job, _ORIGIN) if job else None)
             self._check_pod(cluster, change, job)
+            self.gangs.see_pod(cluster, change, is_late=self._was_held)
+        elif kind == GROUP_KEY:
+            self.gangs.see_group(cluster, change)
         elif kind == (WORKLOADS.group, WORKLOADS.plural):
             _check_version(cluster, change)
         elif kind in _JOB_KINDS:

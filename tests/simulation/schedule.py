@@ -128,6 +128,8 @@ class Submit(Moment):
     """Of a Job that does not end by itself; None for none."""
     fixed: bool = False
     """Whether it has no elastic annotation."""
+    gang: bool = False
+    """Whether it chooses the gang scheduler."""
 
 
 class Scale(Moment):
@@ -374,6 +376,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether KubeRay labels the pods of a replica of several hosts, as since 1.6, or not, as in 1.4 and 1.5."""
     fixed_jobs: bool = False
     """Whether the manager runs jobs without the elastic annotation, at a fixed size."""
+    gangs: bool = False
+    """Whether the workers have a gang scheduler, and their agents know it."""
 
     def with_items(self, items: tuple[Item, ...]) -> "Schedule":
         """The same run with other items."""
@@ -387,6 +391,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
         head += f"; KubeRay {'labels' if self.replica_labels else 'does not label'} replicas"
         head += "; jobs of a fixed size are run" if self.fixed_jobs else ""
+        head += "; workers have a gang scheduler" if self.gangs else ""
         return "\n".join([head, *map(str, self.items)])
 
 

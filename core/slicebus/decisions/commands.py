@@ -43,8 +43,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     impersonate: Impersonation | None = None
     """As whom. None: as the role itself."""
     if_refused: Remember | None = None
-    """What to remember where the API server refuses the object for good, instead of an error: its value has a `message`
-    that becomes the server's."""
+    """What to remember where the API server refuses it for good, instead of an error: its value has a `message` that
+    becomes the server's."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +59,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     subresource: Literal["", "status"] = ""
     unless_answered: Remember | None = None
     """What to remember when the API server gives no answer: the patch may have been made, or may be made later."""
+    if_refused: Remember | None = None
+    """As for a `Create`."""
 
 
 class PatchEach(msgspec.Struct, frozen=True, kw_only=True):

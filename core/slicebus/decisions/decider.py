@@ -54,7 +54,7 @@ from slicebus.journal.recording import (
 )
 from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Cache, Change, Key, key_of
-from slicebus.kube.resources import Resource
+from slicebus.kube.resources import JOB_RESOURCES, Resource
 from slicebus.proto import codec
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import ProtocolError
@@ -108,7 +108,7 @@ class Decider(Generic[S]):
         self._begun = False
         self._received = 0
         self._caches: dict[str, _Recorded] = {}
-        """By kind."""
+        """By the name of the resource: several groups have PodGroups, and two have Workloads."""
 
     def recording(self) -> AbstractAsyncContextManager[None]:
         """Publish the recorded decisions until the context is left."""
@@ -119,7 +119,7 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            recorded = self._caches[resource.kind] = _Recorded(resource, cache, self._recorder.redactor)
+            recorded = self._caches[resource_name(resource)] = _Recorded(resource, cache, self._recorder.redactor)
             cache.subscribe(partial(self._changed, recorded))
         for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
@@ -185,7 +185,7 @@ class Decider(Generic[S]):
             self._record_foreign(kind, namespace, name)
 
     def _record_foreign(self, kind: str, namespace: str | None, name: str) -> None:
-        recorded = self._caches.get(kind)
+        recorded = self._caches.get(resource_name(JOB_RESOURCES[kind])) if kind in JOB_RESOURCES else None
         manifest = recorded.take_in(namespace, name) if recorded is not None else None
         if recorded is not None and manifest is not None:
             diffs = recorded.diffs
@@ -224,7 +224,9 @@ class Decider(Generic[S]):
 
 
 def resource_name(resource: Resource) -> str:
-    """`pods`, `jobs.batch`."""
+    """`pods`, `jobs.batch`; with the version, as `kubectl` takes it, where Kubernetes itself may serve several."""
+    if resource.group and not resource.is_custom and resource.version != "v1":
+        return f"{resource.plural}.{resource.version}.{resource.group}"
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 

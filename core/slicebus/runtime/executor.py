@@ -98,10 +98,8 @@ class Executor:
                     self._remember(command)
                 case Forget():
                     self._forget(command)
-                case Create():
-                    await self._create(command)
-                case Patch():
-                    await self._patch(command)
+                case Create() | Patch():
+                    await self._write(command)
                 case PatchEach(patches=patches, lets_start=lets_start):
                     await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
                 case Remove(resource=resource, target=target):
@@ -142,18 +140,21 @@ class Executor:
         found = await self.refresh(command.resource, command.target)
         return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
 
+    async def _write(self, command: Create | Patch) -> None:
+        try:
+            await (self._create(command) if isinstance(command, Create) else self._patch(command))
+        except PermanentError as error:
+            if command.if_refused is None:
+                raise
+            refused = msgspec.structs.replace(command.if_refused.value, message=str(error))
+            self._remember(msgspec.structs.replace(command.if_refused, value=refused))
+
     async def _create(self, command: Create) -> None:
         resource, metadata = command.resource, command.manifest["metadata"]
         try:
             created = await self._client.create(
                 resource, command.manifest, field_manager=self._component, impersonate=command.impersonate
             )
-        except PermanentError as error:
-            if command.if_refused is None:
-                raise
-            refused = msgspec.structs.replace(command.if_refused.value, message=str(error))
-            self._remember(msgspec.structs.replace(command.if_refused, value=refused))
-            return
         except (ConflictError, TransientError):
             # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):

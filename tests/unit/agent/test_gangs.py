@@ -114,6 +114,19 @@ async def test_a_smaller_grant_lowers_the_minimum(worker: Worker) -> None:
     assert group["spec"]["subGroups"] == [{"name": "main", "minMember": 2}]
 
 
+async def test_a_job_that_shrinks_to_nothing_has_no_gang(worker: Worker) -> None:
+    await given(worker, KAI, *prepared(KAI, "a"), granted=1)
+    await reconcile(worker)
+    await worker.client.delete(PODS, "a", NAMESPACE)
+    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":0}'}}})
+    await reconcile(worker)
+    assert await pod_groups(worker) == []
+    job = await worker.job()
+    assert job is not None
+    assert annotations.gang(job) == {}
+    assert "status" in {message.type for message in worker.published}
+
+
 async def test_a_new_status_is_no_reason_to_write(worker: Worker) -> None:
     await given(worker, KAI, *prepared(KAI, "a"), granted=1)
     await reconcile(worker)

@@ -133,7 +133,7 @@ def _scheduled(view: WorkerView) -> _Scheduled | None:
         pods=_pods(view),
         find=lambda resource, name: view.schedulers.find(resource, name, namespace),
     )
-    return _Scheduled(job, backend, backend.sync(gang))
+    return _Scheduled(job, backend, backend.sync(gang) if gang.minimum else Synced())
 
 
 def _minimum(view: WorkerView, job: JobReading) -> Counts:
@@ -158,8 +158,8 @@ def _make(
     """The next command for one object; empty where it is as it should be."""
     present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
     manifest = _manifest(view, job, wanted)
+    refused = Remember(table=TableName.REFUSED_OBJECTS, key=view.key, value=RefusedObject(now_s))
     if present is None:
-        refused = Remember(table=TableName.REFUSED_OBJECTS, key=view.key, value=RefusedObject(now_s))
         return [Create(resource=wanted.resource, manifest=manifest, if_refused=refused)]
     if not _is_made_for(present, job) or _is_going(present):
         return []
@@ -170,11 +170,11 @@ def _make(
             "metadata": {name: manifest["metadata"][name] for name in ("labels", "annotations")},
             "spec": wanted.spec,
         }
-        return [Patch(resource=wanted.resource, target=present, body=body)]
+        return [Patch(resource=wanted.resource, target=present, body=body, if_refused=refused)]
     if now is None or all(has_finding(present, each) for each in wanted.conditions):
         return []
     body = {"status": {"conditions": with_findings(present, *wanted.conditions, now=now)}}
-    return [Patch(resource=wanted.resource, target=present, body=body, subresource="status")]
+    return [Patch(resource=wanted.resource, target=present, body=body, subresource="status", if_refused=refused)]
 
 
 def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Manifest:

@@ -32,7 +32,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     job: Manifest
     minimum: Counts
     """Pods by pod set that start together: those that were granted when the pod set began to have pods, or fewer where
-    fewer are granted now. Without pod sets that have none, and without late ones (`JobKind.late_pod_sets`)."""
+    fewer are granted now. Without pod sets that have none, and without late ones (`JobKind.late_pod_sets`). Never
+    empty."""
     granted: Counts
     pods: Mapping[str, tuple[str, ...]]
     """The names of the pods that run, and of those that are next to start, by pod set, in order."""
