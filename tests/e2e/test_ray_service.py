@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import JsonPatch, MergePatch
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, RAYCLUSTERS, RAYSERVICES
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
@@ -38,11 +40,28 @@ async def expect_clusters(scenario: Scenario, *, active: bool, pending: bool) ->
     return found
 
 
-async def upgrade(scenario: Scenario) -> None:
-    """As a user does it where the service runs."""
-    path = "/spec/rayClusterConfig/headGroupSpec/rayStartParams"
-    patch = JsonPatch([{"op": "add", "path": path, "value": {"num-cpus": "2"}}])
-    await (await scenario.worker()).patch(RAYSERVICES, scenario.name, NAMESPACE, patch)
+CLUSTER = "/spec/rayClusterConfig"
+
+
+async def edit(client: KubeClient, path: str, value: object) -> None:
+    """Set a field of the service; None removes it."""
+    change = {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
+    await client.patch(RAYSERVICES, "chat", NAMESPACE, JsonPatch([change]))
+
+
+async def expect_applications(worker: KubeClient, wanted: str) -> None:
+    """Wait until the worker's copy has these."""
+
+    async def has_them() -> bool:
+        spec: Manifest = (await worker.get(RAYSERVICES, "chat", NAMESPACE))["spec"]
+        return bool(spec["serveConfigV2"] == wanted)
+
+    await eventually(has_them, f"the worker's service has {wanted}")
+
+
+async def upgrade(client: KubeClient) -> None:
+    """As a user does it, where the service runs or on the manager."""
+    await edit(client, f"{CLUSTER}/headGroupSpec/rayStartParams", {"num-cpus": "2"})
 
 
 async def test_its_autoscaler_grows_and_shrinks_the_cluster_that_serves(world: World) -> None:
@@ -57,12 +76,13 @@ async def test_its_autoscaler_grows_and_shrinks_the_cluster_that_serves(world: W
     await expect_used(world, "3")
 
 
-async def test_an_upgrade_waits_for_quota_while_the_old_cluster_serves(world: World) -> None:
+@pytest.mark.parametrize("at", ["worker", "manager"])
+async def test_an_upgrade_waits_for_quota_while_the_old_cluster_serves(world: World, at: str) -> None:
     scenario = await serving(world, 3)
     [before, _] = await expect_clusters(scenario, active=True, pending=False)
     runs = await scenario.running()
 
-    await upgrade(scenario)
+    await upgrade(world.manager if at == "manager" else await scenario.worker())
     [active, pending] = await expect_clusters(scenario, active=True, pending=True)
     await scenario.expect_pods(running=1, gated=2)
     assert active == before
@@ -78,6 +98,36 @@ async def test_an_upgrade_waits_for_quota_while_the_old_cluster_serves(world: Wo
     assert await expect_clusters(scenario, active=True, pending=False) == [pending, ""]
     await scenario.expect_unfinished(1)
     await expect_used(world, "2")
+
+
+async def test_its_applications_are_updated_in_place_from_the_manager(world: World) -> None:
+    scenario = await serving(world, 8)
+    clusters = await expect_clusters(scenario, active=True, pending=False)
+    worker, runs = await scenario.worker(), await scenario.running()
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await edit(world.manager, "/spec/serveConfigV2", "applications: [next]")
+    await expect_applications(worker, "applications: [next]")
+    assert runs < await scenario.running()
+    await edit(world.manager, f"{CLUSTER}/workerGroupSpecs/0/maxReplicas", 7)
+    await scenario.scale(4)
+    await scenario.expect_pods(running=4)
+    assert await expect_clusters(scenario, active=True, pending=False) == clusters
+    assert len((await worker.list(RAYCLUSTERS, namespace=NAMESPACE)).items) == 1
+
+
+async def test_what_it_cannot_have_is_told_and_the_rest_waits_with_it(world: World) -> None:
+    scenario = await serving(world, 8)
+    worker, resources = await scenario.worker(), f"{CLUSTER}/workerGroupSpecs/0/template/spec/containers/1"
+    await edit(world.manager, resources, {"name": "more", "image": "i", "resources": {"requests": {"cpu": "1"}}})
+    await edit(world.manager, "/spec/serveConfigV2", "applications: [next]")
+    assert "keeps its pods" in await scenario.expect_event("StructuralChange", on=world.manager)
+    before = (await worker.get(RAYSERVICES, scenario.name, NAMESPACE))["spec"]
+
+    await edit(world.manager, resources, None)
+    await expect_applications(worker, "applications: [next]")
+    after = (await worker.get(RAYSERVICES, scenario.name, NAMESPACE))["spec"]
+    assert (before["serveConfigV2"], before["rayClusterConfig"]) == ("applications: []", after["rayClusterConfig"])
 
 
 async def test_it_loses_its_quota_comes_back_and_goes(world: World) -> None:

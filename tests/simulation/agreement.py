@@ -6,6 +6,7 @@ from typing import Any
 from simulation.activation_rules import ActivationRules
 from simulation.limits import fitting
 from simulation.schedule import WORKERS
+from simulation.services import edited
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -155,6 +156,7 @@ class Agreement:
             "the size it wants": (wanted, asked),
             "what is granted": (there, granted),
             "its bounds lack": (KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)), []),
+            "what it takes over": (edited(copy), edited(job)) if kind == "RayService" else ("", ""),
             "its status": (copy.get("status", {}), reported_status(job)),
         }
         for what, (is_there, is_here) in told.items():

@@ -6,7 +6,7 @@ from contextlib import suppress
 from simulation import recorded
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
-from simulation.fleet import Fleet
+from simulation.fleet import MANAGER, Fleet
 from simulation.jobs import autoscale
 from simulation.losses import lose
 from simulation.relocations import resize_nodes, shrink_nodes
@@ -113,7 +113,8 @@ class Run:
             case Stick(cluster=cluster):
                 await stick(self._fleet.runners[WORKERS.index(cluster)], item)
             case Upgrade():
-                await upgrade(map(self._fleet.client, WORKERS), item)
+                at = WORKERS if item.at == "worker" else (MANAGER,)
+                await upgrade(map(self._fleet.client, at), item)
             case Rebound():
                 await self.users.rebound(item)
             case Edit():

@@ -174,9 +174,10 @@ class Stick(Moment):
 
 
 class Upgrade(Moment):
-    """Some RayService gets another cluster, where it runs."""
+    """Some RayService gets another cluster, where it runs; or a user edits it on the manager."""
 
     pick: int
+    at: Literal["worker", "manager: cluster", "manager: applications"] = "worker"
 
 
 class Delete(Moment):

@@ -1,7 +1,8 @@
-"""RayServices: they run until somebody deletes them, and users upgrade them where they run."""
+"""RayServices: they run until somebody deletes them, and users upgrade them where they run and on the manager."""
 
 from collections.abc import Iterable, Iterator
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,11 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import RAYSERVICES
 
+Manifest = dict[str, Any]
+
 _HEAD = "/spec/rayClusterConfig/headGroupSpec/rayStartParams"
+_VERSION = "rayVersion"
+_APPLICATIONS = "serveConfigV2"
 
 
 def has_services(seed: int) -> bool:
@@ -30,13 +35,15 @@ def with_services(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
 
 def upgrades_of(seed: int, run_s: float) -> Iterator[Upgrade]:
     """Several, on runs with services."""
-    random = Random(f"{seed}/upgrades")
+    random, choice = Random(f"{seed}/upgrades"), Random(f"{seed}/upgrades at")
     for _ in range(random.randint(1, 5) if has_services(seed) else 0):
-        yield Upgrade(at_s=round(random.uniform(2, run_s), 2), pick=random.randrange(12))
+        at_s, pick = round(random.uniform(2, run_s), 2), random.randrange(12)
+        yield Upgrade(at_s=at_s, pick=pick, at=choice.choice(("worker", "manager: cluster", "manager: applications")))
 
 
 async def upgrade(clients: Iterable[KubeClient], item: Upgrade) -> str | None:
-    """Change what a new cluster of some service starts with; its name, or None where there is none."""
+    """Change what a new cluster of some service starts with, or its applications; its name, or None where there is
+    none. On a worker another part is changed than on the manager."""
     found = [
         (client, service)
         for client in clients
@@ -47,7 +54,22 @@ async def upgrade(clients: Iterable[KubeClient], item: Upgrade) -> str | None:
     client, service = found[item.pick % len(found)]
     name: str = service["metadata"]["name"]
     same = {"op": "test", "path": "/metadata/uid", "value": service["metadata"]["uid"]}
-    started = service["spec"]["rayClusterConfig"]["headGroupSpec"].get("rayStartParams") or {}
-    other = {"op": "add", "path": _HEAD, "value": {"num-cpus": str(int(started.get("num-cpus", "0")) + 1)}}
-    await client.patch(RAYSERVICES, name, objects.NAMESPACE, JsonPatch([same, other]))
+    await client.patch(RAYSERVICES, name, objects.NAMESPACE, JsonPatch([same, _edit(service["spec"], item.at)]))
     return name
+
+
+def edited(service: Manifest) -> tuple[str, str]:
+    """What is only edited on the manager."""
+    spec = service["spec"]
+    return spec["rayClusterConfig"].get(_VERSION, ""), spec[_APPLICATIONS]
+
+
+def _edit(spec: Manifest, at: str) -> Manifest:
+    if at == "manager: applications":
+        return {"op": "add", "path": f"/spec/{_APPLICATIONS}", "value": f"{spec[_APPLICATIONS]}\n# again"}
+    cluster = spec["rayClusterConfig"]
+    if at == "manager: cluster":
+        version = f"{cluster.get(_VERSION, '2.47')}.1"
+        return {"op": "add", "path": f"/spec/rayClusterConfig/{_VERSION}", "value": version}
+    started = cluster["headGroupSpec"].get("rayStartParams") or {}
+    return {"op": "add", "path": _HEAD, "value": {"num-cpus": str(int(started.get("num-cpus", "0")) + 1)}}

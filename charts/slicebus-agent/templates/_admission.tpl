@@ -29,10 +29,10 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* Whether the agent makes a job as a service account of the namespace (policy.createAs). Only who has the right to
-     impersonate the extra can set it: the account alone is a tenant like any other. */}}
+{{/* Whether the agent makes a job, or upgrades a RayService, as a service account of the namespace (policy.createAs). Only who
+     has the right to impersonate the extra can set it: the account alone is a tenant like any other. */}}
 {{- define "slicebus.createsAs" -}}
-request.operation == 'CREATE' && request.resource.resource != 'workloads' && request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{{ .Values.policy.createAs }}' && '{{ .Release.Namespace }}' in request.userInfo.?extra[?'slicebus.dev/agent'].orValue([])
+(request.operation == 'CREATE' && request.resource.resource != 'workloads' || request.operation == 'UPDATE' && request.resource.resource == 'rayservices' && request.?subResource.orValue('') == '') && request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{{ .Values.policy.createAs }}' && '{{ .Release.Namespace }}' in request.userInfo.?extra[?'slicebus.dev/agent'].orValue([])
 {{- end }}
 
 {{/* Whether old and new Labels or Notes (annotations) have the same of ours. Called with which. */}}

@@ -57,6 +57,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     target: Manifest
     body: Manifest | list[Manifest]
     subresource: Literal["", "status"] = ""
+    impersonate: Impersonation | None = None
+    """As whom. None: as the role itself."""
     unless_answered: Remember | None = None
     """What to remember when the API server gives no answer: the patch may have been made, or may be made later."""
     if_refused: Remember | None = None

@@ -356,6 +356,7 @@ def _patched(patch: Patch) -> Patched:
         target=_name(patch.target),
         subresource=patch.subresource,
         body=patch.body,
+        impersonate=patch.impersonate or UNSET,
         unless_answered=patch.unless_answered.table if patch.unless_answered else UNSET,
     )
 

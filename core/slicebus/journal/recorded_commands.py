@@ -52,6 +52,8 @@ class Patched(_Command, frozen=True, kw_only=True, tag="patch"):
     subresource: str
     body: Manifest | list[Manifest]
     """A merge patch or a JSON patch."""
+    impersonate: Impersonation | msgspec.UnsetType = msgspec.UNSET
+    """As whom. Unset: as the role itself."""
     unless_answered: str | msgspec.UnsetType = msgspec.UNSET
     """The table that gets an entry when the API server gives no answer."""
 

@@ -222,10 +222,15 @@ class KubeClient:
         patch: MergePatch | JsonPatch,
         *,
         subresource: str = "",
+        impersonate: Impersonation | None = None,
     ) -> Manifest:
-        """The object as it was patched. A resourceVersion in the patch makes another one a ConflictError."""
+        """The object as it was patched, by this client or as another user. A resourceVersion in the patch makes another
+        one a ConflictError."""
         path = resource.path(namespace, name, subresource)
-        return await self._answer(self._request("PATCH", path, body=patch.body, content_type=patch.content_type))
+        headers = impersonate.to_headers() if impersonate is not None else {}
+        return await self._answer(
+            self._request("PATCH", path, body=patch.body, content_type=patch.content_type, headers=headers)
+        )
 
     async def delete(
         self,

@@ -12,8 +12,8 @@ from slicebus.agent.decide.policy import creator
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import Policy
 from slicebus.cli.demo import objects
-from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.kube.client import JsonPatch, KubeClient
+from slicebus.kube.resources import JOB_RESOURCES, RAYSERVICES
 from slicebus.proto.errors import ForbiddenError
 from slicebus.runtime.permissions import missing
 from slicebus.slices import own_api
@@ -32,6 +32,7 @@ POLICY = Policy(create_as=NAME, own_namespace=SYSTEM_NAMESPACE)
 RBAC = "rbac.authorization.k8s.io"
 HERE = ("-n", TENANT_NAMESPACE)
 JOBS = (objects.job("sweep-2"), objects.ray_cluster("grid-2"), objects.ray_job("tune-2"))
+SERVICE = ("patch", "rayservice", "chat-2", *HERE)
 GRANT = ("patch", "job", "sweep", *HERE, "--type=merge", "-p")
 NO_ACCOUNT = 'cannot impersonate resource "serviceaccounts"'
 NO_EXTRA = 'cannot impersonate resource "userextras/slicebus.dev/agent" .* at the cluster scope'
@@ -136,7 +137,26 @@ def test_a_leaked_token_of_the_agent_cannot(
         creating.agent_as(user, *groups, **extra).create(job)
 
 
-def test_the_account_is_the_agent_in_nothing_but_a_create(creating: Creating) -> None:
+async def test_the_agent_upgrades_a_service_as_the_account(creating: Creating) -> None:
+    made = copy_of(objects.ray_service("chat-2"))
+    creating.worker.agent.create(made)
+    labels = made["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
+    # As for pods whose flavor is not known yet: a tenant may write no such label.
+    path = "/spec/rayClusterConfig/headGroupSpec/template/metadata/labels"
+    edit = [{"op": "add", "path": path, "value": labels | {own_api.UNPLACED_LABEL: "true"}}]
+    with pytest.raises(Refused, match=ONLY_AGENT):
+        creating.agent_as(ACCOUNT).kubectl(*SERVICE, "--type=json", "-p", json.dumps(edit))
+    async with await KubeClient.from_kubeconfig(creating.worker.agent.kubeconfig) as client:
+        where = RAYSERVICES, "chat-2", TENANT_NAMESPACE
+        await client.patch(*where, JsonPatch(edit), impersonate=creator(POLICY, TENANT_NAMESPACE))
+    creating.account.create(objects.ray_service("theirs"))
+    with pytest.raises(Refused, match="takes the label"):
+        creating.agent_as(ACCOUNT, **AGENT).kubectl("label", "rayservice", "chat-2", *HERE, f"{own_api.ORIGIN_LABEL}-")
+    with pytest.raises(Refused, match="touches only objects with the label"):
+        creating.agent_as(ACCOUNT, **AGENT).kubectl("label", "rayservice", "theirs", *HERE, "a=b")
+
+
+def test_the_account_is_the_agent_in_nothing_else(creating: Creating) -> None:
     """The account may patch jobs here, which it should not."""
     acting_as = creating.agent_as(ACCOUNT, **AGENT)
     with pytest.raises(Refused, match=ONLY_AGENT):

@@ -1,5 +1,6 @@
 """A job kind of another package: example.dev/v1 TrainJob, with one pod set whose size is `spec.replicas`."""
 
+from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
@@ -90,6 +91,9 @@ class TrainJob:
         return {}
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        return []
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
         return []
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:

@@ -53,31 +53,33 @@ NOT_OURS = {"foreign": [REFUSE], "of another job": [WAIT], "going": [WAIT]}
 CREATED = [("create Job", "train")]
 
 EXPECTED: dict[str, dict[str, list[Any]]] = {
-    # copy, its status, counts, job, report
+    # copy, its status, sizes, what it takes over, job, report
     "spec of the same slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w1")], [], [], CREATED, []],
-        "a copy only": [[("w1", "v2")], [], [], CREATED, []],
-        "older": [[("w1", "v2")], [], [], [AT_W1], []],
-        "older, suspended": [[("w1", "v2")], [], [], [(*AT_W1, "resumed")], []],
+        "nothing": [[("create Workload", "w1")], [], [], [], CREATED, []],
+        "a copy only": [[("w1", "v2")], [], [], [], CREATED, []],
+        "older": [[("w1", "v2")], [], [], [], [AT_W1], []],
+        "older, suspended": [[("w1", "v2")], [], [], [], [(*AT_W1, "resumed")], []],
         "same": [
             [("w1", "v2")],
             [],
             [("train", "/spec/parallelism=1")],
+            [],
             [("train", 'baseline {"main":1}')],
             [("applied", "w2", 2)],
         ],
-        "newer": [[], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], []],
+        "newer": [[], [], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], [], []],
     },
     "spec of the next slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w2")], [], [], CREATED, []],
-        "a copy only": [[("create Workload", "w2")], [], [], CREATED, []],
+        "nothing": [[("create Workload", "w2")], [], [], [], CREATED, []],
+        "a copy only": [[("create Workload", "w2")], [], [], [], CREATED, []],
         "older": [
             [("create Workload", "w2")],
             [],
             [("train", "/spec/parallelism=5")],
+            [],
             [("train", 'baseline {"main":5}')],
             [],
         ],
@@ -85,12 +87,13 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
             [("create Workload", "w2")],
             [],
             [("train", "/spec/parallelism=5")],
+            [],
             [("train", 'baseline {"main":5}')],
             [],
         ],
-        "same": [[], [("w2", "status")], [], [], [("applied", "w2", 2)]],
-        "newer": [[], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], []],
+        "same": [[], [("w2", "status")], [], [], [], [("applied", "w2", 2)]],
+        "newer": [[], [], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], [], []],
     },
     # job, copies, report
     "relabel": NOT_OURS
@@ -231,11 +234,11 @@ def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
 
 def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
     view = a_view(None, a_copy(of=OTHER, version=9))
-    assert shorts(orders.workload_spec(LATE, EAST)[3].decide(view)) == CREATED
+    assert shorts(orders.workload_spec(LATE, EAST)[4].decide(view)) == CREATED
 
 
 def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> None:
-    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
+    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[4].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
     assert annotations.is_of(job, REF)
@@ -315,7 +318,7 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
     steps = orders.workload_spec(spec, EAST)
     resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
     assert shorts(steps[2].decide(a_view(job))) == (resized if is_taken else [])
-    [stamped] = steps[3].decide(a_view(job))
+    [stamped] = steps[4].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     left = merge_patch(job, stamped.body)
@@ -341,7 +344,7 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
     relabel = Relabel(
         job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[4], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
@@ -384,7 +387,7 @@ def test_a_request_that_the_manager_has_forgotten_is_made_again(job: Manifest, a
     relabel = Relabel(
         job=REF, spec_version=9, from_workload="w1", to_workload="w1", granted={"main": 1}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[4], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(a_view(job))
         assert isinstance(patch, Patch)
         moved = merge_patch(job, patch.body)
@@ -408,7 +411,7 @@ def test_a_copy_that_is_made_anew_is_granted_nothing_that_the_one_before_has_giv
 ) -> None:
     view = msgspec.structs.replace(a_view(None, a_copy()), left_requests={REF.uid: REQUEST})
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
-    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
+    [create] = orders.workload_spec(spec, EAST)[4].decide(view)
     assert isinstance(create, Create)
     assert annotations.granted(create.manifest) == {"main": granted}
     # The new copy begins with the size of the spec, which the manager has to hear of.
@@ -434,7 +437,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
     written = {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}
-    for patch in orders.workload_spec(spec, EAST)[3].decide(view):
+    for patch in orders.workload_spec(spec, EAST)[4].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         written |= patch.body["metadata"]["annotations"]

@@ -87,13 +87,21 @@ def test_one_that_either_autoscaler_has_named_does_not_start() -> None:
     assert started(view) == []
 
 
-def test_a_size_from_the_manager_is_that_of_the_cluster_that_serves() -> None:
-    spec = a_spec(replicas=1) | {"enableInTreeAutoscaling": False}
+@pytest.mark.parametrize(
+    ("autoscales", "names"),
+    [(False, ["now", "next", "chat"]), (True, [])],
+    ids=["replicas are a resize", "they are not"],
+)
+def test_a_size_from_the_manager_is_that_of_each_cluster_and_of_those_to_come(
+    autoscales: bool, names: list[str]
+) -> None:
+    spec = a_spec(replicas=1) | {"enableInTreeAutoscaling": autoscales}
     view = a_view(("now", spec), ("next", spec), granted={WORKERS: 2})
+    assert view.job is not None
+    job = view.job | {"spec": {"rayClusterConfig": spec}}
     wanted = an_object("RayService", "chat", {"rayClusterConfig": a_spec(replicas=3)})
     order = WorkloadSpec(job=REF, spec_version=2, workload={}, manifest=wanted, granted={})
-    assert view.reading is not None
-    [patch] = order_sizes.take(view, order, view.reading)
-    assert isinstance(patch, Patch)
-    assert patch.target["metadata"]["name"] == "now"
-    assert order_sizes.take(structs.replace(view, scale_target=None, beside=()), order, view.reading) == []
+    reading = JobReading.from_manifest(job)
+    assert reading is not None
+    patches = order_sizes.take(structs.replace(view, job=job, reading=reading), order, reading)
+    assert [patch.target["metadata"]["name"] for patch in patches if isinstance(patch, Patch)] == names

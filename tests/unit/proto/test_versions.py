@@ -219,9 +219,14 @@ def has_ended(store: Agent, *, incoming: Incoming) -> bool:
     return judged.verdict is agent.Verdict.ENDED
 
 
+_TAKE_OVER = 3
+
+
 def step(store: Agent, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:
     job = getattr(incoming.message, "job", None)
     assert isinstance(job, JobRef)
+    # It knew no RayServices, which take over what was edited before the job is written.
+    number += isinstance(incoming.message, WorkloadSpec) and number >= _TAKE_OVER
     return orders.steps(incoming.message, cluster)[number].decide(store.view(JobKey.of(job)))
 
 

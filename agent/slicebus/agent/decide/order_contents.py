@@ -116,6 +116,7 @@ def _ensure_kind_reads(kind: JobKind, order: WorkloadSpec) -> None:
         container_resources(pod_set["template"]["spec"])
     copy = kind.worker_copy(order.manifest, {})
     kind.pod_sets(copy)
+    kind.problems(order.manifest)
     msgspec.convert(msgspec.to_builtins(kind.exposure(copy)), Exposure)
     msgspec.convert(kind.counts(order.manifest, order.manifest), dict[str, int])
 

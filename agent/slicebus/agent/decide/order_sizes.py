@@ -1,11 +1,14 @@
-"""What an order changes of a job that is there: its size, and the bounds of its autoscaler.
+"""What an order changes of a job that is there: its size, its autoscaler's bounds, and what a RayService takes over.
 
-Both are changed only where the manager has set others than the last time: whoever changed them here keeps them until
-then.
+Each is changed only where the manager has set another than the last time: whoever changed it here keeps it until then.
 """
+
+from collections.abc import Callable
 
 import msgspec
 
+from slicebus.agent.decide.pod_placement import places
+from slicebus.agent.decide.policy import creator, ensure_edit_allowed
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch
@@ -13,6 +16,11 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import without
+from slicebus.slices.pod_requests import pod_requests
+
+_FIELDS = "fields"
+"""Of bounds: the hashes of what a job takes over, by the field of its spec."""
 
 
 def counts_of(order: WorkloadSpec) -> Counts:
@@ -31,15 +39,15 @@ def sets_another(order: WorkloadSpec, job: JobReading) -> bool:
 
 
 def sets_other_bounds(order: WorkloadSpec, job: JobReading) -> bool:
-    """Whether the manager has set other bounds than the last time."""
-    bounds = _bounds(order)
+    """Whether the manager has set other bounds than the last time, or edited fields that the job takes over."""
+    bounds = _noted_bounds(order, job)
     return bool(bounds) and annotations.bounds(job.manifest) != bounds
 
 
-def note(order: WorkloadSpec) -> dict[str, str]:
-    """The annotations of a job by which the next order is compared with this one."""
+def note(order: WorkloadSpec, job: JobReading | None) -> dict[str, str]:
+    """The annotations of a job by which the next order is compared with this one. `job` is None where it is made."""
     noted = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
-    if bounds := _bounds(order):
+    if bounds := _noted_bounds(order, job):
         noted[own_api.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
     return noted | ({own_api.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
 
@@ -52,29 +60,90 @@ def take(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command
     return [*_take_counts(view, order, job), *_take_bounds(view, order, job)]
 
 
-def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
-    # A suspended RayJob has no cluster: its own spec has the size of the next one.
-    scale_target = job.manifest if job.manifest["spec"].get("suspend") else view.scale_target
-    if scale_target is None or not sets_another(order, job):
+def take_over(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+    """Gives a job that runs the fields that were edited at the manager, where its kind takes them.
+
+    None of them as long as one cannot be had. Raises RefusedOrder for what the policy does not allow.
+    """
+    fields = _edited_fields(order, job)
+    if not fields or not _can_be_had(order, job):
         return []
-    patch, why = KINDS[view.key.kind].resize(scale_target, counts_of(order)), order.resized_because or ""
+    copy = KINDS[view.key.kind].worker_copy(order.manifest, places(order))
+    patch = KINDS[view.key.kind].take_over(job.manifest, copy, fields)
     if not patch:
         return []
-    told = [Emit(regarding=scale_target, reason="ScaleUpTakenBack", note=why, warning=True)] if why else []
-    return [Patch(resource=JOB_RESOURCES[scale_target["kind"]], target=scale_target, body=patch), *told]
+    ensure_edit_allowed(view.policy, copy)
+    resource, impersonate = JOB_RESOURCES[view.key.kind], creator(view.policy, view.key.namespace)
+    return [Patch(resource=resource, target=job.manifest, body=patch, impersonate=impersonate)]
+
+
+def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+    """In the job, as far as its kind has the size of the next cluster there, and in the clusters that it has now."""
+    if not sets_another(order, job):
+        return []
+    kind, counts, why = KINDS[view.key.kind], counts_of(order), order.resized_because or ""
+    # A suspended job has no cluster, or one that is going.
+    targets = [job.manifest] if job.manifest["spec"].get("suspend") else _targets(view, job)
+    patches = _patches(targets, lambda target: kind.resize(target, counts))
+    told = [
+        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in patches[:1] if why
+    ]
+    return [*patches, *told]
 
 
 def _take_bounds(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
     """In the job, and in the clusters that it has now."""
-    if annotations.bounds(job.manifest) is None or not sets_other_bounds(order, job):
+    noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
+    if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
         return []
-    kind, wanted = KINDS[view.key.kind], _bounds(order)
-    targets = {found["metadata"]["uid"]: found for found in (*view.scale_targets, job.manifest)}
+    kind = KINDS[view.key.kind]
+    return [*_patches(_targets(view, job), lambda target: kind.set_bounds(target, wanted))]
+
+
+def _targets(view: WorkerView, job: JobReading) -> list[Manifest]:
+    """The clusters, the one that serves first, and the job itself."""
+    return [*{found["metadata"]["uid"]: found for found in (*view.scale_targets, job.manifest)}.values()]
+
+
+def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest]]) -> list[Patch]:
     return [
         Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
-        for target in targets.values()
-        if (patch := kind.set_bounds(target, wanted))
+        for target in targets
+        if (patch := change(target))
     ]
+
+
+def _noted_bounds(order: WorkloadSpec, job: JobReading | None) -> Manifest:
+    """The order's; of fields that cannot be had those before, so that each later order tries again."""
+    bounds = _bounds(order)
+    if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
+        return bounds
+    return bounds | {_FIELDS: (annotations.bounds(job.manifest) or {})[_FIELDS]}
+
+
+def _edited_fields(order: WorkloadSpec, job: JobReading) -> set[str]:
+    """The fields that the manager has set otherwise than the last time; none where nobody knows."""
+    noted: dict[str, str] | None = (annotations.bounds(job.manifest) or {}).get(_FIELDS)
+    wanted: dict[str, str] = _bounds(order).get(_FIELDS, {})
+    return set() if noted is None else {name for name in noted | wanted if noted.get(name) != wanted.get(name)}
+
+
+def _can_be_had(order: WorkloadSpec, job: JobReading) -> bool:
+    """Whether the job may become what the manager's is: with the pod sets of its slice, pods that request what it is
+    charged for, replicas of as many pods, and nothing that KubeRay refuses. The manager shows what is in the way."""
+    kind = KINDS[order.job.kind]
+    if kind.problems(order.manifest):
+        return False
+    copy = kind.worker_copy(order.manifest, places(order))
+    requests = _requests(kind.pod_sets(copy))
+    if requests != _requests(order.workload["spec"]["podSets"]):
+        return False
+    return all(kind.replica_size(copy, name) == kind.replica_size(job.manifest, name) for name in requests)
+
+
+def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
+    """By pod set. A Kueue may have written a RuntimeClass' overhead into those of the slice."""
+    return {each["name"]: pod_requests(without(each["template"]["spec"], ("overhead",))) for each in pod_sets}
 
 
 def _bounds(order: WorkloadSpec) -> Manifest:

@@ -98,6 +98,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
         Step(lambda view: _upsert_copy(view, order)),
         Step(lambda view: _mirror_status(view, order), is_seen=False),
         Step(lambda view: _take_sizes(view, order)),
+        Step(lambda view: _take_over(view, order)),
         Step(lambda view: _upsert_job(view, order)),
         Step(lambda view: [*link_copies(view), *report(view, order.job, cluster, since=order.spec_version)]),
     ]
@@ -256,11 +257,16 @@ def _take_sizes(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [] if job is None or _is_stale(view, order) else order_sizes.take(view, order, job)
 
 
+def _take_over(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    job = _own_job(view, order.job)
+    return [] if job is None or _is_stale(view, order) else order_sizes.take_over(view, order, job)
+
+
 def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
     if _is_stale(view, order):
         return []
-    resource, noted = JOB_RESOURCES[view.key.kind], order_sizes.note(order)
+    resource, noted = JOB_RESOURCES[view.key.kind], order_sizes.note(order, job)
     if job is None:
         if order.job.uid in view.running:
             raise ConflictError(f"pods of an earlier {view.key} still run")

@@ -1,7 +1,8 @@
 """Whether the policy of the agent's own cluster allows what an order would make.
 
-It is asked when a job would be created. A job that is there goes on when the policy becomes stricter: an order
-changes nothing of it but its size and whether it is suspended.
+It is asked when a job would be created, and when a RayService would take over what was edited at the manager. Otherwise
+a job that is there goes on when the policy becomes stricter: an order changes nothing else of it but its size and
+whether it is suspended.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,12 +66,22 @@ def ensure_allowed(policy: Policy, copy: Manifest, *, namespace_labels: Mapping[
     `copy` is the job as it would be created. `namespace_labels` are those of its namespace; None where there is no such
     namespace, or nobody had to read them.
     """
-    found = [
-        *_namespace(policy, copy, namespace_labels),
-        *_pods(policy, copy),
-        *_keys(policy, copy),
-        *_exposure(policy, copy),
-    ]
+    _ensure_none([*_namespace(policy, copy, namespace_labels), *_contents(policy, copy)])
+
+
+def ensure_edit_allowed(policy: Policy, copy: Manifest) -> None:
+    """Raises RefusedOrder, which names the rules, for a job that the policy does not allow to become what `copy` is.
+    Its namespace was judged when it was created."""
+    _ensure_none([*_contents(policy, copy)])
+
+
+def _contents(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
+    yield from _pods(policy, copy)
+    yield from _keys(policy, copy)
+    yield from _exposure(policy, copy)
+
+
+def _ensure_none(found: list[_Objection]) -> None:
     if found:
         named = [f"{each.what} (policy {each.rule})" for each in found[:_MOST_NAMED]]
         left = [f"and {len(found) - len(named)} more"] if len(found) > len(named) else []

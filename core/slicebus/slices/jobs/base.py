@@ -1,5 +1,6 @@
 """The interface of a job kind, and what every kind shares."""
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -156,12 +157,16 @@ class JobKind(Protocol):
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
     def bounds(self, job: Manifest) -> Manifest:
-        """What an autoscaler goes by beside the size, as its user has set it: it may change while the job runs. Empty
-        without an autoscaler."""
+        """What may change beside the size while the job runs, as its user has set it: what an autoscaler goes by, and
+        under `fields` the hash of each field of the spec that `take_over` takes. Empty for none."""
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has
         them."""
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """The JSON patch by which a worker's job takes these fields of its spec from a copy that was made anew, but for
+        its size and bounds. Empty where it has them."""
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Whether Ray's autoscaler owns the size. Pods past it then run on until they are named for deletion.

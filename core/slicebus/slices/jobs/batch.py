@@ -1,5 +1,6 @@
 """batch/v1 Job."""
 
+from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
@@ -140,6 +141,10 @@ class BatchJob:
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """None: no autoscaler."""
+        return []
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """Nothing: a Job's template is fixed."""
         return []
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:

@@ -17,6 +17,7 @@ ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is given up later, too."""
 _RANGE = ("minReplicas", "maxReplicas")
+_SIZES = ("replicas", *_RANGE, "scaleStrategy")
 _IDLE_TIME = "idleTimeoutSeconds"
 _OPTIONS = (_IDLE_TIME, "upscalingMode")
 _RECREATE = "Recreate"
@@ -190,6 +191,21 @@ def with_replicas(cluster_spec: Manifest, counts: Counts) -> Manifest:
     """A cluster's spec with the replicas that make these counts."""
     changed = [
         group | {"replicas": counts[pod_set_name(group)] // hosts(group)} if pod_set_name(group) in counts else group
+        for group in groups(cluster_spec)
+    ]
+    return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})
+
+
+def without_sizes(cluster_spec: Manifest) -> Manifest:
+    """A cluster's spec without the size and the bounds of its groups."""
+    return cluster_spec | {"workerGroupSpecs": [without(group, _SIZES) for group in groups(cluster_spec)]}
+
+
+def with_sizes(cluster_spec: Manifest, *, of: Manifest) -> Manifest:
+    """A cluster's spec with the size and the bounds that another one's groups of the same names have."""
+    sizes = {group["groupName"]: {f: group[f] for f in _SIZES if f in group} for group in groups(of)}
+    changed = [
+        without(group, _SIZES) | sizes[group["groupName"]] if group["groupName"] in sizes else group
         for group in groups(cluster_spec)
     ]
     return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})

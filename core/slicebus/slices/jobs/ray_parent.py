@@ -1,5 +1,6 @@
 """What RayJob and RayService share: KubeRay makes RayClusters of them, whose specs have the counts from then on."""
 
+from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts
@@ -82,6 +83,10 @@ class RayParent:
         """In a child's spec, or in that of the children that follow."""
         at = "/spec" if target["kind"] == self.child_kind else self._at
         return ray.set_bounds(self.cluster_spec(target), bounds, at=at)
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """Nothing: KubeRay takes no other spec for a cluster that runs."""
+        return []
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on in its cluster."""

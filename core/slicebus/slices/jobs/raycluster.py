@@ -1,5 +1,6 @@
 """ray.io/v1 RayCluster."""
 
+from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
@@ -110,6 +111,10 @@ class RayCluster:
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """In its spec."""
         return ray.set_bounds(target["spec"], bounds)
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """Nothing: KubeRay gives a cluster that runs no other pods."""
+        return []
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on: KubeRay takes no pod at random then."""

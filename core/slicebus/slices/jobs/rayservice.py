@@ -1,11 +1,13 @@
 """ray.io/v1 RayService: a RayCluster that serves and, during an upgrade, a second one beside it."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import own_api
+from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of, without
@@ -17,6 +19,7 @@ from slicebus.slices.resource import Resource
 Manifest = dict[str, Any]
 
 _STATUSES = ("activeServiceStatus", "pendingServiceStatus")
+_NOT_TAKEN = ("suspend", "managedBy")
 _NO_CLUSTERS: Manifest = {name: {} for name in _STATUSES}
 
 
@@ -89,6 +92,30 @@ class RayService(RayParent):
         own = {own_api.RAYSERVICE_LABEL: job["metadata"]["name"]}
         return [own, *({CLUSTER_LABEL: child} for child in self.children(job) or ())]
 
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
+        """Other replicas of a child, and of the clusters that follow: KubeRay prepares none for that."""
+        if scale_target["kind"] == self.child_kind:
+            return super().resize(scale_target, counts)
+        spec = self.cluster_spec(scale_target)
+        is_resizable = scale_target["spec"].get("suspend") or not ray.autoscales(spec)
+        return ray.resize_groups(spec, counts, at=self._at) if is_resizable else []
+
     def bounds(self, job: Manifest) -> Manifest:
-        """Of each group only: for another idle time, or mode, KubeRay would prepare another cluster."""
-        return ray.bounds(self.cluster_spec(job), only_range=True)
+        """Of each group only: for another idle time, or mode, KubeRay would prepare another cluster. And the fields of
+        its spec, its cluster's without its size and bounds."""
+        spec = without(job["spec"], _NOT_TAKEN)
+        spec |= {self.cluster_field: ray.without_sizes(self.cluster_spec(job))}
+        fields = {"fields": {name: content_hash(value) for name, value in spec.items()}}
+        return ray.bounds(self.cluster_spec(job), only_range=True) | fields
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """For another cluster's spec KubeRay prepares another cluster, which begins at the size that the job has."""
+        present, sized = job["spec"], ray.with_sizes(self.cluster_spec(copy), of=self.cluster_spec(job))
+        wanted = copy["spec"] | {self.cluster_field: sized}
+        patch: list[Manifest] = []
+        for name in sorted(fields):
+            if name in wanted and wanted[name] != present.get(name):
+                patch.append({"op": "add", "path": f"/spec/{name}", "value": wanted[name]})
+            elif name not in wanted and name in present:
+                patch.append({"op": "remove", "path": f"/spec/{name}"})
+        return patch
