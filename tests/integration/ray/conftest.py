@@ -1,7 +1,8 @@
 """One operator for each test: the stand-in on the embedded server and on a real one, and KubeRay where there is one."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -9,16 +10,23 @@ from integration.ray.contract import Operator
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare, running
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.resources import NAMESPACES, RAYSERVICES
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers.ray import RayClusterController
+from slicebus.sandbox.controllers.ray_services import RayServiceController
 from support.controlplane import ControlPlane
 from support.kuberay import KubeRay, binary_and_definitions
+from support.waiting import eventually
 
 _numbers = itertools.count(1)
 _QUIET_S = 0.5
 _QUIET_REAL_S = 3.0
 """KubeRay comes back 2 s after an error."""
+
+
+def stand_ins(client: KubeClient, *, replica_labels: bool) -> list[Coroutine[Any, Any, None]]:
+    """Those of the controllers that KubeRay has for the tests here."""
+    return [RayClusterController(client, replica_labels=replica_labels).run(), RayServiceController(client).run()]
 
 
 @pytest.fixture
@@ -41,18 +49,20 @@ async def operator(request: pytest.FixtureRequest, replica_labels: bool) -> Asyn
         async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
             await prepare(World(manager=client, workers={}))
             await client.create(NAMESPACES, objects.namespace(namespace))
-            async with running(RayClusterController(client, replica_labels=replica_labels).run()):
+            async with running(*stand_ins(client, replica_labels=replica_labels)):
                 yield Operator(client, namespace, quiet_s=_QUIET_S)
         return
     if request.param == "kuberay":
         namespace = request.getfixturevalue("kuberay")(replica_labels)
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
     async with await KubeClient.from_kubeconfig(control_plane.clusters["manager"].kubeconfig) as client:
+        # A definition that was just made takes a moment.
+        await eventually(lambda: client.serves(RAYSERVICES), "the definitions are served")
         if request.param == "kuberay":
             yield Operator(client, namespace, quiet_s=_QUIET_REAL_S)
             return
         await client.create(NAMESPACES, objects.namespace(namespace))
-        async with running(RayClusterController(client, replica_labels=replica_labels).run()):
+        async with running(*stand_ins(client, replica_labels=replica_labels)):
             yield Operator(client, namespace, quiet_s=_QUIET_S)
         await client.delete(NAMESPACES, namespace)
 

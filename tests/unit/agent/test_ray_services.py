@@ -74,11 +74,33 @@ def test_an_upgrade_asks_for_both() -> None:
     assert (asked.worker_uid, asked.wanted) == ("uid-now", {"head": 2, WORKERS: 4})
 
 
+def with_group(spec: Manifest, name: str) -> Manifest:
+    [group] = spec["workerGroupSpecs"]
+    return spec | {"workerGroupSpecs": [group, group | {"groupName": name}]}
+
+
+def test_a_group_that_was_taken_back_where_it_was_added_goes_with_its_cluster() -> None:
+    """KubeRay adds it in place, and prepares another cluster when it is removed."""
+    granted = {"head": 1, WORKERS: 1}
+    more = with_group(a_spec(), "more")
+    assert a_view(("now", more), granted=granted).counts == granted | {"more": 1}, "it is told"
+    assert a_view(("now", more), ("next", a_spec()), granted=granted).counts == {"head": 2, WORKERS: 2}
+    assert a_view(("now", more), ("next", a_spec()), granted=granted | {"more": 1}).counts["more"] == 1
+
+
 @pytest.mark.parametrize(("granted", "names"), [(1, []), (2, ["z"]), (3, ["z", "a"])])
 def test_what_the_old_cluster_makes_anew_starts_before_the_new_cluster(granted: int, names: list[str]) -> None:
     pods = (a_worker("a", of="next"), a_worker("z", of="now"), a_worker("runs", of="now", gated=False))
     view = a_view(("now", a_spec()), ("next", a_spec()), granted={WORKERS: granted}, pods=pods)
     assert started(view) == names
+
+
+def test_what_a_cluster_that_is_neither_has_left_does_not_start() -> None:
+    """As that of an upgrade that was edited again before it served."""
+    pods = (a_worker("a", of="abandoned"), a_worker("b", of="next"))
+    view = a_view(("now", a_spec()), ("next", a_spec()), granted={WORKERS: 9}, pods=pods)
+    assert started(view) == ["b"]
+    assert started(structs.replace(view, beside=())) == []
 
 
 def test_one_that_either_autoscaler_has_named_does_not_start() -> None:

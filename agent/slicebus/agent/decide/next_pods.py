@@ -17,5 +17,17 @@ def next_pods(view: WorkerView) -> list[Manifest]:
         job.granted,
         owners=(job.manifest, *view.scale_targets),
         replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),
-        named_for_deletion=view.named_for_deletion,
+        named_for_deletion=about_to_go(view),
     )
+
+
+def about_to_go(view: WorkerView) -> frozenset[str]:
+    """The pods that the job's controller deletes, whatever is granted: those that it is told to, and those of a cluster
+    that the job had before. KubeRay deletes that later, and makes its pods until then."""
+    child_kind, targets = KINDS[view.key.kind].child_kind, {each["metadata"]["uid"] for each in view.scale_targets}
+    abandoned = (
+        pod.name
+        for pod in view.pods
+        if pod.owner is not None and pod.owner.kind == child_kind and pod.owner.uid not in targets
+    )
+    return view.named_for_deletion.union(abandoned)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from slicebus.agent.decide import gangs, waiting
+from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
@@ -160,19 +161,19 @@ def _without(counts: Counts, names: Collection[str]) -> Counts:
 def ungate(view: WorkerView) -> list[Command]:
     """One patch for each pod that may start now.
 
-    A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of its earlier
-    RayCluster, is about to go with that and is not started. Neither is one that the Ray autoscaler has named for
-    deletion. One that its template does not place waits until its slice says where it runs, and each waits for what its
-    scheduler backend needs.
+    A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of a RayCluster
+    that is the job's no more, is about to go with that and is not started. Neither is one that the Ray autoscaler has
+    named for deletion. One that its template does not place waits until its slice says where it runs, and each waits for
+    what its scheduler backend needs.
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    named, owners = view.named_for_deletion, (job.manifest, *view.scale_targets)
+    going, owners = about_to_go(view), (job.manifest, *view.scale_targets)
     again = [
         pod.manifest
         for pod in view.unanswered
-        if _runs_within(job.granted, view, pod.pod_set) and pod.name not in named and not pod.is_left_by_another(owners)
+        if _runs_within(job.granted, view, pod.pod_set) and pod.name not in going and not pod.is_left_by_another(owners)
     ]
     flavors = placements(view)
     patches = tuple(

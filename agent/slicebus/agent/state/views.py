@@ -196,12 +196,19 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def counts(self) -> Counts:
-        """The size of the scale target, and of those beside it; empty without one."""
+        """The size of the scale target, and of those beside it; empty without one.
+
+        During an upgrade without the groups that only the old cluster has, and that were granted nothing: somebody had
+        added them there, and has taken them back. They go with that cluster.
+        """
         if self.reading is None:
             return {}
-        total = Counter[str]()
+        kind, job, total = KINDS[self.key.kind], self.reading.manifest, Counter[str]()
         for target in self.scale_targets:
-            total.update(KINDS[self.key.kind].counts(self.reading.manifest, target))
+            total.update(kind.counts(job, target))
+        if self.beside:
+            known = self.reading.granted.keys() | kind.counts(job, job)
+            return {name: count for name, count in total.items() if name in known}
         return dict(total)
 
     @property

@@ -12,6 +12,7 @@ from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS
+from slicebus.kube.times import now_text
 from slicebus.proto.errors import ForbiddenError, NotFoundError, UnavailableError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of
 from slicebus.sandbox.controllers.ray_expectations import CREATE_S, HEAD, Expectations
@@ -28,10 +29,13 @@ from slicebus.sandbox.controllers.ray_pods import (
     next_step,
     suffix,
 )
+from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
 
 Manifest = dict[str, Any]
 
+HEAD_READY = "HeadPodReady"
+"""The condition by which KubeRay knows that a RayService may deploy applications."""
 _HEAD_GROUP = "headgroup"
 _AGAIN_S = 1.0
 
@@ -168,6 +172,12 @@ def _labels(cluster: Manifest, *, node_type: str, group: str) -> Labels:
     }
 
 
+def _conditions(cluster: Manifest, pods: list[Manifest]) -> list[Manifest]:
+    ready = any(label(pod, NODE_TYPE_LABEL) == "head" and is_ready(pod) for pod in pods)
+    finding = Finding(HEAD_READY, ready, "HeadPodRunningAndReady" if ready else "HeadPodNotFound", "")
+    return conditions_of(cluster) if has_finding(cluster, finding) else with_findings(cluster, finding, now=now_text())
+
+
 def _cluster_status(cluster: Manifest, pods: list[Manifest]) -> Manifest:
     spec = cluster["spec"]
     workers = [pod for pod in pods if label(pod, NODE_TYPE_LABEL) == "worker"]
@@ -179,6 +189,7 @@ def _cluster_status(cluster: Manifest, pods: list[Manifest]) -> Manifest:
         "minWorkerReplicas": sum((group.get("minReplicas") or 0) * hosts(group) for group in groups(spec)),
         "maxWorkerReplicas": sum((group.get("maxReplicas") or 0) * hosts(group) for group in groups(spec)),
         "observedGeneration": cluster["metadata"]["generation"],
+        "conditions": _conditions(cluster, pods),
     }
     if spec.get("suspend"):
         return status | {"state": "suspended"}
