@@ -92,7 +92,8 @@ def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     """Creates the slice and its job, or changes them in place.
 
-    Reports when the copy is linked to the job: from then on a deletion of the job is noticed.
+    Reports when the copy is linked to the job: from then on a deletion of the job is noticed. Where the relabel came
+    first, the copies of earlier slices go only now.
     """
     return [
         Step(lambda view: _upsert_copy(view, order)),
@@ -100,7 +101,13 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
         Step(lambda view: _take_sizes(view, order)),
         Step(lambda view: _take_over(view, order)),
         Step(lambda view: _upsert_job(view, order)),
-        Step(lambda view: [*link_copies(view), *report(view, order.job, cluster, since=order.spec_version)]),
+        Step(
+            lambda view: [
+                *link_copies(view),
+                *_drop_old_copies(view, order.job),
+                *report(view, order.job, cluster, since=order.spec_version),
+            ]
+        ),
     ]
 
 
@@ -350,8 +357,10 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
+    """Removes the copies of earlier slices. They stay until the copy of the present one is there: without any, nobody
+    would notice that the job is deleted."""
     current = _own_job(view, job)
-    if current is None:
+    if current is None or _copy(view, current.slice) is None:
         return []
     return [
         Remove(resource=WORKLOADS, target=copy)

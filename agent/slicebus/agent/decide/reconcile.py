@@ -163,7 +163,7 @@ def ungate(view: WorkerView) -> list[Command]:
 
     A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of a RayCluster
     that is the job's no more, is about to go with that and is not started. Neither is one that the Ray autoscaler has
-    named for deletion. One that its template does not place waits until its slice says where it runs, and each waits for
+    named for deletion. One that its template does not place waits until its slice says where it runs. Each waits for
     what its scheduler backend needs.
     """
     job, scale_target = view.reading, view.scale_target
