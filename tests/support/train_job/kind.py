@@ -99,5 +99,8 @@ class TrainJob:
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         return False
 
+    def is_upgrade(self, counts: Counts) -> bool:
+        return False
+
     def scaler(self, scale_target: Manifest) -> str:
         return "replicas changed"

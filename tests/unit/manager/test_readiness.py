@@ -10,6 +10,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.kube.times import time_text
 from slicebus.manager.decide import dispatch, intake
 from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.readiness import act, again
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.views import JobView, Readiness
 from slicebus.proto.messages import ScaleRequest, WorkloadSpec
@@ -28,6 +29,7 @@ from unit.manager.objects import (
     condition,
     shorts,
 )
+from unit.slices.jobs.manifests import a_rayservice
 
 Manifest = dict[str, Any]
 ADMITTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -311,3 +313,21 @@ def test_a_new_slice_knows_what_the_one_before_avoids() -> None:
     ]
     assert annotations[own_api.AVOIDED_CLUSTERS_ANNOTATION] == text
     assert annotations[kueue.REPLACEMENT_FOR_ANNOTATION] == "team/w1"
+
+
+@pytest.mark.parametrize("limits", [AFTER_300, SCALE_UPS], ids=["of a job", "of a scale-up"])
+@pytest.mark.parametrize(("heads", "has_time"), [(1, True), (2, False)], ids=["a scale-up", "an upgrade"])
+def test_the_next_cluster_of_a_service_has_no_time(limits: Readiness, heads: int, has_time: bool) -> None:
+    """The cluster before it serves, and no size takes the next one back."""
+    service = a_job() | {name: a_rayservice()[name] for name in ("apiVersion", "kind", "spec")}
+    first, second = a_workload(admitted=1), holds(name="w2", replaces="w1")
+    counts = ((first, 1, 1, (READY, REPLACED)), (second, heads, 2 * heads, (NOT_READY,)))
+    for workload, head, small, conditions in counts:
+        sizes = [{"name": "head", "count": head}, {"name": "small", "count": small}]
+        [assignment] = workload["status"]["admission"]["podSetAssignments"]
+        workload["status"]["admission"]["podSetAssignments"] = [assignment | size for size in sizes]
+        workload["spec"]["podSets"] = [workload["spec"]["podSets"][0] | size for size in sizes]
+        workload["status"]["conditions"] += conditions
+    view = a_view(service, first, second, readiness=limits)
+    assert bool(again(view, now=after(10))) is has_time
+    assert bool(act(view, service, now=after(300))) is has_time

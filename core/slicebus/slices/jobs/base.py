@@ -174,5 +174,9 @@ class JobKind(Protocol):
         `scale_target` may be the job itself, whose spec has the size that it begins with.
         """
 
+    def is_upgrade(self, counts: Counts) -> bool:
+        """Whether these are the counts of two scale targets, one of which is to take the other's place. No size of the
+        job's spec has them."""
+
     def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

@@ -151,6 +151,10 @@ class BatchJob:
         """No."""
         return False
 
+    def is_upgrade(self, counts: Counts) -> bool:
+        """No."""
+        return False
+
     def scaler(self, scale_target: Manifest) -> str:
         """The spec."""
         return "parallelism changed"

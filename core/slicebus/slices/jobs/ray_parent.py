@@ -92,6 +92,10 @@ class RayParent:
         """Where it is on in its cluster."""
         return ray.autoscales(self.cluster_spec(scale_target))
 
+    def is_upgrade(self, counts: Counts) -> bool:
+        """With a second head."""
+        return counts.get(ray.HEAD, 0) > 1
+
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
         return "ray autoscaler" if ray.autoscales(self.cluster_spec(scale_target)) else "replicas changed"

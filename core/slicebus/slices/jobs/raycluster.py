@@ -120,6 +120,10 @@ class RayCluster:
         """Where it is on: KubeRay takes no pod at random then."""
         return ray.autoscales(scale_target["spec"])
 
+    def is_upgrade(self, counts: Counts) -> bool:
+        """No."""
+        return False
+
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""
         return "ray autoscaler" if ray.autoscales(scale_target["spec"]) else "replicas changed"

@@ -2,7 +2,8 @@
 
 A job whose pods do not start is evicted, and goes to a cluster where that has not happened. Of a scale-up only the new
 pods may be taken back: the worker's job gets the size again at which its pods were ready last. Ray's autoscaler owns
-the size of its cluster, and gives pods up that do not start by itself.
+the size of its cluster, and gives pods up that do not start by itself. An upgrade has no limit: a RayService serves
+from its present cluster until the next one is ready, and no size takes that one back.
 
 Time counts only while this manager runs and the cluster is connected: what is not reported may have happened.
 """
@@ -21,6 +22,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices import avoided_clusters, own_api
 from slicebus.slices.admission import Evict
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import WAIT_FOR_RECOVERY, Condition, EvictionReason
 from slicebus.slices.workload import Slice
 
@@ -72,6 +74,8 @@ def _deadline(view: JobView) -> Deadline | None:
     holder, timeouts = view.holder, view.readiness
     condition = holder.conditions.get(Condition.PODS_READY, {}) if holder else {}
     if holder is None or timeouts is None or condition.get("status") == "True":
+        return None
+    if KINDS[view.ref.kind].is_upgrade(holder.granted):
         return None
     is_lost, before = condition.get("reason") == WAIT_FOR_RECOVERY, _before_scale_up(view, holder)
     if is_lost:

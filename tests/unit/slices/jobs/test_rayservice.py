@@ -57,6 +57,11 @@ def test_the_cluster_that_serves_comes_first(status: Manifest, children: list[st
     assert SERVICE.pod_selectors(service) == [OF_DEMO, *({"ray.io/cluster": name} for name in children)]
 
 
+def test_a_second_head_is_that_of_an_upgrade() -> None:
+    assert not SERVICE.is_upgrade({"head": 1, "small": 4})
+    assert SERVICE.is_upgrade({"head": 2, "small": 4})
+
+
 def test_it_runs_until_it_is_deleted() -> None:
     assert SERVICE.outcome(a_rayservice()).phase is JobPhase.RUNNING
     reported = {"serviceStatus": "Running", "numServeEndpoints": 2}
