@@ -238,8 +238,8 @@ class _Reader:
             yield from self._request(text, job)
         if kueue.PREBUILT_NAME in annotations:
             granted = _read(annotations.get(own_api.GRANTED_ANNOTATION, "{}"))
-            suspended = body.get("spec", {}).get("suspend")
-            text = "suspends the job" if suspended else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
+            suspends = annotations.get(own_api.GRANTED_ANNOTATION) == "{}"
+            text = "suspends the job" if suspends else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
     def _request(self, text: str, job: str) -> Iterator[Step]:

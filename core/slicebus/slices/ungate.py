@@ -14,8 +14,6 @@ from slicebus.slices.redis_cleanup import cleans_redis
 
 Manifest = dict[str, Any]
 
-_REPLICA_LABEL = "ray.io/worker-group-replica-name"
-"""KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -77,11 +75,6 @@ class Pod(msgspec.Struct, frozen=True):
     def owner_uid(self) -> str:
         """The UID of its controller; empty for none."""
         return self.owner.uid if self.owner is not None else ""
-
-    @property
-    def replica(self) -> str:
-        """The replica that it starts with; empty for none."""
-        return self.labels.get(_REPLICA_LABEL, "")
 
     def is_left_by_another(self, objects: Iterable[Manifest]) -> bool:
         """Whether its owner had the kind and name of one of these objects and is gone: the pod goes too."""
@@ -145,15 +138,16 @@ def to_ungate(
     granted: Mapping[str, int],
     *,
     owners: Sequence[Manifest] = (),
+    replica: Callable[[dict[str, str], str], tuple[str, str]] = lambda _labels, owner: (owner, ""),
     replica_size: Callable[[str, str], int] = lambda _pod_set, _owner: 1,
     named_for_deletion: Collection[str] = (),
 ) -> list[Manifest]:
     """The gated pods that may start now: in the order of `owners`, lowest name first.
 
-    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together;
-    `replica_size` is how many of a pod set, and of the owner with a UID. A pod
-    that earlier objects with the names of `owners` have left is not started: it goes with them. Neither is one that is
-    named for deletion, nor its replica, which is deleted whole.
+    Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together:
+    `replica` tells those of one from those of another (`JobKind.replica`), and `replica_size` is how many they are of a
+    pod set, and of the owner with a UID. A pod that earlier objects with the names of `owners` have left is not
+    started: it goes with them. Neither is one that is named for deletion, nor its replica, which is deleted whole.
     """
     chosen: list[Manifest] = []
     ranks = {owner["metadata"]["uid"]: rank for rank, owner in enumerate(owners)}
@@ -161,16 +155,16 @@ def to_ungate(
     def stays(pod: Pod) -> bool:
         return not (pod.is_terminating or pod.name in named_for_deletion or pod.is_left_by_another(owners))
 
-    def rank(replica: list[Pod]) -> int:
-        return ranks.get(replica[0].owner_uid, len(ranks))
+    def rank(pods: list[Pod]) -> int:
+        return ranks.get(pods[0].owner_uid, len(ranks))
 
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
-        found = _replicas(members, stays, size=partial(replica_size, name)) if members.gated else []
-        for replica in sorted(found, key=rank):
-            if len(replica) <= room:
-                room -= len(replica)
-                chosen += (pod.manifest for pod in replica)
+        found = _replicas(members, stays, known_by=replica, size=partial(replica_size, name)) if members.gated else []
+        for pods in sorted(found, key=rank):
+            if len(pods) <= room:
+                room -= len(pods)
+                chosen += (pod.manifest for pod in pods)
     return chosen
 
 
@@ -184,21 +178,28 @@ def could_start(pod_sets: PodSets, granted: Mapping[str, int]) -> list[Manifest]
     ]
 
 
-def _replicas(members: Members, stays: Callable[[Pod], bool], *, size: Callable[[str], int]) -> list[list[Pod]]:
-    """The gated pods by owner and replica, without the replicas whose pods are not all there yet. `size` is that of an
-    owner's replicas, by its UID."""
+def _replicas(
+    members: Members,
+    stays: Callable[[Pod], bool],
+    *,
+    known_by: Callable[[dict[str, str], str], tuple[str, str]],
+    size: Callable[[str], int],
+) -> list[list[Pod]]:
+    """The gated pods by replica, without the replicas whose pods are not all there yet. `size` is that of an owner's
+    replicas, by its UID."""
     waiting = sorted(filter(stays, members.gated), key=attrgetter("name"))
-    running = Counter((pod.owner_uid, pod.replica) for pod in members.running if stays(pod))
+    running = Counter(known_by(pod.labels, pod.owner_uid) for pod in members.running if stays(pod))
     replicas: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in waiting:
-        replicas[pod.owner_uid, pod.replica].append(pod)
+        replicas[known_by(pod.labels, pod.owner_uid)].append(pod)
     found: list[list[Pod]] = []
-    for (owner, replica), pods in replicas.items():
-        if size(owner) == 1:
+    for known, pods in replicas.items():
+        whole, (_, name) = size(pods[0].owner_uid), known
+        if whole == 1:
             found += [[pod] for pod in pods]
-        elif not replica:
-            found += _by_number(pods, running=running[owner, replica], size=size(owner))
-        elif len(pods) + running[owner, replica] >= size(owner):
+        elif not name:
+            found += _by_number(pods, running=running[known], size=whole)
+        elif len(pods) + running[known] >= whole:
             found.append(pods)
     return found
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.jobs import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
@@ -22,6 +24,10 @@ class TrainJob:
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
+    suspend_path: Path | None = SUSPEND_PATH
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        return lacks_managed_by(job)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         return [{"name": POD_SET, "count": job["spec"]["replicas"], "template": job["spec"]["template"]}]
@@ -83,6 +89,9 @@ class TrainJob:
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         return 1
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        return owner_uid, ""
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         return frozenset()

@@ -10,6 +10,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYJOBS, WORKLOADS
 from slicebus.proto.messages import Applied, JobPhase, JobRef, Message, Status, Suspend
 from slicebus.slices import kueue, own_api
+from slicebus.slices.jobs import KINDS
 from unit.agent.objects import REF, a_copy, a_job, a_pod, a_spec
 from unit.agent.test_inbox import Manager, manager, standing
 from unit.agent.test_reconciler import plain
@@ -51,6 +52,17 @@ async def test_a_suspension_is_reported_when_the_last_pod_has_gone(worker: Worke
     assert await reported(worker) == []
     await pod_goes(worker, "train-b")
     assert await reported(worker) == [SUSPENDED]
+    assert await reported(worker) == []
+
+
+async def test_a_job_that_cannot_be_suspended_is_left_as_it_is(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await grown(worker, manager, a_pod("train-a"))
+    before = await standing(worker)
+    monkeypatch.setattr(KINDS["Job"], "suspend_path", None)
+    await manager.order(SUSPEND)
+    assert await standing(worker) == before
     assert await reported(worker) == []
 
 

@@ -192,6 +192,54 @@ def test_the_order_names_the_slice_and_the_reason() -> None:
     )
 
 
+# --- of a kind that cannot be suspended -----------------------------------------------------------------------------
+
+WITHDRAWS = [("w1", "version 4 is absent"), ("delete to east", 4)]
+WHOLE: dict[str, tuple[Manifest, int, list[tuple[Any, ...]]]] = {
+    "its worker has it": (evicted(dispatched=3, applied=3), 3, WITHDRAWS),
+    "another process has published it": (
+        evicted(dispatched=4, hash=own_api.ABSENT, applied=3),
+        0,
+        [("delete to east", 4)],
+    ),
+    "its worker gets the order": (evicted(dispatched=4, hash=own_api.ABSENT, applied=3), 4, []),
+    "no pod is left": (evicted(1, dispatched=4, hash=own_api.ABSENT, applied=4), 4, [("w1", *GIVEN_BACK)]),
+    "its size is not the spec's yet": (
+        evicted(dispatched=4, hash=own_api.ABSENT, applied=4),
+        4,
+        [("w1", "counts", {"main": 1})],
+    ),
+}
+
+
+@pytest.fixture
+def not_suspendable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["Job"], "suspend_path", None)
+
+
+@pytest.mark.parametrize(("workload", "published", "expected"), WHOLE.values(), ids=WHOLE.keys())
+@pytest.mark.usefixtures("not_suspendable")
+def test_a_job_that_cannot_be_suspended_leaves_its_worker(
+    workload: Manifest, published: int, expected: list[tuple[Any, ...]]
+) -> None:
+    assert shorts(decide(a_view(forgetting(suspended=False), workload, published=published), NOW)) == expected
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_it_is_made_anew_when_there_is_quota_again() -> None:
+    workload = without_quota(dispatched=4, hash=own_api.ABSENT, version=0, applied=4)
+    commands = decide(a_view(forgetting(suspended=False), back(workload)), NOW)
+    assert shorts(commands) == [("w1", "version 5 is held"), ("workload-spec to east", 5)]
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_the_grown_size_is_forgotten_before_its_delete_counts() -> None:
+    view = a_view(asking(1, 5), evicted(dispatched=4, hash=own_api.ABSENT, applied=3))
+    first, second = intake.applied(view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7))
+    assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
+    assert desired_size_of(merge_patch(asking(1, 5), first.body), KINDS["Job"]).counts == {"main": 1}
+
+
 # --- the report, and what comes after it ----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slicebus.slices.jobs import ray
 from slicebus.slices.ungate import Pod, PodSets, by_pod_set, could_start, is_gated, pod_set_of, to_ungate
 
 GATE = "kueue.x-k8s.io/elastic-job"
@@ -166,7 +167,10 @@ MULTI_HOST: dict[str, tuple[list[dict[str, Any]], int, list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "granted", "expected"), MULTI_HOST.values(), ids=MULTI_HOST.keys())
 def test_hosts_of_a_replica_start_together(pods: list[dict[str, Any]], granted: int, expected: list[str]) -> None:
-    assert names(to_ungate(in_sets(pods), {"main": granted}, replica_size=lambda _set, _owner: 2)) == expected
+    assert (
+        names(to_ungate(in_sets(pods), {"main": granted}, replica=ray.replica, replica_size=lambda _set, _owner: 2))
+        == expected
+    )
 
 
 def of(cluster: str, pod: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def next_pods(view: WorkerView) -> list[Manifest]:
         view.pod_sets,
         job.granted,
         owners=(job.manifest, *view.scale_targets),
+        replica=kind.replica,
         replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),
         named_for_deletion=about_to_go(view),
     )

@@ -17,6 +17,7 @@ from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.pod_requests import pod_requests
 
 _FIELDS = "fields"
@@ -83,7 +84,7 @@ def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list
         return []
     kind, counts, why = KINDS[view.key.kind], counts_of(order), order.resized_because or ""
     # A suspended job has no cluster, or one that is going.
-    targets = [job.manifest] if job.manifest["spec"].get("suspend") else _targets(view, job)
+    targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
     patches = _patches(targets, lambda target: kind.resize(target, counts))
     told = [
         Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in patches[:1] if why

@@ -38,6 +38,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
+from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.pod_scheduling import PodScheduling
 
 _REFUSAL_LENGTH = 4000
@@ -338,7 +339,7 @@ def _request_note(
 
 def _resumed(job: JobReading, body: Manifest) -> Manifest:
     """The patch, which also resumes a suspended job."""
-    return body | {"spec": {"suspend": False}} if job.manifest["spec"].get("suspend") else body
+    return body | to_resume(job.manifest)
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
@@ -373,11 +374,14 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
+    if not can_suspend(order.job.kind):
+        # The manager knows the kind otherwise. It holds the quota until the job is deleted.
+        raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
     slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=slice, version=order.spec_version, grant=nothing)
     at["annotations"] |= {own_api.REQUESTED_ANNOTATION: None, own_api.BASELINE_ANNOTATION: None}
-    body = {"metadata": at, "spec": {"suspend": True}}
+    body = {"metadata": at} | suspension(order.job.kind, True)
     resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
     return [Patch(resource=resource, target=job.manifest, body=body), event]

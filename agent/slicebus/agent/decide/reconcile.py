@@ -34,6 +34,7 @@ from slicebus.proto.messages import (
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without_lifetime
+from slicebus.slices.jobs.suspension import to_suspend
 from slicebus.slices.ungate import Members, could_start, pod_set_of
 
 
@@ -227,8 +228,8 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
     job = view.reading
     if job is None or job.is_going or not job.is_suspended:
         return []
-    if not job.manifest["spec"].get("suspend"):
-        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body={"spec": {"suspend": True}})]
+    if suspending := to_suspend(job.manifest):
+        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=suspending)]
     applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
     confirmed = applied.job.uid, applied.spec_version
     if view.pod_sets or job.outcome.phase.is_terminal or reported == confirmed:

@@ -17,6 +17,7 @@ from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetSt
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.ungate import Pod, PodSets, by_pod_set
 
 
@@ -86,7 +87,7 @@ class JobReading(msgspec.Struct, frozen=True):
     @property
     def runs(self) -> bool:
         """Whether it is neither being deleted, nor suspended, nor ended."""
-        is_halted = self.is_going or self.is_suspended or self.manifest["spec"].get("suspend")
+        is_halted = self.is_going or self.is_suspended or is_suspended(self.manifest)
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
 
     def report(self, pods: Mapping[str, PodSetStatus] = {}, *, waits: Waits | UnsetType = UNSET) -> Status:

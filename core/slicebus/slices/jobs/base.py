@@ -6,11 +6,16 @@ from typing import Any, Protocol
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices import kueue
 from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.pod_scheduling import PodScheduling
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
+
+SUSPEND_PATH: Path = ("spec", "suspend")
+"""Where most kinds say that a job is suspended."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -73,8 +78,14 @@ class Refusal(msgspec.Struct, frozen=True):
         return {"conditions": with_findings(job, finding, now=now)}
 
 
+def lacks_managed_by(job: Manifest) -> str:
+    """As `JobKind.lacks_dispatch`, for kinds whose controllers leave a job with another `spec.managedBy` alone."""
+    found = job["spec"].get("managedBy")
+    return "" if found == kueue.MANAGED_BY_MULTIKUEUE else f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}"
+
+
 class JobKind(Protocol):
-    """One kind of elastic job, with `spec.suspend`. Every method is a pure function of the manifests it is given.
+    """One kind of elastic job. Every method is a pure function of the manifests it is given.
 
     The spec of a job's *scale target* holds its counts: that is the job itself, or a RayJob's RayCluster on a worker.
     """
@@ -91,6 +102,14 @@ class JobKind(Protocol):
     """How its status says why a job is refused."""
     standing_ttl_s: int | None
     """The `ttlSecondsAfterFinished` that its API server puts back where it is removed; None where it stays away."""
+
+    suspend_path: Path | None
+    """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its
+    worker, and made anew when it has quota again."""
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        """What the manager's job lacks so that no controller of the manager's own cluster runs it, as a clause; empty
+        where it lacks nothing."""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
@@ -152,6 +171,10 @@ class JobKind(Protocol):
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """How many pods of a pod set start and stop together."""
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        """The controller's UID, and the name of the replica that a pod starts with, by its labels and its controller.
+        Without a name any pods of one controller are a replica, if they are as many."""
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""

@@ -4,8 +4,9 @@ from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
@@ -28,6 +29,11 @@ class BatchJob:
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
+    suspend_path: Path | None = SUSPEND_PATH
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        """A `managedBy` for slicebus."""
+        return lacks_managed_by(job)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """One pod set."""
@@ -130,6 +136,10 @@ class BatchJob:
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """One."""
         return 1
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        """Any."""
+        return owner_uid, ""
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """None: the Job controller chooses."""

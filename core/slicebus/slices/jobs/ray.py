@@ -16,6 +16,8 @@ ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 """The variable that says after how long autoscaler v2 gives up a pod that does not run; 300 s by default."""
 _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is given up later, too."""
+_REPLICA_LABEL = "ray.io/worker-group-replica-name"
+"""KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
 _IDLE_TIME = "idleTimeoutSeconds"
@@ -214,6 +216,11 @@ def with_sizes(cluster_spec: Manifest, *, of: Manifest) -> Manifest:
 def replica_size(cluster_spec: Manifest, pod_set: str) -> int:
     """Pods of one replica of a pod set."""
     return next((hosts(group) for group in groups(cluster_spec) if pod_set_name(group) == pod_set), 1)
+
+
+def replica(labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+    """As `JobKind.replica`. KubeRay up to 1.5 gives no names."""
+    return owner_uid, labels.get(_REPLICA_LABEL, "")
 
 
 def named_for_deletion(cluster_spec: Manifest) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Exposure
+from slicebus.slices.jobs.base import Exposure, lacks_managed_by
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.resource import Resource
 
@@ -27,6 +27,10 @@ class RayParent:
         """The cluster's spec of a job, or of one of its clusters; empty where a job has none."""
         spec: Manifest = found["spec"]
         return spec if found["kind"] == self.child_kind else spec.get(self.cluster_field) or {}
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        """A `managedBy` for slicebus."""
+        return lacks_managed_by(job)
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""
@@ -69,6 +73,10 @@ class RayParent:
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
         return ray.replica_size(self.cluster_spec(scale_target), pod_set)
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        """By the name that KubeRay gives the replica of a multi-host group, within a cluster."""
+        return ray.replica(labels, owner_uid)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """Those that the autoscaler has named on a child: a list of the job's own is no order."""

@@ -5,8 +5,9 @@ from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_validation import cluster_problems
 from slicebus.slices.resource import Resource
 
@@ -25,6 +26,11 @@ class RayCluster:
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
+    suspend_path: Path | None = SUSPEND_PATH
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        """A `managedBy` for slicebus."""
+        return lacks_managed_by(job)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups."""
@@ -99,6 +105,10 @@ class RayCluster:
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
         return ray.replica_size(scale_target["spec"], pod_set)
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        """By the name that KubeRay gives the replica of a multi-host group, within a cluster."""
+        return ray.replica(labels, owner_uid)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """Those that the autoscaler has named."""

@@ -7,9 +7,10 @@ import msgspec
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import own_api
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayjob_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
@@ -37,6 +38,7 @@ class RayJob(RayParent):
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.
     standing_ttl_s: int | None = 0
+    suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, the groups, the submitter."""

@@ -9,8 +9,9 @@ from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.copies import common_problems, copy_of, without
+from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayservice_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
@@ -37,6 +38,7 @@ class RayService(RayParent):
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
+    suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups, of one cluster."""

@@ -29,6 +29,7 @@ from slicebus.slices import avoided_clusters, kueue, own_api
 from slicebus.slices.admission import Evict
 from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.kueue import CheckState, Condition, EvictionReason
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
@@ -115,7 +116,7 @@ def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
     if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
         return slice
     assert slice.admission is not None
-    granted_before = {} if kueue_status.is_suspended(job) else _granted_before(view, slice)
+    granted_before = {} if is_suspended(job) else _granted_before(view, slice)
     counts = {name: min(count, granted_before.get(name, 0)) for name, count in slice.granted.items()}
     pod_sets = tuple(
         msgspec.structs.replace(assignment, count=counts[assignment.name]) for assignment in slice.admission.pod_sets

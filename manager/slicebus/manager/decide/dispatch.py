@@ -28,6 +28,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.fingerprints import content_hash, spec_hash
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
@@ -60,10 +61,15 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
 
 
 def suspend(view: JobView, slice: Slice) -> list[Command]:
-    """Commands that make the worker hold an evicted job without pods; empty when that is written and published."""
+    """Commands that make the worker hold an evicted job without pods; empty when that is written and published.
+
+    One of a kind that cannot be suspended is withdrawn: it has no pod left when that is reported.
+    """
     outbox, cluster = view.outbox, view.cluster
     if outbox is None or cluster is None:
         return []
+    if not can_suspend(view.ref.kind):
+        return withdraw(view, reason="Evicted")
     evicted = slice.conditions[Condition.EVICTED]
 
     def messages(record: Dispatch) -> list[Publish]:

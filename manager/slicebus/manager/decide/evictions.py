@@ -14,6 +14,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.jobs.suspension import to_resume, to_suspend
 from slicebus.slices.kueue import WAIT_FOR_START, Condition, EvictionReason
 from slicebus.slices.workload import Slice
 
@@ -54,9 +55,9 @@ def quota_held(slice: Slice) -> Finding:
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
     """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time."""
-    if view.job is None or bool(view.job["spec"].get("suspend")) is suspended:
+    if view.job is None or not (body := to_suspend(view.job) if suspended else to_resume(view.job)):
         return []
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"spec": {"suspend": suspended}})]
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
 def _forget_request(view: JobView) -> list[Command]:

@@ -34,6 +34,7 @@ from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.fingerprints import all_ready
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.kueue import Condition
 
 DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
@@ -141,7 +142,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     ):
         return dispatch.renew(view, above=report.spec_version)
     is_news = outbox is not None and not outbox.is_reported and report.spec_version >= outbox.record.version
-    confirms_suspended = is_news and view.state.held is Held.SUSPENDED
+    confirms_suspended = is_news and (view.state.held is Held.SUSPENDED or _is_evicted_whole(view))
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.speaker) if confirms_suspended else []
     body = annotation_patch(own_api.APPLIED_ANNOTATION, str(report.spec_version))
@@ -154,6 +155,11 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
         for resource, target in holding
         if annotation(target, own_api.DISPATCHED_ANNOTATION) and applied_version(target) < report.spec_version
     ]
+
+
+def _is_evicted_whole(view: JobView) -> bool:
+    """Whether an evicted job leaves its worker, as its kind cannot be suspended."""
+    return view.is_withdrawing and view.evicted is not None and not can_suspend(view.ref.kind)
 
 
 def forget_requests(view: JobView, published_at: tuple[int, int], *, speaker: str) -> list[Command]:

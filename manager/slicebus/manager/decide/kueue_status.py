@@ -13,11 +13,7 @@ from slicebus.manager.state.outbox import Held
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.jobs import KINDS
-
-
-def is_suspended(job: Manifest) -> bool:
-    """Whether Kueue keeps the job suspended."""
-    return bool(job["spec"].get("suspend"))
+from slicebus.slices.jobs.suspension import is_suspended
 
 
 def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:

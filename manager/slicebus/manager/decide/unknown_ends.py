@@ -13,6 +13,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
 
@@ -65,7 +66,7 @@ def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     The worker reports nothing more that would show it.
     """
     slice = _slice_of_copy(view)
-    if slice is None or not job["spec"].get("suspend"):
+    if slice is None or not is_suspended(job):
         return []
     suspended = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
     shown = job | {"status": {"conditions": conditions_of(job)} | suspended}

@@ -7,6 +7,7 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import conditions_of
+from slicebus.slices.jobs import KINDS
 
 ACCEPTED_CONDITION = "slicebus.dev/Accepted"
 """On a job that is not taken: False, with the reason."""
@@ -23,8 +24,8 @@ FIXED_SIZE = "FixedSize"
 
 
 def is_managed(job: Manifest, *, fixed_jobs: bool) -> bool:
-    """Whether slicebus shall run this job: a queue name, managedBy for MultiKueue, and the elastic annotation, unless
-    `fixed_jobs` are run as well."""
+    """Whether slicebus shall run this job: a queue name, what keeps other controllers off it (managedBy), and the
+    elastic annotation, unless `fixed_jobs` are run as well."""
     return _is_queued(job) and (fixed_jobs or is_elastic(job)) and _is_dispatched(job)
 
 
@@ -35,7 +36,7 @@ def missing(job: Manifest, *, fixed_jobs: bool) -> Iterator[str]:
     if not (fixed_jobs or is_elastic(job)):
         yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true"'
     if not _is_dispatched(job):
-        yield f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}"
+        yield KINDS[job["kind"]].lacks_dispatch(job)
 
 
 def is_nearly_managed(job: Manifest) -> bool:
@@ -91,4 +92,4 @@ def is_elastic(job: Manifest) -> bool:
 
 
 def _is_dispatched(job: Manifest) -> bool:
-    return bool(job["spec"].get("managedBy") == kueue.MANAGED_BY_MULTIKUEUE)
+    return not KINDS[job["kind"]].lacks_dispatch(job)
