@@ -164,7 +164,7 @@ async def _job_kinds(client: KubeClient) -> Check:
     if left_out:
         found += f"; without {', '.join(left_out)} the jobs of those kinds are left alone"
     if LEFT_OUT:
-        advice = "repair or remove the package that brings the kind; every other kind is run"
+        advice = "repair or remove the package or the declaration of the kind; every other kind is run"
         return Check("job kinds", f"{found}; left out: {'; '.join(LEFT_OUT.values())}", advice)
     return Check("job kinds", found)
 

@@ -117,7 +117,7 @@ class Role(ABC, Generic[Settings]):
     async def run(self) -> None:
         """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
         for name, reason in LEFT_OUT.items():
-            _log.error("job_kind.left_out", entry_point=name, reason=reason)
+            _log.error("job_kind.left_out", source=name, reason=reason)
         epoch = self._epoch = await self._lease.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")

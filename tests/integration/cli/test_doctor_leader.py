@@ -110,4 +110,4 @@ async def test_a_package_that_does_not_bring_its_job_kind_is_a_fault(
     monkeypatch.setitem(LEFT_OUT, "train", "train_job:TrainJob is no job kind: it has no counts")
     kinds = (await doctor.findings())["job kinds"]
     assert kinds.found.endswith("; left out: train_job:TrainJob is no job kind: it has no counts")
-    assert kinds.advice == "repair or remove the package that brings the kind; every other kind is run"
+    assert kinds.advice == "repair or remove the package or the declaration of the kind; every other kind is run"

@@ -19,6 +19,7 @@ from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
+from slicebus.slices.jobs import KINDS
 from unit.manager.objects import (
     EAST,
     NOW,
@@ -417,6 +418,19 @@ def test_what_cannot_be_shown_of_a_job_that_was_made_anew_is_kept_beside_it() ->
     )
     assert isinstance(shown, Patch)
     assert reported_status(merge_patch(job, shown.body)) == job["status"]
+
+
+def test_a_status_that_another_controller_writes_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["Job"], "mirrored_status", lambda job, reported: job["status"])
+    job, there = a_job() | {"status": {"observedGeneration": 2, "active": 0}}, {"active": 3, "ready": 3}
+    report = status(workload="w0", job_status=there)
+    [note] = intake.status(a_view(job, a_workload(admitted=1)), report, FROM_EAST, now=NOW)
+    assert isinstance(note, Patch)
+    assert note.body.keys() == {"metadata"}
+    noted = merge_patch(job, note.body)
+    assert noted["status"] == job["status"]
+    assert reported_status(noted) == there
+    assert intake.status(a_view(noted, a_workload(admitted=1)), report, FROM_EAST, now=NOW) == []
 
 
 OBJECTS = st.recursive(

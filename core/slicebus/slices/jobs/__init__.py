@@ -1,7 +1,8 @@
 """The job kinds: how each tells its pod sets, counts and end, and what its copy on a worker looks like.
 
-`JobKind` is the interface. `KINDS` holds Job, RayCluster and RayJob, and what other packages bring by the entry points
-`slicebus.job_kinds`; `LEFT_OUT` says which of those do not load. Both roles use these, so they live in the domain.
+`JobKind` is the interface. `KINDS` holds slicebus' own, what other packages bring by the entry points
+`slicebus.job_kinds`, and what the configuration declares; `LEFT_OUT` says which of those cannot be used. Both roles use
+these, so they live in the domain.
 """
 
 from slicebus.slices.jobs.base import Exposure, JobKind, Outcome, Placement, Problem, Refusal

@@ -39,7 +39,7 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "labels": without(metadata.get("labels", {}), _DROPPED_LABELS),
+            "labels": _travelling_labels(metadata.get("labels", {})),
             "annotations": without(metadata.get("annotations", {}), _DROPPED_ANNOTATIONS),
         },
         "spec": without(spec, ("managedBy", *_LIFETIME_FIELDS)),
@@ -89,7 +89,12 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
 
 def pod_labels(labels: Manifest) -> Manifest:
     """A job's labels for its pods, without those that have a meaning to an agent or to a Kueue on the worker."""
-    return without(labels, (*_DROPPED_LABELS, kueue.POD_SET_LABEL))
+    return without(_travelling_labels(labels), (kueue.POD_SET_LABEL,))
+
+
+def _travelling_labels(labels: Manifest) -> Manifest:
+    kept = without(labels, _DROPPED_LABELS)
+    return {name: value for name, value in kept.items() if not name.startswith(own_api.OWNER_LABEL_PREFIX)}
 
 
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:

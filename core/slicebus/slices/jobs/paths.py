@@ -1,46 +1,72 @@
-"""Values in manifests by paths: the names of the fields that lead to them."""
+"""Values in manifests by paths: the names of the fields that lead to them, and the numbers of entries of lists."""
 
 from typing import Any
 
 Manifest = dict[str, Any]
-Path = tuple[str, ...]
+Path = tuple[str | int, ...]
+
+
+def path_of(text: str) -> Path:
+    """The path that people write as `spec.suspend`."""
+    return tuple(text.split("."))
+
+
+def text_of(path: Path) -> str:
+    """As people write it: `spec.groups[0].replicas`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
 def value_at(manifest: object, path: Path) -> Any:
     """The value at a path; None where there is none."""
     found = manifest
-    for name in path:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(name)
+    for step in path:
+        if isinstance(step, int):
+            found = found[step] if isinstance(found, list) and step < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, dict) else None
     return found
 
 
 def with_value(manifest: Manifest, path: Path, value: object) -> Manifest:
-    """A copy with a value at a path. What is on the way and no object becomes one."""
-    name, rest = path[0], path[1:]
-    inner = manifest.get(name)
-    below = with_value(inner if isinstance(inner, dict) else {}, rest, value) if rest else value
-    return manifest | {name: below}
+    """A copy with a value at a path. What is on the way and no object becomes one; lists have the entry."""
+    changed: Manifest = _with_value(manifest, path, value)
+    return changed
+
+
+def _with_value(found: Any, path: Path, value: object) -> Any:
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        return [*found[:step], _with_value(found[step], rest, value), *found[step + 1 :]]
+    present = found if isinstance(found, dict) else {}
+    return present | {step: _with_value(present.get(step), rest, value)}
 
 
 def without_value(manifest: Manifest, path: Path) -> Manifest:
-    """A copy without the value at a path."""
-    name, rest = path[0], path[1:]
-    if rest:
-        inner = manifest.get(name)
-        return manifest | {name: without_value(inner, rest)} if isinstance(inner, dict) else manifest
-    return {field: value for field, value in manifest.items() if field != name}
+    """A copy without the value at a path of fields."""
+    if value_at(manifest, path) is None:
+        return manifest
+    *above, name = path
+    holder = value_at(manifest, tuple(above))
+    return with_value(manifest, tuple(above), {field: value for field, value in holder.items() if field != name})
 
 
 def merge_patch(path: Path, value: object) -> Manifest:
-    """The JSON merge patch (RFC 7396) that sets one value."""
-    for name in reversed(path):
-        value = {name: value}
-    assert isinstance(value, dict)
-    return value
+    """The JSON merge patch (RFC 7396) that sets one value at a path of fields."""
+    return with_value({}, path, value)
 
 
-def text_of(path: Path) -> str:
-    """As people write it: `spec.suspend`."""
-    return ".".join(path)
+def pointer(path: Path) -> str:
+    """The JSON pointer (RFC 6901) of a path whose names have neither `/` nor `~`."""
+    return "".join(f"/{step}" for step in path)
+
+
+def add_operation(manifest: Manifest, path: Path, value: object) -> Manifest:
+    """The operation of a JSON patch (RFC 6902) that sets a value; it makes the objects that are missing on the way."""
+    at = next(length for length in range(len(path)) if length == len(path) - 1 or _lacks(manifest, path[: length + 1]))
+    return {"op": "add", "path": pointer(path[: at + 1]), "value": _with_value(None, path[at + 1 :], value)}
+
+
+def _lacks(manifest: Manifest, path: Path) -> bool:
+    return not isinstance(value_at(manifest, path), dict | list)

@@ -1,10 +1,17 @@
-"""Every kind that slicebus runs: those of its own, and those of packages that are installed beside it."""
+"""Every kind that slicebus runs: those of its own, those of packages that are installed beside it, and those that the
+configuration declares."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import yaml
 
 from slicebus.slices.jobs.base import JobKind
 from slicebus.slices.jobs.batch import BatchJob
+from slicebus.slices.jobs.declaration import Declaration, DeclarationError
+from slicebus.slices.jobs.declared import DeclaredKind
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
 from slicebus.slices.jobs.rayservice import RayService
@@ -12,27 +19,60 @@ from slicebus.slices.resource import Resource
 
 ENTRY_POINTS = "slicebus.job_kinds"
 """The group of entry points by which a package brings a job kind: each names a class, made without arguments."""
+DECLARATIONS = "SLICEBUS_JOB_KINDS_FILE"
+"""The variable that names the file with the declared kinds: a list, as YAML or JSON. It is read where the entry points
+are, because caches, permissions and every command derive from the kinds."""
 _MEMBERS = sorted({*JobKind.__annotations__, *(name for name in vars(JobKind) if not name.startswith("_"))})
 
 
-def load(found: Iterable[EntryPoint]) -> tuple[dict[str, JobKind], dict[str, str]]:
-    """The kinds by name, slicebus' own first, then those of the entry points in the order of their names; and why an
-    entry point is left out, by its name. A package that is broken stops none of the other kinds."""
+def load(found: Iterable[EntryPoint], declarations: str | None = None) -> tuple[dict[str, JobKind], dict[str, str]]:
+    """The kinds by name: slicebus' own first, then those of the entry points in the order of their names, then those of
+    the file of declarations. And why an entry point, or a declaration, is left out, by its name. One that is broken
+    stops none of the other kinds."""
     kinds: dict[str, JobKind] = {
         kind.resource.kind: kind for kind in (BatchJob(), RayCluster(), RayJob(), RayService())
     }
     left_out: dict[str, str] = {}
-    for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
-        try:
-            kind = entry.load()()
-        except Exception as error:  # noqa: BLE001 code of another package runs here
-            left_out[entry.name] = f"{entry.value} does not load: {type(error).__name__}: {error}"
-            continue
-        if problem := _problem(kind, kinds):
-            left_out[entry.name] = f"{entry.value} {problem}"
+    for name, said, kind in (*_brought(found), *_declared(declarations)):
+        if isinstance(kind, str):
+            left_out[name] = f"{said} {kind}"
+        elif problem := _problem(kind, kinds):
+            left_out[name] = f"{said} {problem}"
         else:
             kinds[kind.resource.kind] = kind
     return kinds, left_out
+
+
+def _brought(found: Iterable[EntryPoint]) -> Iterator[tuple[str, str, JobKind | str]]:
+    """The name of each entry point, how people are told of it, and its kind, or why it has none."""
+    for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
+        try:
+            kind: JobKind | str = entry.load()()
+        except Exception as error:  # noqa: BLE001 code of another package runs here
+            kind = f"does not load: {type(error).__name__}: {error}"
+        yield entry.name, entry.value, kind
+
+
+def _declared(file: str | None) -> Iterator[tuple[str, str, JobKind | str]]:
+    """The same of each declaration of a file; none without a file."""
+    if not file:
+        return
+    try:
+        entries = yaml.safe_load(Path(file).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        yield file, f"the job kinds in {file}", f"cannot be read: {error}"
+        return
+    if not isinstance(entries, list):
+        yield file, f"the job kinds in {file}", "are no list"
+        return
+    for number, entry in enumerate(entries):
+        named = entry.get("kind") if isinstance(entry, dict) else None
+        said = f"the job kind {named}, entry {number} of {file}," if named else f"the entry {number} of {file}"
+        try:
+            kind: JobKind | str = DeclaredKind(Declaration.read(entry))
+        except DeclarationError as error:
+            kind = f"cannot be used: {error}"
+        yield f"{file}[{number}]", said, kind
 
 
 def _problem(kind: JobKind, others: dict[str, JobKind]) -> str:
@@ -47,5 +87,5 @@ def _problem(kind: JobKind, others: dict[str, JobKind]) -> str:
     return ""
 
 
-KINDS, LEFT_OUT = load(entry_points(group=ENTRY_POINTS))
-"""By kind name, and by the name of an entry point why its kind is left out. Read once."""
+KINDS, LEFT_OUT = load(entry_points(group=ENTRY_POINTS), os.environ.get(DECLARATIONS))
+"""By kind name, and by the name of an entry point or a declaration why its kind is left out. Read once."""

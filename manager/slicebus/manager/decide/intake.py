@@ -239,7 +239,8 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
     Where both have changed, the first write makes the second conflict, and the message is handled again.
     """
     wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
-    unshown = {name: reported.get(name) for name, value in wanted.items() if reported.get(name) != value}
+    names = wanted.keys() | reported.keys()
+    unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
     commands = write_status(job, wanted)
     if annotation(job, own_api.UNSHOWN_ANNOTATION) == note:

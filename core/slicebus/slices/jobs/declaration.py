@@ -1,0 +1,214 @@
+"""How the configuration declares a job kind: where a manifest of it has what slicebus reads and writes.
+
+A declaration is data for `DeclaredKind`, which turns it into a job kind. It is read strictly: an unknown field, a
+missing one, or a path that is none is an error that names the field.
+"""
+
+import re
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from slicebus.slices.jobs.paths import Path, path_of, value_at
+
+Manifest = dict[str, Any]
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+_WANTED: dict[str, str] = {}
+"""What a pattern stands for, in words, by the pattern as msgspec quotes it."""
+
+
+def _pattern(pattern: str, wanted: str) -> msgspec.Meta:
+    _WANTED[repr(pattern)] = wanted
+    return msgspec.Meta(pattern=pattern)
+
+
+FieldsPath = Annotated[str, _pattern(rf"^{_NAME}(\.{_NAME})*$", "a path, as replicas or template.spec")]
+SpecPath = Annotated[str, _pattern(rf"^spec(\.{_NAME})+$", "a path that begins with spec, as spec.suspend")]
+StatusPath = Annotated[str, _pattern(rf"^status(\.{_NAME})+$", "a path that begins with status, as status.phase")]
+StatusField = Annotated[str, _pattern(rf"^{_NAME}$", "a field of the status, as phase")]
+PodSetName = Annotated[
+    str, _pattern("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "a name of lower-case letters, digits and hyphens")
+]
+Label = Annotated[
+    str, _pattern(r"^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "a label's key, as example.dev/name")
+]
+ApiVersion = Annotated[
+    str, _pattern(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$", "a group and version, as batch/v1")
+]
+Kind = Annotated[str, _pattern("^[A-Z][A-Za-z0-9]{0,62}$", "a kind, as Deployment")]
+Plural = Annotated[str, _pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a plural, as deployments")]
+_REGEX = re.compile(r"^Expected `str` matching regex (.*)$")
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+
+
+class DeclarationError(ValueError):
+    """A declaration that cannot be read; the text names the field."""
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """An unknown field is a slip."""
+
+
+class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
+    """One pod set, or one for each entry of a list. The paths of a list's pod sets begin at its entries."""
+
+    template_path: FieldsPath
+    """The PodTemplateSpec."""
+    name: PodSetName | None = None
+    """Of a pod set that is in no list."""
+    list_path: SpecPath | None = None
+    name_path: FieldsPath | None = None
+    """Where an entry of the list has its name."""
+    count_path: FieldsPath | None = None
+    """The number of replicas, which is 1 where the manifest has none; without the path it is always 1."""
+    replica_size_path: FieldsPath | None = None
+    """The number of pods of one replica, which start together; read as `count_path` is."""
+    replica_size_includes: PodSetName | None = None
+    """Another pod set, of which each replica has one pod that the size counts too, as it does the leader of a group."""
+    optional: bool = False
+    """Whether a job may be without the template, and then has no such pod set."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for fields that do not go together."""
+        if self.list_path is None:
+            if self.name is None:
+                raise ValueError("a pod set needs a name, or listPath and namePath")
+            for field in ("template_path", "count_path", "replica_size_path"):
+                path = getattr(self, field)
+                if path is not None and not path.startswith("spec."):
+                    raise ValueError(f"{_camel(field)} {path!r} has to begin with spec, as the pod set is in no list")
+            if self.name_path is not None:
+                raise ValueError("namePath is only for pod sets of a listPath")
+        elif self.name is not None or self.name_path is None:
+            raise ValueError("pod sets of a listPath have a namePath in place of a name")
+
+
+class Sign(_Strict, frozen=True, kw_only=True):
+    """By what a job's status says something: a condition that is True, or a field with a value."""
+
+    condition: str | None = None
+    path: StatusPath | None = None
+    value: str | int | bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless it is one of both."""
+        if (self.condition is None) == (self.path is None):
+            raise ValueError("it needs either a condition or a path")
+
+    @property
+    def field(self) -> str:
+        """The field of the status that shows it."""
+        return self.path.split(".")[1] if self.path is not None else "conditions"
+
+    def message(self, job: Manifest) -> str | None:
+        """What the job says by it, which may be nothing; None where it does not show it."""
+        if self.path is not None:
+            return "" if value_at(job, path_of(self.path)) == self.value else None
+        conditions = value_at(job, ("status", "conditions"))
+        for condition in conditions if isinstance(conditions, list) else ():
+            if isinstance(condition, dict) and (condition.get("type"), condition.get("status")) == (
+                self.condition,
+                "True",
+            ):
+                return str(condition.get("message") or "")
+        return None
+
+
+class ManagedBy(_Strict, frozen=True, kw_only=True):
+    """A field by whose value the kind's controller leaves a job alone. A worker's copy has not the field."""
+
+    path: SpecPath
+    value: str | int | bool
+
+
+class Maker(_Strict, frozen=True, kw_only=True):
+    """A resource whose controller makes pods of the kind's jobs, as that of ReplicaSets does for Deployments."""
+
+    group: str
+    plural: Plural
+
+
+class Declaration(_Strict, frozen=True, kw_only=True):
+    """One job kind."""
+
+    api_version: ApiVersion
+    kind: Kind
+    plural: Plural
+    pod_sets: Annotated[tuple[DeclaredPodSet, ...], msgspec.Meta(min_length=1)]
+    suspend_path: SpecPath | None = None
+    """Without it a job that loses its quota is deleted on its worker, and made anew."""
+    managed_by: ManagedBy | None = None
+    """Without it the pod templates of the manager's job have to have the elastic gate."""
+    pod_label: Label | None = None
+    """A label of the pods whose value is the job's name; without it the copy's templates get one."""
+    replica_label: Label | None = None
+    """A label of the pods whose value is the same for those of one replica, and for no other of the job."""
+    succeeded: Sign | None = None
+    failed: Sign | None = None
+    """Without both a job never ends by itself."""
+    mirrored_status: tuple[StatusField, ...] | None = None
+    """The fields of the worker's status that the manager's job shows; without it all. An annotation has the others."""
+    made_by: tuple[Maker, ...] = ()
+    """For the policies of the agent's chart: who makes the pods, where that is neither the kind itself nor a Job."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for pod sets that do not go together, and for an end that the manager would not see."""
+        for field, sign in (("succeeded", self.succeeded), ("failed", self.failed)):
+            if sign is not None and self.mirrored_status is not None and sign.field not in self.mirrored_status:
+                raise ValueError(f"mirroredStatus lacks {sign.field}, by which {field} is known")
+        names = [pod_set.name for pod_set in self.pod_sets if pod_set.name is not None]
+        if len(set(names)) < len(names):
+            raise ValueError("podSets: two have the same name")
+        for pod_set in self.pod_sets:
+            included = pod_set.replica_size_includes
+            if included is not None and (included not in names or included == pod_set.name):
+                raise ValueError(f"podSets: replicaSizeIncludes names {included!r}, which is no other pod set")
+
+    @classmethod
+    def read(cls, entry: object) -> Self:
+        """The declaration of an entry of the configuration. Raises DeclarationError."""
+        try:
+            return msgspec.convert(entry, cls)
+        except msgspec.ValidationError as error:
+            raise DeclarationError(_in_words(str(error), entry)) from error
+
+    def paths(self) -> list[tuple[str, Path, Path]]:
+        """Every path that a manifest may have: the field that names it, the list in whose entries it begins, which is
+        empty for none, and the path from there on."""
+        found: list[tuple[str, Path, Path]] = []
+        for number, pod_set in enumerate(self.pod_sets):
+            at = path_of(pod_set.list_path) if pod_set.list_path else ()
+            fields = ("name_path", "template_path", "count_path", "replica_size_path")
+            given = ((field, getattr(pod_set, field)) for field in fields)
+            found += [(f"podSets[{number}].{_camel(field)}", at, path_of(path)) for field, path in given if path]
+        signs = (("succeeded", self.succeeded), ("failed", self.failed))
+        for field, path in (
+            ("suspendPath", self.suspend_path),
+            ("managedBy.path", self.managed_by.path if self.managed_by else None),
+            *((f"{field}.path", sign.path) for field, sign in signs if sign),
+            *((f"{field}.condition", "status.conditions") for field, sign in signs if sign and sign.condition),
+            *((f"mirroredStatus[{n}]", f"status.{name}") for n, name in enumerate(self.mirrored_status or ())),
+        ):
+            if path is not None:
+                found.append((field, (), path_of(path)))
+        return found
+
+
+def _in_words(text: str, entry: object) -> str:
+    found = _AT.search(text)
+    field, said = (found[1], text[: found.start()]) if found else ("", text)
+    if pattern := _REGEX.match(said):
+        value = value_at(entry, _steps(field))
+        said = f"{value!r} is not {_WANTED[pattern[1]]}"
+    return f"{field}: {said}" if field else said
+
+
+def _steps(field: str) -> Path:
+    """The path of a field as msgspec writes it: `podSets[0].countPath`."""
+    return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[A-Za-z_]+|\d+", field))
+
+
+def _camel(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.capitalize, others))

@@ -1,0 +1,295 @@
+"""Job kinds that the configuration declares.
+
+Nothing is known of such a manifest but its declaration, and its API server may let anything in. So every method takes
+any manifest, and `problems` names what is not as the declaration says.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeGuard
+
+import msgspec
+
+from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices import kueue, own_api
+from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
+from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
+from slicebus.slices.jobs.paths import (
+    Path,
+    add_operation,
+    path_of,
+    pointer,
+    text_of,
+    value_at,
+    with_value,
+    without_value,
+)
+from slicebus.slices.jobs.template_shape import is_template
+from slicebus.slices.resource import Resource
+
+Manifest = dict[str, Any]
+
+_LABEL_LENGTH = 63
+_NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
+
+
+class _PodSet(NamedTuple):
+    """A pod set of one job."""
+
+    name: str
+    at: Path
+    """Where its paths begin."""
+    declared: DeclaredPodSet
+
+    def path(self, text: str) -> Path:
+        """A declared path from the top of the manifest."""
+        return (*self.at, *path_of(text))
+
+    def template(self, job: Manifest) -> Manifest:
+        """Its pod template; an empty one where there is none."""
+        found = self.given_template(job)
+        return found if is_template(found) else _NO_TEMPLATE
+
+    def given_template(self, job: Manifest) -> Any:
+        """What the job has in its place."""
+        return value_at(job, self.path(self.declared.template_path))
+
+    def replicas(self, job: Manifest) -> int:
+        """How many the job wants."""
+        return self.number(job, self.declared.count_path)
+
+    def number(self, job: Manifest, path: str | None) -> int:
+        """The number of pods or replicas at a declared path; 1 where there is none."""
+        found = value_at(job, self.path(path)) if path is not None else None
+        return found if _is_count(found) else 1
+
+
+class DeclaredKind:
+    """A job kind by its declaration. Its jobs carry their own counts."""
+
+    child_kind = ""
+    refusal = Refusal()
+    standing_ttl_s: int | None = None
+
+    def __init__(self, declaration: Declaration) -> None:
+        group, _, version = declaration.api_version.rpartition("/")
+        self.declaration = declaration
+        self.resource = Resource(group, version, declaration.plural, declaration.kind)
+        self.suspend_path: Path | None = path_of(declaration.suspend_path) if declaration.suspend_path else None
+        own = f"{own_api.OWNER_LABEL_PREFIX}{declaration.kind.lower()}"
+        self._label = declaration.pod_label or own
+        self._gives_label = declaration.pod_label is None
+        self.owner_labels: tuple[str, ...] = (self._label,)
+
+    def lacks_dispatch(self, job: Manifest) -> str:
+        """The declared field, or the gate in every pod template: pods that a controller makes then wait for ever."""
+        managed_by = self.declaration.managed_by
+        if managed_by is not None:
+            has = value_at(job, path_of(managed_by.path)) == managed_by.value
+            return "" if has else f"its {managed_by.path} is not {_text(managed_by.value)}"
+        ungated = [pod_set.name for pod_set in self._pod_sets(job) if not _is_gated(pod_set.template(job))]
+        return f"the pod template of {ungated[0]} has no scheduling gate {kueue.ELASTIC_GATE}" if ungated else ""
+
+    def pod_sets(self, job: Manifest) -> list[Manifest]:
+        """As declared, the entries of a list in their order."""
+        counts = self.counts(job, job)
+        return [
+            {"name": found.name, "count": counts[found.name], "template": found.template(job)}
+            for found in self._pod_sets(job)
+        ]
+
+    def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
+        """Replicas times the pods of one."""
+        return {
+            found.name: found.replicas(scale_target) * self._size(found, scale_target)
+            for found in self._pod_sets(scale_target)
+        }
+
+    def finished(self, job: Manifest) -> Counts:
+        """None: nothing is known of it."""
+        return {}
+
+    def succeeded(self, status: Manifest) -> Counts:
+        """None: nothing is known of it."""
+        return {}
+
+    def problems(self, job: Manifest) -> list[Problem]:
+        """What is not as it is declared, and what no kind can live with."""
+        return [*self._misfits(job)] or common_problems(job, self.pod_sets(job))
+
+    def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
+        """The job with gated templates, resumed, and without what keeps controllers off it."""
+        name, copy = job["metadata"]["name"], job
+        for found in self._pod_sets(job):
+            place = placements.get(found.name, Placement())
+            if self._gives_label:
+                place = msgspec.structs.replace(place, labels=place.labels | {self._label: name})
+            template = gated_template(found.template(job), found.name, place)
+            copy = with_value(copy, found.path(found.declared.template_path), template)
+        if self.suspend_path is not None:
+            copy = with_value(copy, self.suspend_path, False)
+        if self.declaration.managed_by is not None:
+            copy = without_value(copy, path_of(self.declaration.managed_by.path))
+        return copy_of(job, copy["spec"])
+
+    def exposure(self, job: Manifest) -> Exposure:
+        """None: nothing is known of it."""
+        return Exposure()
+
+    def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
+        """Other numbers of replicas; those of a list's entry are guarded by its name."""
+        patch: list[Manifest] = []
+        for path, (found, wanted) in self._wanted(scale_target, counts).items():
+            if found.replicas(scale_target) == wanted:
+                continue
+            if found.declared.name_path is not None:
+                name = found.path(found.declared.name_path)
+                patch.append({"op": "test", "path": pointer(name), "value": value_at(scale_target, name)})
+            patch.append(add_operation(scale_target, path, wanted))
+        return patch
+
+    def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
+        """Other numbers of replicas."""
+        for path, (_, wanted) in self._wanted(job, counts).items():
+            job = with_value(job, path, wanted)
+        return job
+
+    def autoscaled(self, job: Manifest) -> Manifest:
+        """As it is."""
+        return job
+
+    def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The declared fields of the worker's, and the others of the manager's own controllers."""
+        names = self.declaration.mirrored_status
+        if names is None:
+            return reported
+        own = {name: value for name, value in job.get("status", {}).items() if name not in names}
+        return own | {name: reported[name] for name in names if name in reported}
+
+    def running_status(self, reported: Manifest) -> Manifest:
+        """The worker's: nothing more is known of it."""
+        return reported
+
+    def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
+        """As it is: nothing more is known of it."""
+        return status
+
+    def outcome(self, job: Manifest) -> Outcome:
+        """By the declared signs; failure counts first."""
+        signs = ((JobPhase.FAILED, self.declaration.failed), (JobPhase.SUCCEEDED, self.declaration.succeeded))
+        for phase, sign in signs:
+            if sign is not None and (message := sign.message(job)) is not None:
+                return Outcome(phase, message)
+        return Outcome(JobPhase.RUNNING)
+
+    def children(self, job: Manifest) -> list[str] | None:
+        """None: it carries its own counts."""
+        return None
+
+    def made_by(self, child: Manifest) -> str:
+        """Nothing: it has no children."""
+        return ""
+
+    def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
+        """The declared label, or the one that the copy's templates have."""
+        return [{self._label: job["metadata"]["name"]}]
+
+    def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
+        """As declared; at least one."""
+        found = (each for each in self._pod_sets(scale_target) if each.name == pod_set)
+        return max([1, *(self._size(each, scale_target) for each in found)])
+
+    def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
+        """By the declared label, whatever makes the pods."""
+        name = labels.get(self.declaration.replica_label or "", "")
+        return ("", name) if name else (owner_uid, "")
+
+    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
+        """None: its controller chooses."""
+        return frozenset()
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """None: no autoscaler of slicebus' concern."""
+        return {}
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """None: no autoscaler of slicebus' concern."""
+        return []
+
+    def is_autoscaled(self, scale_target: Manifest) -> bool:
+        """No."""
+        return False
+
+    def scaler(self, scale_target: Manifest) -> str:
+        """The spec."""
+        return "replicas changed"
+
+    def _pod_sets(self, job: Manifest) -> list[_PodSet]:
+        found = [pod_set for declared in self.declaration.pod_sets for pod_set in _each(declared, job)]
+        return [each for each in found if not (each.declared.optional and each.given_template(job) is None)]
+
+    def _size(self, pod_set: _PodSet, job: Manifest) -> int:
+        """The pods of one replica in this pod set."""
+        size = pod_set.number(job, pod_set.declared.replica_size_path)
+        included = pod_set.declared.replica_size_includes
+        others = sum(each.name == included for each in self._pod_sets(job)) if included is not None else 0
+        return max(0, size - others)
+
+    def _wanted(self, job: Manifest, counts: Counts) -> dict[Path, tuple[_PodSet, int]]:
+        """The numbers of replicas by their path. Pod sets that share a number get what all of them have room for."""
+        wanted: dict[Path, tuple[_PodSet, int]] = {}
+        for found in self._pod_sets(job):
+            size = self._size(found, job)
+            if found.declared.count_path is None or found.name not in counts or size == 0:
+                continue
+            path, replicas = found.path(found.declared.count_path), counts[found.name] // size
+            before = wanted.get(path)
+            wanted[path] = (found, replicas if before is None else min(replicas, before[1]))
+        return wanted
+
+    def _misfits(self, job: Manifest) -> Iterator[Problem]:
+        if self._gives_label and len(name := job["metadata"]["name"]) > _LABEL_LENGTH:
+            text = f"its pods get its name as a label, which has at most {_LABEL_LENGTH} characters: {name}"
+            yield Problem("NameTooLong", text)
+        pod_sets = self._pod_sets(job)
+        if not pod_sets:
+            yield Problem("NoPodSets", f"no {self.resource.kind} without pods is run: it has no pod template")
+        for found in pod_sets:
+            if not found.name:
+                yield Problem("UnnamedPodSet", f"{text_of(found.at)} has no name")
+            if not is_template(found.given_template(job)):
+                text = f"{text_of(found.path(found.declared.template_path))} is no pod template"
+                yield Problem("NoPodTemplate", text)
+            for path in (found.declared.count_path, found.declared.replica_size_path):
+                value = value_at(job, found.path(path)) if path is not None else None
+                if path is not None and value is not None and not _is_count(value):
+                    text = f"{text_of(found.path(path))} is {value!r}, and no number of pods"
+                    yield Problem("InvalidCount", text)
+
+
+def _each(declared: DeclaredPodSet, job: Manifest) -> Iterator[_PodSet]:
+    if declared.list_path is None or declared.name_path is None:
+        yield _PodSet(declared.name or "", (), declared)
+        return
+    at = path_of(declared.list_path)
+    entries = value_at(job, at)
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        yield _PodSet(_pod_set_name(value_at(entry, path_of(declared.name_path))), (*at, number), declared)
+
+
+def _pod_set_name(name: object) -> str:
+    """A name as that of a pod set: lower case, DNS characters only."""
+    return re.sub(r"[^a-z0-9-]", "-", name.lower())[:63].strip("-") if isinstance(name, str) else ""
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_gated(template: Manifest) -> bool:
+    return any(gate["name"] == kueue.ELASTIC_GATE for gate in template["spec"].get("schedulingGates", ()))
+
+
+def _text(value: str | int | bool) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

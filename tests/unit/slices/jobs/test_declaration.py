@@ -1,0 +1,223 @@
+"""How declarations are read: every slip names its entry and its field, and stops no other kind."""
+
+import copy
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slicebus.slices.jobs.declaration import Declaration, DeclarationError
+from slicebus.slices.jobs.paths import add_operation, path_of, text_of, value_at, with_value, without_value
+from slicebus.slices.jobs.registry import ENTRY_POINTS, load
+from unit.slices.jobs.declared import ENTRIES, KINDS_FILE
+from unit.slices.jobs.test_plug import OWN
+
+Manifest = dict[str, Any]
+
+
+def changed(kind: str, value: Any, *path: str | int) -> Manifest:
+    """An entry with another value somewhere; None takes the field away."""
+    entry = copy.deepcopy(ENTRIES[kind])
+    found: Any = entry
+    for step in path[:-1]:
+        found = found[step]
+    if value is None:
+        del found[path[-1]]
+    else:
+        found[path[-1]] = value
+    return entry
+
+
+_SET = ("podSets", 0)
+SLIPS: dict[str, tuple[object, str]] = {
+    "no object": ("JobSet", "Expected `object`, got `str`"),
+    "no kind": (changed("JobSet", None, "kind"), "Object missing required field `kind`"),
+    "no pod sets": (changed("JobSet", None, "podSets"), "Object missing required field `podSets`"),
+    "none of them": (changed("JobSet", [], "podSets"), "podSets: Expected `array` of length >= 1"),
+    "a slip in a field": (
+        changed("JobSet", "spec.suspend", "suspendedPath"),
+        "Object contains unknown field `suspendedPath`",
+    ),
+    "a slip in a pod set": (
+        changed("JobSet", "replicas", *_SET, "countsPath"),
+        "podSets[0]: Object contains unknown field `countsPath`",
+    ),
+    "an API version": (
+        changed("JobSet", "jobset.x-k8s.io", "apiVersion"),
+        "apiVersion: 'jobset.x-k8s.io' is not a group and version, as batch/v1",
+    ),
+    "a kind": (changed("JobSet", "jobsets", "kind"), "kind: 'jobsets' is not a kind, as Deployment"),
+    "a plural": (changed("JobSet", "JobSets", "plural"), "plural: 'JobSets' is not a plural, as deployments"),
+    "a path with a slash": (
+        changed("JobSet", "/spec/replicas", *_SET, "countPath"),
+        "podSets[0].countPath: '/spec/replicas' is not a path, as replicas or template.spec",
+    ),
+    "a path with two dots": (
+        changed("JobSet", "spec..suspend", "suspendPath"),
+        "suspendPath: 'spec..suspend' is not a path that begins with spec, as spec.suspend",
+    ),
+    "a path elsewhere": (
+        changed("JobSet", "status.suspend", "suspendPath"),
+        "suspendPath: 'status.suspend' is not a path that begins with spec, as spec.suspend",
+    ),
+    "a number": (changed("JobSet", 3, "suspendPath"), "suspendPath: Expected `str | null`, got `int`"),
+    "a count that is in no list": (
+        changed("Deployment", "replicas", *_SET, "countPath"),
+        "podSets[0]: countPath 'replicas' has to begin with spec, as the pod set is in no list",
+    ),
+    "a pod set without a name": (
+        changed("Deployment", None, *_SET, "name"),
+        "podSets[0]: a pod set needs a name, or listPath and namePath",
+    ),
+    "a list without names": (
+        changed("JobSet", None, *_SET, "namePath"),
+        "podSets[0]: pod sets of a listPath have a namePath in place of a name",
+    ),
+    "names without a list": (
+        changed("Deployment", "name", *_SET, "namePath"),
+        "podSets[0]: namePath is only for pod sets of a listPath",
+    ),
+    "a pod set's name": (
+        changed("Deployment", "Main", *_SET, "name"),
+        "podSets[0].name: 'Main' is not a name of lower-case letters, digits and hyphens",
+    ),
+    "two pod sets of one name": (
+        changed("LeaderWorkerSet", "worker", *_SET, "name"),
+        "podSets: two have the same name",
+    ),
+    "a leader that is none": (
+        changed("LeaderWorkerSet", "head", "podSets", 1, "replicaSizeIncludes"),
+        "podSets: replicaSizeIncludes names 'head', which is no other pod set",
+    ),
+    "a sign of nothing": (changed("JobSet", {}, "succeeded"), "succeeded: it needs either a condition or a path"),
+    "a sign of two": (
+        changed("JobSet", {"condition": "Completed", "path": "status.phase"}, "failed"),
+        "failed: it needs either a condition or a path",
+    ),
+    "a sign in the spec": (
+        changed("TrainJob", "spec.phase", "succeeded", "path"),
+        "succeeded.path: 'spec.phase' is not a path that begins with status, as status.phase",
+    ),
+    "a mark without a value": (
+        changed("Deployment", None, "managedBy", "value"),
+        "managedBy: Object missing required field `value`",
+    ),
+    "a label": (
+        changed("JobSet", "Jobset.io/a b", "podLabel"),
+        "podLabel: 'Jobset.io/a b' is not a label's key, as example.dev/name",
+    ),
+    "an end that is not mirrored": (
+        changed("TrainJob", ["active"], "mirroredStatus"),
+        "mirroredStatus lacks phase, by which succeeded is known",
+    ),
+    "a field of the status": (
+        changed("TrainJob", "status.phase", "mirroredStatus", 0),
+        "mirroredStatus[0]: 'status.phase' is not a field of the status, as phase",
+    ),
+}
+
+
+@pytest.mark.parametrize(("entry", "told"), SLIPS.values(), ids=SLIPS.keys())
+def test_a_slip_is_named_with_its_field(entry: object, told: str) -> None:
+    with pytest.raises(DeclarationError) as raised:
+        Declaration.read(entry)
+    assert str(raised.value) == told
+
+
+def written(folder: Path, content: object) -> str:
+    path = folder / "kinds.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return str(path)
+
+
+def test_declared_kinds_come_after_those_of_packages() -> None:
+    train = EntryPoint("train", "unit.slices.jobs.test_plug:Train", ENTRY_POINTS)
+    kinds, left_out = load([train], str(KINDS_FILE))
+    assert list(kinds) == [*OWN, "TrainJob", "JobSet", "LeaderWorkerSet", "Deployment"]
+    assert left_out == {}
+    assert kinds["JobSet"].resource.path("team") == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets"
+    assert kinds["JobSet"].resource.is_custom
+    assert not kinds["Deployment"].resource.is_custom
+
+
+BROKEN: dict[str, tuple[object, str]] = {
+    "a wrong path": (
+        changed("JobSet", "spec..suspend", "suspendPath"),
+        "the job kind JobSet, entry 1 of FILE, cannot be used: suspendPath: 'spec..suspend' is not a path that begins "
+        "with spec, as spec.suspend",
+    ),
+    "no entry": (7, "the entry 1 of FILE cannot be used: Expected `object`, got `int`"),
+    "a name that is taken": (
+        changed("JobSet", "Job", "kind"),
+        "the job kind Job, entry 1 of FILE, has the name Job, as batch/v1 has it",
+    ),
+    "the same again": (
+        ENTRIES["Deployment"],
+        "the job kind Deployment, entry 1 of FILE, has the name Deployment, as apps/v1 has it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("entry", "told"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_wrong_declaration_leaves_only_its_kind_out(tmp_path: Path, entry: object, told: str) -> None:
+    file = written(tmp_path, [ENTRIES["Deployment"], entry, ENTRIES["LeaderWorkerSet"]])
+    kinds, left_out = load([], file)
+    assert list(kinds) == [*OWN, "Deployment", "LeaderWorkerSet"]
+    assert left_out == {f"{file}[1]": told.replace("FILE", file)}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("kind: [", "cannot be read: while parsing a flow"),
+        ({"kinds": []}, "are no list"),
+        ("", "are no list"),
+    ],
+    ids=["no YAML", "no list", "empty"],
+)
+def test_a_file_that_cannot_be_read_leaves_out_its_kinds(tmp_path: Path, content: object, told: str) -> None:
+    file = written(tmp_path, content)
+    kinds, left_out = load([], file)
+    assert list(kinds) == OWN
+    assert left_out[file].startswith(f"the job kinds in {file} {told}")
+
+
+def test_a_file_that_is_missing_leaves_out_its_kinds(tmp_path: Path) -> None:
+    file = str(tmp_path / "nowhere.yaml")
+    kinds, left_out = load([], file)
+    assert list(kinds) == OWN
+    assert left_out[file].startswith(f"the job kinds in {file} cannot be read: [Errno 2] No such file")
+
+
+def test_every_path_is_known_by_the_field_that_names_it() -> None:
+    assert Declaration.read(ENTRIES["TrainJob"]).paths() == [
+        ("podSets[0].templatePath", (), ("spec", "driver", "template")),
+        ("podSets[1].templatePath", (), ("spec", "template")),
+        ("podSets[1].countPath", (), ("spec", "scaling", "replicas")),
+        ("suspendPath", (), ("spec", "runPolicy", "suspend")),
+        ("managedBy.path", (), ("spec", "runPolicy", "managedBy")),
+        ("succeeded.path", (), ("status", "phase")),
+        ("failed.path", (), ("status", "phase")),
+        ("mirroredStatus[0]", (), ("status", "phase")),
+        ("mirroredStatus[1]", (), ("status", "active")),
+    ]
+    found = Declaration.read(ENTRIES["JobSet"]).paths()
+    assert ("podSets[0].countPath", ("spec", "replicatedJobs"), ("replicas",)) in found
+    assert ("succeeded.condition", (), ("status", "conditions")) in found
+
+
+def test_values_by_paths() -> None:
+    manifest: Manifest = {"spec": {"groups": [{"n": 1}, {"n": 2}], "a": {"b": 1, "c": 2}}}
+    path = ("spec", "groups", 1, "n")
+    assert text_of(path) == "spec.groups[1].n"
+    assert value_at(manifest, path) == 2
+    assert value_at(manifest, ("spec", "groups", 5, "n")) is None
+    assert with_value(manifest, path, 9)["spec"]["groups"] == [{"n": 1}, {"n": 9}]
+    assert without_value(manifest, path_of("spec.a.b"))["spec"]["a"] == {"c": 2}
+    assert without_value(manifest, path_of("spec.x.y")) is manifest
+    assert manifest["spec"]["groups"][1] == {"n": 2}
+    assert add_operation(manifest, path_of("spec.a.x"), 1) == {"op": "add", "path": "/spec/a/x", "value": 1}
+    made = add_operation(manifest, path_of("spec.x.y.z"), 1)
+    assert made == {"op": "add", "path": "/spec/x", "value": {"y": {"z": 1}}}
