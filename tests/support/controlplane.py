@@ -28,6 +28,8 @@ _CONTROLLERS = ",".join(
         "serviceaccount-controller",
         "clusterrole-aggregation-controller",
         "ttl-after-finished-controller",
+        "deployment-controller",
+        "replicaset-controller",
     )
 )
 _ADMIN_GROUP = "system:masters"

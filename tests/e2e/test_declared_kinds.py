@@ -1,0 +1,50 @@
+"""Job kinds that the configuration declares: each runs, is resized both ways, drained and deleted, without code."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slicebus.slices.jobs.registry import DECLARATIONS
+from support.controlplane import ControlPlane
+from support.declared.round_trip import Parts
+from support.rabbitmq import RabbitBroker
+
+TESTS = Path(__file__).parents[1]
+REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
+
+
+async def round_trip(parts: Parts) -> None:
+    """In a process of its own: kinds are read once."""
+    kinds = {DECLARATIONS: str(TESTS / "support" / "declared" / "kinds.yaml"), "PYTHONPATH": str(TESTS)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "support.declared.round_trip", msgspec.json.encode(parts).decode()),
+        env=os.environ | kinds,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, said.decode()[-4000:]
+
+
+@pytest.mark.parametrize("kind", ["JobSet", "LeaderWorkerSet"])
+async def test_the_round_trip_on_embedded_servers(kind: str) -> None:
+    await round_trip(Parts(kind))
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(name, marks=REAL) for name in ("JobSet", "LeaderWorkerSet", "Deployment")]
+)
+async def test_the_round_trip_on_real_servers(
+    kind: str, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    kubeconfigs = {name: str(cluster.kubeconfig) for name, cluster in control_plane.clusters.items()}
+    urls = {role: rabbitmq.url(vhost, role) for role in kubeconfigs}
+    await round_trip(Parts(kind, manager=kubeconfigs.pop("manager"), workers=kubeconfigs, urls=urls))

@@ -1,0 +1,153 @@
+"""What a cluster has of JobSets and LeaderWorkerSets: definitions of our own writing, and small stand-ins for their
+controllers. They make the pods themselves, where the real ones make Jobs and StatefulSets that do."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from slicebus.ambient.clock import random_hex
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import PODS, Resource
+from slicebus.kube.times import now_text
+from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of
+from slicebus.slices import kueue
+from slicebus.slices.jobs import KINDS
+
+Manifest = dict[str, Any]
+
+_OPEN: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_NUMBER: Manifest = {"type": "integer"}
+_TEXT: Manifest = {"type": "string"}
+_CONDITIONS: Manifest = {"type": "array", "items": _OPEN}
+
+
+def _object(**properties: Manifest) -> Manifest:
+    return {"type": "object", "properties": properties}
+
+
+_JOBSET = _object(
+    suspend={"type": "boolean"},
+    managedBy=_TEXT,
+    ttlSecondsAfterFinished=_NUMBER,
+    replicatedJobs={
+        "type": "array",
+        "items": _object(
+            name=_TEXT,
+            replicas=_NUMBER,
+            template=_object(spec=_object(parallelism=_NUMBER, completions=_NUMBER, template=_OPEN)),
+        ),
+    },
+)
+_GROUPS = _object(
+    replicas=_NUMBER, leaderWorkerTemplate=_object(size=_NUMBER, leaderTemplate=_OPEN, workerTemplate=_OPEN)
+)
+
+
+def definitions() -> list[Manifest]:
+    """Both definitions."""
+    return [
+        _definition(KINDS["JobSet"].resource, _JOBSET, _object(conditions=_CONDITIONS, active=_NUMBER)),
+        _definition(KINDS["LeaderWorkerSet"].resource, _GROUPS, _object(conditions=_CONDITIONS, readyReplicas=_NUMBER)),
+    ]
+
+
+def _definition(resource: Resource, spec: Manifest, status: Manifest) -> Manifest:
+    kind = resource.kind
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": resource.plural, "singular": kind.lower()}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": _object(spec=spec, status=status)},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": resource.definition,
+            # The groups of the Kubernetes project ask for it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+class JobSetController:
+    """Keeps the pods of each replica of each replicated job; it is complete when all of them have succeeded."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._controller = Controller(client, KINDS["JobSet"].resource, PODS)
+
+    async def run(self) -> None:
+        await self._controller.run(self._reconcile)
+
+    async def _reconcile(self, job: Manifest) -> None:
+        if job["spec"].get("managedBy") == kueue.MANAGED_BY_MULTIKUEUE or "deletionTimestamp" in job["metadata"]:
+            return
+        name, wanted = job["metadata"]["name"], {}
+        for replicated in () if job["spec"].get("suspend") else job["spec"]["replicatedJobs"]:
+            spec = replicated["template"]["spec"]
+            for index in range(replicated.get("replicas", 1)):
+                key = f"{name}-{replicated['name']}-{index}"
+                labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/job-key": key}
+                wanted[key] = [(spec["template"], labels)] * spec.get("parallelism", 1)
+        pods = await _keep(self._controller, job, wanted, by="jobset.sigs.k8s.io/job-key")
+        status: Manifest = {"active": sum(not is_over(pod) for pod in pods)}
+        if pods and not status["active"] and "conditions" not in job.get("status", {}):
+            complete = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "all is done"}
+            status["conditions"] = [complete | {"lastTransitionTime": now_text()}]
+        await self._controller.set_status(job, status)
+
+
+class GroupController:
+    """Keeps the pods of each group of a LeaderWorkerSet, the leader first."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._controller = Controller(client, KINDS["LeaderWorkerSet"].resource, PODS)
+
+    async def run(self) -> None:
+        await self._controller.run(self._reconcile)
+
+    async def _reconcile(self, job: Manifest) -> None:
+        if "deletionTimestamp" in job["metadata"]:
+            return
+        name, groups = job["metadata"]["name"], job["spec"]["leaderWorkerTemplate"]
+        worker, wanted = groups["workerTemplate"], {}
+        for index in range(job["spec"].get("replicas", 1)):
+            key = f"{name}-{index}"
+            labels = {"leaderworkerset.sigs.k8s.io/name": name, "leaderworkerset.sigs.k8s.io/group-key": key}
+            templates = [groups.get("leaderTemplate", worker), *[worker] * (groups.get("size", 1) - 1)]
+            wanted[key] = [(template, labels) for template in templates]
+        await _keep(self._controller, job, wanted, by="leaderworkerset.sigs.k8s.io/group-key")
+
+
+async def _keep(
+    controller: Controller, job: Manifest, wanted: dict[str, list[tuple[Manifest, dict[str, str]]]], *, by: str
+) -> list[Manifest]:
+    """Make and delete pods until there are those of every wanted group and template, and no others; the pods."""
+    found: defaultdict[str, list[Manifest]] = defaultdict(list)
+    for pod in controller.children(PODS, job):
+        if not is_going(pod):
+            found[pod["metadata"]["labels"][by]].append(pod)
+    for key in found.keys() - wanted.keys():
+        for pod in found.pop(key):
+            await controller.delete(PODS, pod)
+    for key, members in wanted.items():
+        sets = [pod["metadata"]["labels"].get(kueue.POD_SET_LABEL) for pod in found[key]]
+        for template, labels in _missing(members, sets):
+            pod = pod_of(template, name=f"{key}-{random_hex(3)[:5]}", owner=job, labels=labels)
+            found[key].append(await controller.create(PODS, pod))
+    return [pod for pods in found.values() for pod in pods]
+
+
+def _missing(
+    members: Iterable[tuple[Manifest, dict[str, str]]], sets: list[str | None]
+) -> Iterable[tuple[Manifest, dict[str, str]]]:
+    """The templates of which a group has no pod yet, by their pod sets."""
+    for template, labels in members:
+        pod_set = (template.get("metadata") or {}).get("labels", {}).get(kueue.POD_SET_LABEL)
+        if pod_set in sets:
+            sets.remove(pod_set)
+        else:
+            yield template, labels

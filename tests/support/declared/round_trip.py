@@ -1,0 +1,315 @@
+"""The whole round trip of a job of a declared kind, in a process that has the declarations by their variable.
+
+Its argument is a `Parts` as JSON.
+"""
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, running
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, CRDS, PODS, WORKLOADS
+from slicebus.manager.state.annotations import reported_status
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION
+from slicebus.proto.errors import NotFoundError
+from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue, own_api
+from slicebus.slices.conditions import conditions_of
+from slicebus.slices.jobs.suspension import can_suspend
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice
+from support.declared.cluster import GroupController, JobSetController, definitions
+from support.scenario import NAMESPACE, Scenario, set_quota
+from support.waiting import eventually
+from support.wiping import wipe, wipe_resource
+
+Manifest = dict[str, Any]
+
+SIZE = 2
+"""Pods of a replica of JobSets and groups."""
+_GROUP = "leaderworkerset.sigs.k8s.io/group-key"
+_GATE = {"schedulingGates": [{"name": kueue.ELASTIC_GATE}]}
+
+
+class Parts(msgspec.Struct):
+    """What a round trip runs on."""
+
+    kind: str
+    manager: str | None = None
+    """The kubeconfig of the manager's cluster; None for embedded servers."""
+    workers: dict[str, str] = {}
+    urls: dict[str, str] = {}
+    """The broker's address of each role."""
+
+
+def jobset(replicas: int, template: Manifest) -> Manifest:
+    job = {"parallelism": SIZE, "completions": SIZE, "template": template}
+    replicated = {"name": "workers", "replicas": replicas, "template": {"spec": job}}
+    return {"managedBy": kueue.MANAGED_BY_MULTIKUEUE, "replicatedJobs": [replicated]}
+
+
+def groups(replicas: int, template: Manifest) -> Manifest:
+    gated = template | {"spec": template["spec"] | _GATE}
+    return {"replicas": replicas, "leaderWorkerTemplate": {"size": SIZE, "workerTemplate": gated}}
+
+
+def deployment(replicas: int, template: Manifest) -> Manifest:
+    labels = {"app": "served"}
+    spec = template["spec"] | {"restartPolicy": "Always"}
+    labelled = {"metadata": template["metadata"] | {"labels": labels}, "spec": spec}
+    return {"paused": True, "replicas": replicas, "selector": {"matchLabels": labels}, "template": labelled}
+
+
+SPECS = {"JobSet": jobset, "LeaderWorkerSet": groups, "Deployment": deployment}
+PODS_OF = {"JobSet": SIZE, "LeaderWorkerSet": SIZE, "Deployment": 1}
+"""Of one replica."""
+STATUS = {"JobSet": ("active", 4), "Deployment": ("readyReplicas", 2)}
+"""What the worker's status says of two replicas."""
+
+
+def resized(kind: str, spec: Manifest, replicas: int) -> MergePatch:
+    """As a user, or an autoscaler, writes another size."""
+    if kind == "JobSet":
+        [replicated] = spec["replicatedJobs"]
+        return MergePatch({"spec": {"replicatedJobs": [replicated | {"replicas": replicas}]}})
+    return MergePatch({"spec": {"replicas": replicas}})
+
+
+class DeclaredScenario(Scenario):
+    """One job in a world. Sizes are replicas."""
+
+    @property
+    def pods_of_one(self) -> int:
+        return PODS_OF[self.kind]
+
+    def manifest(self, replicas: int = 1, **annotations: str) -> Manifest:
+        made = objects.job(self.name)
+        spec = made["spec"]["template"]["spec"]
+        own = {name: value for name, value in annotations.items() if name.startswith("pod/")}
+        template = {"metadata": {"annotations": {name[4:]: value for name, value in own.items()}}, "spec": spec}
+        noted = made["metadata"]["annotations"] | {n: value for n, value in annotations.items() if n not in own}
+        named = {"apiVersion": self.resource.api_version, "kind": self.kind}
+        metadata = made["metadata"] | {"annotations": noted}
+        return named | {"metadata": metadata, "spec": SPECS[self.kind](replicas, template)}
+
+    async def submit(self, replicas: int = 1, **annotations: str) -> None:
+        await self.world.manager.create(self.resource, self.manifest(replicas, **annotations))
+
+    async def scale(self, workers: int) -> None:
+        await self._resize(await self.worker(), workers)
+
+    async def scale_on_the_manager(self, workers: int) -> None:
+        await self._resize(self.world.manager, workers)
+
+    async def _resize(self, client: KubeClient, replicas: int) -> None:
+        job = await client.get(self.resource, self.name, NAMESPACE)
+        await client.patch(self.resource, self.name, NAMESPACE, resized(self.kind, job["spec"], replicas))
+
+    def workers_of(self, slice: Slice) -> int:
+        return sum(slice.counts.values()) // self.pods_of_one
+
+    async def expect(self, *, running: int, gated: int = 0) -> None:
+        await self.expect_pods(running=running * self.pods_of_one, gated=gated * self.pods_of_one)
+
+    async def of_the_manager(self) -> Manifest:
+        return await self.world.manager.get(self.resource, self.name, NAMESPACE)
+
+    async def expect_no_pod_of_the_manager_runs(self) -> None:
+        """A LeaderWorkerSet has pods there, which wait for ever."""
+        page = await self.world.manager.list(PODS, namespace=NAMESPACE)
+        assert all(is_gated(pod) for pod in page.items)
+        assert bool(page.items) is (self.kind == "LeaderWorkerSet")
+
+    async def expect_status_of_the_worker(self, name: str, value: object) -> None:
+        """Wait until the manager's job shows a field of the worker's status, in its own or in the annotation."""
+
+        async def shown() -> bool:
+            return reported_status(await self.of_the_manager()).get(name) == value
+
+        await eventually(shown, f"{name} of {self.name} is {value}")
+
+    async def expect_nothing_on_the_worker(self) -> None:
+        worker = await self.worker()
+
+        async def cleaned() -> bool:
+            lists = [await worker.list(resource, namespace=NAMESPACE) for resource in (self.resource, WORKLOADS, PODS)]
+            return not any(page.items for page in lists)
+
+        await eventually(cleaned, f"the worker has nothing left of {self.name}")
+
+
+async def resized_both_ways(scenario: DeclaredScenario) -> Slice:
+    """Grown on the worker, where the pods wait for quota; shrunk there; resized from the manager. Its first slice."""
+    world = scenario.world
+    await set_quota(world, 2 * scenario.pods_of_one)
+    await scenario.submit()
+    await scenario.expect(running=1)
+    [first] = await scenario.expect_unfinished(1)
+    await scenario.scale(3)
+    await scenario.expect(running=1, gated=2)
+    await scenario.expect_unfinished(1, 3)
+    await set_quota(world, 20)
+    await scenario.expect(running=3)
+    [second] = await scenario.expect_unfinished(3)
+    assert second.replaces == first.key
+    await scenario.scale(2)
+    await scenario.expect(running=2)
+    await scenario.expect_unfinished(2)
+    await scenario.scale_on_the_manager(4)
+    await scenario.expect(running=4)
+    await scenario.expect_unfinished(4)
+    await scenario.scale_on_the_manager(2)
+    await scenario.expect(running=2)
+    await scenario.expect_unfinished(2)
+    await scenario.expect_no_pod_of_the_manager_runs()
+    if scenario.kind != "LeaderWorkerSet":
+        await scenario.expect_status_of_the_worker(*STATUS[scenario.kind])
+    return first
+
+
+async def drained(scenario: DeclaredScenario, first: Slice) -> None:
+    """It leaves its worker, or is suspended there, gives its quota back, and comes back at the size of its spec."""
+    world = scenario.world
+    await scenario.scale(3)
+    await scenario.expect(running=3)
+    before = await scenario.worker_job()
+    await stop(world, "HoldAndDrain")
+    if can_suspend(scenario.kind):
+        await scenario.expect_event("EvictedDueToClusterQueueStopped", on=world.manager)
+    await scenario.expect_pods(running=0)
+
+    async def given_back() -> bool:
+        [slice] = [slice for slice in await scenario.chain() if not slice.finished]
+        return slice.admission is None
+
+    await eventually(given_back, "the quota is given back")
+    if can_suspend(scenario.kind):
+        assert (await scenario.of_the_manager())["spec"]["suspend"] is True
+        assert (await scenario.worker_job())["spec"]["suspend"] is True
+    else:
+        await scenario.expect_nothing_on_the_worker()
+    await stop(world, "None")
+    await scenario.expect(running=2)
+    [back] = await scenario.expect_unfinished(2)
+    assert back.chain == first.chain
+    is_same = (await scenario.worker_job())["metadata"]["uid"] == before["metadata"]["uid"]
+    assert is_same is can_suspend(scenario.kind)
+
+
+async def deleted(scenario: DeclaredScenario) -> None:
+    await scenario.world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
+
+
+async def completed(world: World) -> None:
+    """A JobSet that ends by itself."""
+    scenario = DeclaredScenario(world, "JobSet", "short")
+    await scenario.submit(**{"pod/slicebus.dev/run-seconds": "0.2"})
+
+    async def complete() -> bool:
+        return any(entry["type"] == "Completed" for entry in conditions_of(await scenario.of_the_manager()))
+
+    await eventually(complete, "the manager's JobSet is complete")
+    await scenario.expect_nothing_on_the_worker()
+    [slice] = await scenario.chain()
+    assert slice.conditions["Finished"]["reason"] == "Succeeded"
+    await deleted(scenario)
+
+
+async def granted_whole(world: World) -> None:
+    """A growth that is granted in part: no group has pods on both sides of the gate."""
+    scenario = DeclaredScenario(world, "LeaderWorkerSet", "partial")
+    await set_quota(world, 3 * SIZE - 1)
+    await scenario.submit(**{own_api.PARTIAL_SCALE_UP_ANNOTATION: "true"})
+    await scenario.expect(running=1)
+    await scenario.scale(4)
+    await scenario.expect(running=2, gated=2)
+    gated: defaultdict[str, set[bool]] = defaultdict(set)
+    for pod in await scenario.pods():
+        gated[pod["metadata"]["labels"][_GROUP]].add(is_gated(pod))
+    assert sorted(map(sorted, gated.values())) == [[False], [False], [True], [True]]
+    await deleted(scenario)
+
+
+async def refused(world: World) -> None:
+    """A Deployment that the manager's own cluster would run is left to it, and says so."""
+    scenario = DeclaredScenario(world, "Deployment", "local")
+    manifest = scenario.manifest()
+    manifest["spec"]["paused"] = False
+    manifest["spec"]["replicas"] = 0
+    await world.manager.create(scenario.resource, manifest)
+
+    async def told() -> str | None:
+        conditions = conditions_of(await scenario.of_the_manager())
+        return next((entry["message"] for entry in conditions if entry["type"] == ACCEPTED_CONDITION), None)
+
+    assert await eventually(told, "it says so") == "slicebus leaves it alone: its spec.paused is not true"
+    assert await scenario.chain() == []
+    await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
+
+
+MORE = {"JobSet": completed, "LeaderWorkerSet": granted_whole, "Deployment": refused}
+
+
+async def stop(world: World, policy: str) -> None:
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": policy}}))
+
+
+@asynccontextmanager
+async def world_of(parts: Parts) -> AsyncIterator[World]:
+    """The clusters, which are left as they were."""
+    if parts.manager is None:
+        async with embedded_world(("east", "west")) as world:
+            yield world
+        return
+    workers = {ClusterName(name): Path(path) for name, path in parts.workers.items()}
+    async with real_world(Path(parts.manager), workers, ray_stand_in=True) as world:
+        clients = (world.manager, *world.workers.values())
+        try:
+            yield world
+        finally:
+            resource = DeclaredScenario(world, parts.kind, "").resource
+            for client in clients:
+                await wipe_resource(client, resource, NAMESPACE)
+            await wipe(*clients)
+            for client in clients:
+                for definition in definitions():
+                    with suppress(NotFoundError):
+                        await client.delete(CRDS, definition["metadata"]["name"])
+
+
+async def defined(client: KubeClient) -> None:
+    """Wait until both definitions are served."""
+    for definition in definitions():
+        await client.create(CRDS, definition)
+    for kind in ("JobSet", "LeaderWorkerSet"):
+        resource = DeclaredScenario(World(client, {}), kind, "").resource
+        await eventually(lambda resource=resource: client.serves(resource), f"{resource.plural} are served")
+
+
+async def main(parts: Parts) -> None:
+    urls = parts.urls or {role: f"memory://{role}@declared" for role in ("manager", "east", "west")}
+    async with world_of(parts) as world:
+        for client in (world.manager, *world.workers.values()):
+            await defined(client)
+        workers = world.workers.values()
+        # Nothing keeps a LeaderWorkerSet's controller off the manager's: its pods wait there behind the gate.
+        controllers = [GroupController(world.manager).run()]
+        controllers += [kind(worker).run() for kind in (JobSetController, GroupController) for worker in workers]
+        async with running(*controllers), fleet(world, urls):
+            scenario = DeclaredScenario(world, parts.kind, "served")
+            await drained(scenario, await resized_both_ways(scenario))
+            await deleted(scenario)
+            await MORE[parts.kind](world)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Parts)))
