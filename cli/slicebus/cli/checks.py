@@ -15,6 +15,7 @@ from slicebus.cli.broker_checks import CONNECT_S, broker_checks, definitions_che
 from slicebus.cli.check import Check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
+from slicebus.kube.schemas import misfit
 from slicebus.manager.decide import kueue_checks
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import is_our_check
@@ -160,12 +161,14 @@ async def _job_kinds(client: KubeClient) -> Check:
     """A missing job kind is no fault: a cluster may do without it."""
     served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
     found = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
-    left_out = [JOB_RESOURCES[kind].definition for kind in served if not served[kind]]
+    left_out = [_served_by(JOB_RESOURCES[kind]) for kind in served if not served[kind]]
     if left_out:
         found += f"; without {', '.join(left_out)} the jobs of those kinds are left alone"
-    if LEFT_OUT:
+    wrong = [*LEFT_OUT.values()]
+    wrong += filter(None, [await misfit(client, JOB_RESOURCES[kind]) for kind in served if served[kind]])
+    if wrong:
         advice = "repair or remove the package or the declaration of the kind; every other kind is run"
-        return Check("job kinds", f"{found}; left out: {'; '.join(LEFT_OUT.values())}", advice)
+        return Check("job kinds", f"{found}; left out: {'; '.join(wrong)}", advice)
     return Check("job kinds", found)
 
 
@@ -178,6 +181,11 @@ async def _backend(client: KubeClient, name: str) -> Check:
     lacking = ", ".join(f"{each.definition}/{each.version}" for each in absent[-1])
     advice = "install that scheduler, or take its profile out of the chart's schedulers: jobs that choose it wait"
     return Check("schedulers", f"{name} lacks {lacking}", advice)
+
+
+def _served_by(resource: Resource) -> str:
+    """The definition of a custom kind; of another one its group and version."""
+    return resource.definition if resource.is_custom else f"{resource.plural} of {resource.api_version}"
 
 
 async def _leader(client: KubeClient, needs: Needs) -> Check:

@@ -287,6 +287,10 @@ class KubeClient:
         metadata: Manifest = answer["metadata"]
         return metadata
 
+    async def openapi(self, resource: Resource) -> Manifest:
+        """The OpenAPI v3 document of a resource's group and version. Raises NotFoundError."""
+        return await self._read(f"/openapi/v3{resource.root}")
+
     async def _read(
         self, path: str, query: Mapping[str, object | None] | None = None, *, accept: str = JSON
     ) -> Manifest:

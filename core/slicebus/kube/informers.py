@@ -5,6 +5,7 @@ versions only; the role may lack the permission to read. Each of these stops wha
 
 - An *optional* resource is left out until it comes: its cache counts as synced and is empty. The role decides what that
   means for objects of its kind, by `unserved` and `definitions`.
+- So is one whose schema does not have what a declaration says of it, until the definition is another.
 - A role waits for a *required* resource. When it goes while the role works, the role ends, and starts again with it.
 
 Removing a definition removes every object of it, and each object then looks as if a user had deleted it. So before an
@@ -12,7 +13,7 @@ object leaves a cache, the informers ask the server whether the definition by wh
 """
 
 import asyncio
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -44,6 +45,10 @@ class DefinitionLost(SlicebusError):
     """The definition of a required resource has gone."""
 
 
+async def _anything_fits(resource: Resource) -> str:
+    return ""
+
+
 class Informers:
     """Feeds the caches of one role. One `run` a resource."""
 
@@ -56,16 +61,19 @@ class Informers:
         definitions: MutableMapping[str, str],
         namespaces: Collection[str] = (),
         named: Callable[[Resource], str] = attrgetter("kind"),
+        fits: Callable[[Resource], Awaitable[str]] = _anything_fits,
     ) -> None:
         """`unserved` gets the reason for each left-out optional kind; `definitions` gets the UID of the definition of
         each optional custom kind, or GONE. Both know a resource by its name, `named`, and change before a cache does.
-        Where there are `namespaces`, only these are listed and watched."""
+        Where there are `namespaces`, only these are listed and watched. `fits` says why a resource is left out although
+        it is served; empty for none."""
         self._client = client
         self._optional = optional
         self._unserved = unserved
         self._definitions = definitions
         self._namespaces = namespaces
         self._named = named
+        self._fits = fits
         self._awaited: dict[Resource, str] = {}
         self._uids: dict[Resource, str] = {}
         self._reflectors: dict[Resource, Sequence[Reflector]] = {}
@@ -103,7 +111,10 @@ class Informers:
         cache.expect(namespaces)
         while True:
             try:
-                self._found(resource, await self._find(resource), cache)
+                uid = await self._find(resource)
+                if problem := await self._fits(resource):
+                    raise Absent(problem)
+                self._found(resource, uid, cache)
                 reflectors = self._reflectors[resource] = [
                     Reflector(
                         self._client,

@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection
 from slicebus.kube.resources import Resource
+from slicebus.kube.schemas import misfit
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
@@ -92,6 +94,7 @@ class Role(ABC, Generic[Settings]):
             unserved=unserved,
             definitions=definitions,
             namespaces=namespaces,
+            fits=partial(misfit, self._client),
         )
         self._informers = made
         return made

@@ -11,15 +11,19 @@ from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
-from slicebus.kube.resources import CRDS, LEASES, NAMESPACES, WORKERCLUSTERS
+from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, NAMESPACES, WORKERCLUSTERS
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.messages import Manifest
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.leadership import annotations
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
-from slicebus.slices.jobs import LEFT_OUT
+from slicebus.slices.jobs import KINDS, LEFT_OUT
+from slicebus.slices.jobs.declaration import Declaration
+from slicebus.slices.jobs.declared import DeclaredKind
+from support.declared.cluster import definitions
 from support.kubeconfig import write_kubeconfig
+from unit.slices.jobs.test_declaration import changed
 
 
 class Doctor:
@@ -111,3 +115,15 @@ async def test_a_package_that_does_not_bring_its_job_kind_is_a_fault(
     kinds = (await doctor.findings())["job kinds"]
     assert kinds.found.endswith("; left out: train_job:TrainJob is no job kind: it has no counts")
     assert kinds.advice == "repair or remove the package or the declaration of the kind; every other kind is run"
+
+
+async def test_a_declaration_with_a_wrong_path_is_a_fault(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    await doctor.lease()
+    entry = changed("JobSet", "spec.suspended", "suspendPath")
+    monkeypatch.setitem(KINDS, "JobSet", DeclaredKind(Declaration.read(entry)))
+    monkeypatch.setitem(JOB_RESOURCES, "JobSet", KINDS["JobSet"].resource)
+    await doctor.client.create(CRDS, definitions()[0])
+    kinds = (await doctor.findings())["job kinds"]
+    wrong = "the declaration of JobSet does not fit: suspendPath: the schema has no spec.suspended"
+    assert kinds.found.endswith(f"; left out: {wrong}")
+    assert kinds.advice

@@ -7,14 +7,16 @@ from typing import Any
 
 from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import PODS, Resource
+from slicebus.kube.resources import PODS
 from slicebus.kube.times import now_text
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of
 from slicebus.slices import kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
+JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+GROUPS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 _OPEN: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _NUMBER: Manifest = {"type": "integer"}
 _TEXT: Manifest = {"type": "string"}
@@ -46,8 +48,8 @@ _GROUPS = _object(
 def definitions() -> list[Manifest]:
     """Both definitions."""
     return [
-        _definition(KINDS["JobSet"].resource, _JOBSET, _object(conditions=_CONDITIONS, active=_NUMBER)),
-        _definition(KINDS["LeaderWorkerSet"].resource, _GROUPS, _object(conditions=_CONDITIONS, readyReplicas=_NUMBER)),
+        _definition(JOBSETS, _JOBSET, _object(conditions=_CONDITIONS, active=_NUMBER)),
+        _definition(GROUPS, _GROUPS, _object(conditions=_CONDITIONS, readyReplicas=_NUMBER)),
     ]
 
 
@@ -77,7 +79,7 @@ class JobSetController:
     """Keeps the pods of each replica of each replicated job; it is complete when all of them have succeeded."""
 
     def __init__(self, client: KubeClient) -> None:
-        self._controller = Controller(client, KINDS["JobSet"].resource, PODS)
+        self._controller = Controller(client, JOBSETS, PODS)
 
     async def run(self) -> None:
         await self._controller.run(self._reconcile)
@@ -104,7 +106,7 @@ class GroupController:
     """Keeps the pods of each group of a LeaderWorkerSet, the leader first."""
 
     def __init__(self, client: KubeClient) -> None:
-        self._controller = Controller(client, KINDS["LeaderWorkerSet"].resource, PODS)
+        self._controller = Controller(client, GROUPS, PODS)
 
     async def run(self) -> None:
         await self._controller.run(self._reconcile)

@@ -26,7 +26,7 @@ from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
-from support.declared.cluster import GroupController, JobSetController, definitions
+from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
@@ -290,8 +290,7 @@ async def defined(client: KubeClient) -> None:
     """Wait until both definitions are served."""
     for definition in definitions():
         await client.create(CRDS, definition)
-    for kind in ("JobSet", "LeaderWorkerSet"):
-        resource = DeclaredScenario(World(client, {}), kind, "").resource
+    for resource in (JOBSETS, GROUPS):
         await eventually(lambda resource=resource: client.serves(resource), f"{resource.plural} are served")
 
 

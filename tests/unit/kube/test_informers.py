@@ -57,10 +57,16 @@ class Kept:
             unserved=self.unserved,
             definitions=self.definitions,
             namespaces=namespaces,
+            fits=self._fits,
         )
+        self.misfit = ""
+        """Why the kind is served and left out all the same."""
         self.informers.on_served(lambda found: self.served.append(found.kind))
         self.cache.subscribe(self._note)
         self.task: asyncio.Task[None] | None = None
+
+    async def _fits(self, resource: Resource) -> str:
+        return self.misfit
 
     def _note(self, change: Change) -> None:
         if change.new is None:
@@ -112,6 +118,24 @@ async def kept(resource: Resource = RAYCLUSTERS, *, optional: bool = True, defin
     finally:
         made.task.cancel()
         await asyncio.gather(made.task, return_exceptions=True)
+
+
+async def test_a_kind_that_is_not_as_it_is_declared_is_left_out_until_it_is(jumping: LoopTime) -> None:
+    made = Kept(RAYCLUSTERS)
+    await made.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    await made.define()
+    await made.make("a")
+    made.misfit = "the schema has no spec.replicaz"
+    task = asyncio.create_task(made.informers.run(RAYCLUSTERS, made.cache))
+    await made.until(made.cache.synced.is_set)
+    assert made.unserved == {"RayCluster": "the schema has no spec.replicaz"}
+    assert made.informers.left_out == ["RayCluster: the schema has no spec.replicaz"]
+    assert (made.names, made.lost_as) == (set(), [])
+    made.misfit = ""
+    await made.until(lambda: made.served == ["RayCluster"])
+    assert (made.names, made.unserved) == ({"a"}, {})
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_kind_is_left_out_until_its_definition_comes(jumping: LoopTime) -> None:

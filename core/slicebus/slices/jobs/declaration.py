@@ -5,7 +5,7 @@ missing one, or a path that is none is an error that names the field.
 """
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
@@ -44,6 +44,26 @@ _AT = re.compile(r" - at `\$\.?(.*)`$")
 
 class DeclarationError(ValueError):
     """A declaration that cannot be read; the text names the field."""
+
+
+class DeclaredPath(NamedTuple):
+    """One path of a declaration."""
+
+    field: str
+    """The field that has it: `podSets[0].countPath`."""
+    entries: Path | None
+    """The list in whose entries it begins."""
+    path: Path
+    type: str
+    """What a schema says of the value there: `integer`; empty for anything."""
+
+
+_POD_SET_PATHS = {
+    "name_path": "string",
+    "template_path": "object",
+    "count_path": "integer",
+    "replica_size_path": "integer",
+}
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -173,26 +193,31 @@ class Declaration(_Strict, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             raise DeclarationError(_in_words(str(error), entry)) from error
 
-    def paths(self) -> list[tuple[str, Path, Path]]:
-        """Every path that a manifest may have: the field that names it, the list in whose entries it begins, which is
-        empty for none, and the path from there on."""
-        found: list[tuple[str, Path, Path]] = []
+    def paths(self) -> list[DeclaredPath]:
+        """Every path that a manifest may have."""
+        found: list[DeclaredPath] = []
         for number, pod_set in enumerate(self.pod_sets):
-            at = path_of(pod_set.list_path) if pod_set.list_path else ()
-            fields = ("name_path", "template_path", "count_path", "replica_size_path")
-            given = ((field, getattr(pod_set, field)) for field in fields)
-            found += [(f"podSets[{number}].{_camel(field)}", at, path_of(path)) for field, path in given if path]
-        signs = (("succeeded", self.succeeded), ("failed", self.failed))
-        for field, path in (
-            ("suspendPath", self.suspend_path),
-            ("managedBy.path", self.managed_by.path if self.managed_by else None),
-            *((f"{field}.path", sign.path) for field, sign in signs if sign),
-            *((f"{field}.condition", "status.conditions") for field, sign in signs if sign and sign.condition),
-            *((f"mirroredStatus[{n}]", f"status.{name}") for n, name in enumerate(self.mirrored_status or ())),
+            entries = path_of(pod_set.list_path) if pod_set.list_path else None
+            for name, type in _POD_SET_PATHS.items():
+                path: str | None = getattr(pod_set, name)
+                if path is not None:
+                    found.append(DeclaredPath(f"podSets[{number}].{_camel(name)}", entries, path_of(path), type))
+        for field, text, type in (
+            ("suspendPath", self.suspend_path, "boolean"),
+            ("managedBy.path", self.managed_by.path if self.managed_by else None, ""),
+            *_sign_paths("succeeded", self.succeeded),
+            *_sign_paths("failed", self.failed),
+            *((f"mirroredStatus[{n}]", f"status.{name}", "") for n, name in enumerate(self.mirrored_status or ())),
         ):
-            if path is not None:
-                found.append((field, (), path_of(path)))
+            if text is not None:
+                found.append(DeclaredPath(field, None, path_of(text), type))
         return found
+
+
+def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:
+    if sign is None:
+        return []
+    return [(f"{field}.path", sign.path, "") if sign.path else (f"{field}.condition", "status.conditions", "array")]
 
 
 def _in_words(text: str, entry: object) -> str:

@@ -193,19 +193,19 @@ def test_a_file_that_is_missing_leaves_out_its_kinds(tmp_path: Path) -> None:
 
 def test_every_path_is_known_by_the_field_that_names_it() -> None:
     assert Declaration.read(ENTRIES["TrainJob"]).paths() == [
-        ("podSets[0].templatePath", (), ("spec", "driver", "template")),
-        ("podSets[1].templatePath", (), ("spec", "template")),
-        ("podSets[1].countPath", (), ("spec", "scaling", "replicas")),
-        ("suspendPath", (), ("spec", "runPolicy", "suspend")),
-        ("managedBy.path", (), ("spec", "runPolicy", "managedBy")),
-        ("succeeded.path", (), ("status", "phase")),
-        ("failed.path", (), ("status", "phase")),
-        ("mirroredStatus[0]", (), ("status", "phase")),
-        ("mirroredStatus[1]", (), ("status", "active")),
+        ("podSets[0].templatePath", None, ("spec", "driver", "template"), "object"),
+        ("podSets[1].templatePath", None, ("spec", "template"), "object"),
+        ("podSets[1].countPath", None, ("spec", "scaling", "replicas"), "integer"),
+        ("suspendPath", None, ("spec", "runPolicy", "suspend"), "boolean"),
+        ("managedBy.path", None, ("spec", "runPolicy", "managedBy"), ""),
+        ("succeeded.path", None, ("status", "phase"), ""),
+        ("failed.path", None, ("status", "phase"), ""),
+        ("mirroredStatus[0]", None, ("status", "phase"), ""),
+        ("mirroredStatus[1]", None, ("status", "active"), ""),
     ]
     found = Declaration.read(ENTRIES["JobSet"]).paths()
-    assert ("podSets[0].countPath", ("spec", "replicatedJobs"), ("replicas",)) in found
-    assert ("succeeded.condition", (), ("status", "conditions")) in found
+    assert ("podSets[0].countPath", ("spec", "replicatedJobs"), ("replicas",), "integer") in found
+    assert ("succeeded.condition", None, ("status", "conditions"), "array") in found
 
 
 def test_values_by_paths() -> None:
