@@ -55,11 +55,33 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{/* The job kinds beside slicebus' own, as a list of group and plural: those of packages, and those that are declared. */}}
+{{- define "slicebus.moreKinds" -}}
+{{- $kinds := .Values.extraJobKinds }}
+{{- range .Values.declaredJobKinds }}
+{{- $group := contains "/" .apiVersion | ternary (splitList "/" .apiVersion | first) "" }}
+{{- $kinds = append $kinds (dict "group" $group "plural" .plural) }}
+{{- end }}
+{{- toYaml $kinds }}
+{{- end }}
+
+{{/* The names of their definitions: kinds of the API server's own have none. */}}
+{{- define "slicebus.moreDefinitions" -}}
+{{- range include "slicebus.moreKinds" . | fromYamlArray }}
+{{- if and (contains "." .group) (not (hasSuffix ".k8s.io" .group)) }}
+- {{ printf "%s.%s" .plural .group | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Annotations that change with the objects that the chart makes and the pods read: a change starts them anew. The address has
      a password: by scrypt, so that nobody who reads pods guesses it from the annotation. */}}
 {{- define "slicebus.checksums" -}}
 {{- if and .Values.amqp.url (not .Values.amqp.existingSecret.name) -}}
 checksum/amqp: {{ derivePassword 1 "long" .Values.amqp.url .Release.Name .Chart.Name | sha256sum }}
+{{- end }}
+{{- with .Values.declaredJobKinds }}
+checksum/job-kinds: {{ toJson . | sha256sum }}
 {{- end }}
 {{- end }}
 
@@ -120,6 +142,17 @@ subjects:
   - kind: ServiceAccount
     name: {{ include "slicebus.serviceAccount" . }}
     namespace: {{ .Release.Namespace }}
+{{- with .Values.declaredJobKinds }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "slicebus.name" $ }}-job-kinds
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "slicebus.labels" $ | nindent 4 }}
+data:
+  job-kinds.json: {{ toJson . | quote }}
+{{- end }}
 {{- if not .Values.amqp.existingSecret.name }}
 ---
 apiVersion: v1
@@ -194,6 +227,10 @@ spec:
               value: {{ $values.messages.maxBytes | int64 | quote }}
             - name: SLICEBUS_HELD_BYTES
               value: {{ $values.messages.maxHeldBytes | int64 | quote }}
+            {{- if $values.declaredJobKinds }}
+            - name: SLICEBUS_JOB_KINDS_FILE
+              value: /etc/slicebus/job-kinds/job-kinds.json
+            {{- end }}
             {{- range $name, $value := .variables }}
             - name: {{ $name }}
               value: {{ $value | quote }}
@@ -218,10 +255,13 @@ spec:
           resources: {{- toYaml $values.resources | nindent 12 }}
           securityContext: {{- toYaml $values.securityContext | nindent 12 }}
           {{- $mounts := include "slicebus.amqpMounts" $root | trim }}
-          {{- if or $mounts $values.extraVolumeMounts .policy }}
+          {{- if or $mounts $values.extraVolumeMounts .policy $values.declaredJobKinds }}
           volumeMounts:
             {{- if .policy }}
             - {name: policy, mountPath: /etc/slicebus/policy, readOnly: true}
+            {{- end }}
+            {{- if $values.declaredJobKinds }}
+            - {name: job-kinds, mountPath: /etc/slicebus/job-kinds, readOnly: true}
             {{- end }}
             {{- with $mounts }}
             {{- . | nindent 12 }}
@@ -231,11 +271,15 @@ spec:
             {{- end }}
           {{- end }}
       {{- $volumes := include "slicebus.amqpVolumes" $root | trim }}
-      {{- if or $volumes $values.extraVolumes .policy }}
+      {{- if or $volumes $values.extraVolumes .policy $values.declaredJobKinds }}
       volumes:
         {{- if .policy }}
         - name: policy
           configMap: {name: {{ include "slicebus.name" $root }}-policy}
+        {{- end }}
+        {{- if $values.declaredJobKinds }}
+        - name: job-kinds
+          configMap: {name: {{ include "slicebus.name" $root }}-job-kinds}
         {{- end }}
         {{- with $volumes }}
         {{- . | nindent 8 }}

@@ -40,9 +40,19 @@ spec:
 variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.old{{ . }}[?name] == variables.new{{ . }}[?name]) && variables.old{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name in variables.new{{ . }})
 {{- end }}
 
-{{/* The pod templates of a job. Called with the variable that holds it. */}}
+{{/* The pod templates of a job. Called with a dict: of, the variable that holds it, and root. */}}
 {{- define "slicebus.podTemplates" -}}
-(request.resource.resource == 'jobs' ? [{{ . }}.spec.template] : request.resource.resource == 'rayclusters' ? [{{ . }}.spec.headGroupSpec.template] + {{ . }}.spec.?workerGroupSpecs.orValue([]).map(group, group.template) : request.resource.resource == 'rayjobs' ? ({{ . }}.spec.?rayClusterSpec.hasValue() ? [{{ . }}.spec.rayClusterSpec.headGroupSpec.template] + {{ . }}.spec.rayClusterSpec.?workerGroupSpecs.orValue([]).map(group, group.template) : []) + ({{ . }}.spec.?submitterPodTemplate.hasValue() ? [{{ . }}.spec.submitterPodTemplate] : []) : request.resource.resource == 'rayservices' ? [{{ . }}.spec.rayClusterConfig.headGroupSpec.template] + {{ . }}.spec.rayClusterConfig.?workerGroupSpecs.orValue([]).map(group, group.template) : [])
+(request.resource.group == 'batch' && request.resource.resource == 'jobs' ? [{{ .of }}.spec.template] : request.resource.group == 'ray.io' && request.resource.resource == 'rayclusters' ? [{{ .of }}.spec.headGroupSpec.template] + {{ .of }}.spec.?workerGroupSpecs.orValue([]).map(group, group.template) : request.resource.group == 'ray.io' && request.resource.resource == 'rayjobs' ? ({{ .of }}.spec.?rayClusterSpec.hasValue() ? [{{ .of }}.spec.rayClusterSpec.headGroupSpec.template] + {{ .of }}.spec.rayClusterSpec.?workerGroupSpecs.orValue([]).map(group, group.template) : []) + ({{ .of }}.spec.?submitterPodTemplate.hasValue() ? [{{ .of }}.spec.submitterPodTemplate] : []) : request.resource.group == 'ray.io' && request.resource.resource == 'rayservices' ? [{{ .of }}.spec.rayClusterConfig.headGroupSpec.template] + {{ .of }}.spec.rayClusterConfig.?workerGroupSpecs.orValue([]).map(group, group.template) : [])
+{{- range .root.Values.declaredJobKinds }}
+{{- $declared := . }}
+{{- $group := contains "/" .apiVersion | ternary (splitList "/" .apiVersion | first) "" }}
+{{- range .podSets }}
+{{- $path := splitList "." .templatePath | join ".?" }} + (request.resource.group == '{{ $group }}' && request.resource.resource == '{{ $declared.plural }}' ?
+{{- if .listPath }} {{ $.of }}.?{{ splitList "." .listPath | join ".?" }}.orValue([]).filter(entry, entry.?{{ $path }}.hasValue()).map(entry, entry.{{ .templatePath }})
+{{- else }} [?{{ $.of }}.?{{ $path }}]
+{{- end }} : [])
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Whether the pods of a template wait behind our gate, and carry the label by which that is kept. */}}
@@ -76,6 +86,6 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 {{/* Whether the owner is of a kind beside Job and those of Ray. */}}
 {{- define "slicebus.ownedByMore" -}}
 {{- range $number, $kind := . }}{{ if gt $number 3 -}}
-|| owner.apiVersion.startsWith('{{ .group }}/') && variables.controls{{ $number }}
+|| {{ if .group }}owner.apiVersion.startsWith('{{ .group }}/'){{ else }}owner.apiVersion == 'v1'{{ end }} && variables.controls{{ $number }}
 {{ end }}{{ end }}
 {{- end }}

@@ -14,7 +14,7 @@
 - apiGroups: [ray.io]
   resources: [rayclusters, rayjobs, rayservices]
   verbs: [get, list, watch, create, patch, delete]
-{{- range .Values.extraJobKinds }}
+{{- range include "slicebus.moreKinds" . | fromYamlArray }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .plural | quote }}]
   verbs: [get, list, watch, create, patch, delete]

@@ -20,7 +20,10 @@ from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
+from slicebus.slices.jobs.registry import DECLARATIONS, load
 from support.helm import HelmError, Manifest, environment, only, render
+from unit.slices.jobs.declared import DECLARED, ENTRIES
+from unit.slices.jobs.test_declaration import changed
 
 pytestmark = pytest.mark.helm
 
@@ -73,6 +76,65 @@ def test_a_job_kind_from_elsewhere_is_allowed_what_every_kind_is(
     rendered = render(helm, chart, VALUES[chart] | values | extra)
     wanted = verbs_for_more_kinds(wanted, more)
     assert granted(own_role(rendered)) == verbs(p for p in wanted if not p.own_namespace)
+
+
+@pytest.mark.parametrize(("chart", "values", "wanted"), RULES.values(), ids=RULES.keys())
+def test_a_declared_job_kind_is_allowed_what_every_kind_is(
+    helm: Path, chart: str, values: dict[str, Any], wanted: tuple[Permission, ...]
+) -> None:
+    declared = {"declaredJobKinds": [ENTRIES[name] for name in DECLARED]}
+    rendered = render(helm, chart, VALUES[chart] | values | declared)
+    for kind in DECLARED.values():
+        wanted = verbs_for_more_kinds(wanted, kind.resource)
+    assert granted(own_role(rendered)) == verbs(p for p in wanted if not p.own_namespace)
+
+
+@each_chart
+def test_the_role_reads_the_declarations_as_they_are_written(helm: Path, chart: str, tmp_path: Path) -> None:
+    plain = render(helm, chart, VALUES[chart])
+    assert DECLARATIONS not in environment(plain)
+    assert "job-kinds" not in str(plain)
+    entries = [*ENTRIES.values()]
+    rendered = render(helm, chart, VALUES[chart] | {"declaredJobKinds": entries})
+    pod = only(rendered, "Deployment")["spec"]["template"]["spec"]
+    [mount] = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "job-kinds"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "job-kinds"]
+    [content] = [
+        found["data"]
+        for found in rendered
+        if (found["kind"], found["metadata"]["name"]) == ("ConfigMap", volume["configMap"]["name"])
+    ]
+    path = Path(environment(rendered)[DECLARATIONS])
+    assert str(path.parent) == mount["mountPath"]
+    (tmp_path / path.name).write_text(content[path.name])
+    kinds, left_out = load([], str(tmp_path / path.name))
+    assert left_out == {}
+    assert {name: kinds[name].declaration for name in DECLARED} == {n: k.declaration for n, k in DECLARED.items()}
+
+
+@each_chart
+def test_a_changed_declaration_starts_the_pods_anew(helm: Path, chart: str) -> None:
+    def annotation(*entries: Manifest) -> str:
+        rendered = render(helm, chart, VALUES[chart] | {"declaredJobKinds": list(entries)})
+        found: str = only(rendered, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/job-kinds"]
+        return found
+
+    assert annotation(ENTRIES["JobSet"]) == annotation(ENTRIES["JobSet"]) != annotation(ENTRIES["Deployment"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (changed("JobSet", "spec..suspend", "suspendPath"), "does not match pattern"),
+        (changed("JobSet", "spec.suspend", "suspendedPath"), "'suspendedPath' not allowed"),
+        (changed("JobSet", None, "podSets", 0, "templatePath"), "missing property 'templatePath'"),
+    ],
+    ids=["a path", "a field", "a missing field"],
+)
+@each_chart
+def test_a_slip_in_a_declaration_is_named(helm: Path, chart: str, entry: Manifest, told: str) -> None:
+    with pytest.raises(HelmError, match=told):
+        render(helm, chart, VALUES[chart] | {"declaredJobKinds": [entry]})
 
 
 def test_in_namespaces_the_agent_may_do_in_these_only_what_it_may_do_in_all(helm: Path) -> None:
