@@ -2,14 +2,13 @@
 controllers. They make the pods themselves, where the real ones make Jobs and StatefulSets that do."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import PODS
 from slicebus.kube.times import now_text
-from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of
+from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of, surplus_order
 from slicebus.slices import kueue
 from slicebus.slices.resource import Resource
 
@@ -92,7 +91,9 @@ class JobSetController:
             spec = replicated["template"]["spec"]
             for index in range(replicated.get("replicas", 1)):
                 key = f"{name}-{replicated['name']}-{index}"
-                labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/job-key": key}
+                # The real one makes a Job for each replica, whose pods have its name too.
+                of_job = {"batch.kubernetes.io/job-name": key}
+                labels = of_job | {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/job-key": key}
                 wanted[key] = [(spec["template"], labels)] * spec.get("parallelism", 1)
         pods = await _keep(self._controller, job, wanted, by="jobset.sigs.k8s.io/job-key")
         status: Manifest = {"active": sum(not is_over(pod) for pod in pods)}
@@ -128,28 +129,23 @@ async def _keep(
     controller: Controller, job: Manifest, wanted: dict[str, list[tuple[Manifest, dict[str, str]]]], *, by: str
 ) -> list[Manifest]:
     """Make and delete pods until there are those of every wanted group and template, and no others; the pods."""
-    found: defaultdict[str, list[Manifest]] = defaultdict(list)
-    for pod in controller.children(PODS, job):
+    left: defaultdict[tuple[str, str | None], list[Manifest]] = defaultdict(list)
+    for pod in sorted(controller.children(PODS, job), key=surplus_order, reverse=True):
         if not is_going(pod):
-            found[pod["metadata"]["labels"][by]].append(pod)
-    for key in found.keys() - wanted.keys():
-        for pod in found.pop(key):
-            await controller.delete(PODS, pod)
+            left[pod["metadata"]["labels"][by], _pod_set_of(pod)].append(pod)
+    kept = []
     for key, members in wanted.items():
-        sets = [pod["metadata"]["labels"].get(kueue.POD_SET_LABEL) for pod in found[key]]
-        for template, labels in _missing(members, sets):
-            pod = pod_of(template, name=f"{key}-{random_hex(3)[:5]}", owner=job, labels=labels)
-            found[key].append(await controller.create(PODS, pod))
-    return [pod for pods in found.values() for pod in pods]
+        for template, labels in members:
+            if present := left[key, _pod_set_of(template)]:
+                kept.append(present.pop(0))
+            else:
+                pod = pod_of(template, name=f"{key}-{random_hex(3)[:5]}", owner=job, labels=labels)
+                kept.append(await controller.create(PODS, pod))
+    for pod in (pod for pods in left.values() for pod in pods):
+        await controller.delete(PODS, pod)
+    return kept
 
 
-def _missing(
-    members: Iterable[tuple[Manifest, dict[str, str]]], sets: list[str | None]
-) -> Iterable[tuple[Manifest, dict[str, str]]]:
-    """The templates of which a group has no pod yet, by their pod sets."""
-    for template, labels in members:
-        pod_set = (template.get("metadata") or {}).get("labels", {}).get(kueue.POD_SET_LABEL)
-        if pod_set in sets:
-            sets.remove(pod_set)
-        else:
-            yield template, labels
+def _pod_set_of(manifest: Manifest) -> str | None:
+    found: str | None = ((manifest.get("metadata") or {}).get("labels") or {}).get(kueue.POD_SET_LABEL)
+    return found

@@ -34,7 +34,7 @@ from support.wiping import wipe, wipe_resource
 Manifest = dict[str, Any]
 
 SIZE = 2
-"""Pods of a replica of JobSets and groups."""
+"""Pods of a group, and Jobs of a JobSet."""
 _GROUP = "leaderworkerset.sigs.k8s.io/group-key"
 _GATE = {"schedulingGates": [{"name": kueue.ELASTIC_GATE}]}
 
@@ -51,8 +51,8 @@ class Parts(msgspec.Struct):
 
 
 def jobset(replicas: int, template: Manifest) -> Manifest:
-    job = {"parallelism": SIZE, "completions": SIZE, "template": template}
-    replicated = {"name": "workers", "replicas": replicas, "template": {"spec": job}}
+    job = {"parallelism": replicas, "completions": replicas, "template": template}
+    replicated = {"name": "workers", "replicas": SIZE, "template": {"spec": job}}
     return {"managedBy": kueue.MANAGED_BY_MULTIKUEUE, "replicatedJobs": [replicated]}
 
 
@@ -70,7 +70,7 @@ def deployment(replicas: int, template: Manifest) -> Manifest:
 
 SPECS = {"JobSet": jobset, "LeaderWorkerSet": groups, "Deployment": deployment}
 PODS_OF = {"JobSet": SIZE, "LeaderWorkerSet": SIZE, "Deployment": 1}
-"""Of one replica."""
+"""By which a size of one more is more."""
 STATUS = {"JobSet": ("active", 4), "Deployment": ("readyReplicas", 2)}
 """What the worker's status says of two replicas."""
 
@@ -79,12 +79,13 @@ def resized(kind: str, spec: Manifest, replicas: int) -> MergePatch:
     """As a user, or an autoscaler, writes another size."""
     if kind == "JobSet":
         [replicated] = spec["replicatedJobs"]
-        return MergePatch({"spec": {"replicatedJobs": [replicated | {"replicas": replicas}]}})
+        job = replicated["template"]["spec"] | {"parallelism": replicas, "completions": replicas}
+        return MergePatch({"spec": {"replicatedJobs": [replicated | {"template": {"spec": job}}]}})
     return MergePatch({"spec": {"replicas": replicas}})
 
 
 class DeclaredScenario(Scenario):
-    """One job in a world. Sizes are replicas."""
+    """One job in a world. Sizes are replicas, or the parallelism of a JobSet's Jobs."""
 
     @property
     def pods_of_one(self) -> int:

@@ -62,6 +62,7 @@ _POD_SET_PATHS = {
     "name_path": "string",
     "template_path": "object",
     "count_path": "integer",
+    "multiplier_path": "integer",
     "replica_size_path": "integer",
 }
 
@@ -81,9 +82,13 @@ class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
     name_path: FieldsPath | None = None
     """Where an entry of the list has its name."""
     count_path: FieldsPath | None = None
-    """The number of replicas, which is 1 where the manifest has none; without the path it is always 1."""
+    """The number that a resize changes, which is 1 where the manifest has none; without the path it is always 1."""
+    count_also_paths: tuple[FieldsPath, ...] = ()
+    """Fields that are changed with the count where they have the same number, as the completions of an indexed Job."""
+    multiplier_path: FieldsPath | None = None
+    """A number by which the count is multiplied and that stays: that of the Jobs which a JobSet makes of a template."""
     replica_size_path: FieldsPath | None = None
-    """The number of pods of one replica, which start together; read as `count_path` is."""
+    """A number of pods by which the count is multiplied, that stays, and that start together."""
     replica_size_includes: PodSetName | None = None
     """Another pod set, of which each replica has one pod that the size counts too, as it does the leader of a group."""
     optional: bool = False
@@ -94,14 +99,21 @@ class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
         if self.list_path is None:
             if self.name is None:
                 raise ValueError("a pod set needs a name, or listPath and namePath")
-            for field in ("template_path", "count_path", "replica_size_path"):
-                path = getattr(self, field)
-                if path is not None and not path.startswith("spec."):
-                    raise ValueError(f"{_camel(field)} {path!r} has to begin with spec, as the pod set is in no list")
             if self.name_path is not None:
                 raise ValueError("namePath is only for pod sets of a listPath")
+            for field, path, _ in self.paths():
+                if not path.startswith("spec."):
+                    raise ValueError(f"{field} {path!r} has to begin with spec, as the pod set is in no list")
         elif self.name is not None or self.name_path is None:
             raise ValueError("pod sets of a listPath have a namePath in place of a name")
+        if self.count_also_paths and self.count_path is None:
+            raise ValueError("countAlsoPaths needs a countPath")
+
+    def paths(self) -> list[tuple[str, str, str]]:
+        """Every path but those of the list, with its field and the type of what is there."""
+        given = [(_camel(name), getattr(self, name), type) for name, type in _POD_SET_PATHS.items()]
+        also = [(f"countAlsoPaths[{number}]", path, "integer") for number, path in enumerate(self.count_also_paths)]
+        return [(field, path, type) for field, path, type in (*given, *also) if path is not None]
 
 
 class Sign(_Strict, frozen=True, kw_only=True):
@@ -198,10 +210,8 @@ class Declaration(_Strict, frozen=True, kw_only=True):
         found: list[DeclaredPath] = []
         for number, pod_set in enumerate(self.pod_sets):
             entries = path_of(pod_set.list_path) if pod_set.list_path else None
-            for name, type in _POD_SET_PATHS.items():
-                path: str | None = getattr(pod_set, name)
-                if path is not None:
-                    found.append(DeclaredPath(f"podSets[{number}].{_camel(name)}", entries, path_of(path), type))
+            for field, path, type in pod_set.paths():
+                found.append(DeclaredPath(f"podSets[{number}].{field}", entries, path_of(path), type))
         for field, text, type in (
             ("suspendPath", self.suspend_path, "boolean"),
             ("managedBy.path", self.managed_by.path if self.managed_by else None, ""),

@@ -55,9 +55,15 @@ class _PodSet(NamedTuple):
         """What the job has in its place."""
         return value_at(job, self.path(self.declared.template_path))
 
-    def replicas(self, job: Manifest) -> int:
-        """How many the job wants."""
+    def count(self, job: Manifest) -> int:
+        """The number that a resize changes."""
         return self.number(job, self.declared.count_path)
+
+    def count_paths(self, job: Manifest) -> list[Path]:
+        """Where a resize writes it."""
+        paths = (self.declared.count_path, *self.declared.count_also_paths)
+        found = [self.path(path) for path in paths if path is not None]
+        return [path for path in found if path == found[0] or value_at(job, path) == self.count(job)]
 
     def number(self, job: Manifest, path: str | None) -> int:
         """The number of pods or replicas at a declared path; 1 where there is none."""
@@ -100,9 +106,9 @@ class DeclaredKind:
         ]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """Replicas times the pods of one."""
+        """The declared numbers, multiplied."""
         return {
-            found.name: found.replicas(scale_target) * self._size(found, scale_target)
+            found.name: found.count(scale_target) * self._pods_of_one(found, scale_target)
             for found in self._pod_sets(scale_target)
         }
 
@@ -138,22 +144,24 @@ class DeclaredKind:
         return Exposure()
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Other numbers of replicas; those of a list's entry are guarded by its name."""
+        """Other numbers; those of a list's entry are guarded by its name."""
         patch: list[Manifest] = []
-        for path, (found, wanted) in self._wanted(scale_target, counts).items():
-            if found.replicas(scale_target) == wanted:
+        for found, wanted in self._wanted(scale_target, counts):
+            if found.count(scale_target) == wanted:
                 continue
             if found.declared.name_path is not None:
                 name = found.path(found.declared.name_path)
                 patch.append({"op": "test", "path": pointer(name), "value": value_at(scale_target, name)})
-            patch.append(add_operation(scale_target, path, wanted))
+            patch += [add_operation(scale_target, path, wanted) for path in found.count_paths(scale_target)]
         return patch
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Other numbers of replicas."""
-        for path, (_, wanted) in self._wanted(job, counts).items():
-            job = with_value(job, path, wanted)
-        return job
+        """Other numbers."""
+        changed = job
+        for found, wanted in self._wanted(job, counts):
+            for path in found.count_paths(job):
+                changed = with_value(changed, path, wanted)
+        return changed
 
     def autoscaled(self, job: Manifest) -> Manifest:
         """As it is."""
@@ -230,23 +238,27 @@ class DeclaredKind:
         return [each for each in found if not (each.declared.optional and each.given_template(job) is None)]
 
     def _size(self, pod_set: _PodSet, job: Manifest) -> int:
-        """The pods of one replica in this pod set."""
+        """The pods of one replica in this pod set, which start together."""
         size = pod_set.number(job, pod_set.declared.replica_size_path)
         included = pod_set.declared.replica_size_includes
         others = sum(each.name == included for each in self._pod_sets(job)) if included is not None else 0
         return max(0, size - others)
 
-    def _wanted(self, job: Manifest, counts: Counts) -> dict[Path, tuple[_PodSet, int]]:
-        """The numbers of replicas by their path. Pod sets that share a number get what all of them have room for."""
+    def _pods_of_one(self, pod_set: _PodSet, job: Manifest) -> int:
+        """The pods by which one more of the count is more."""
+        return self._size(pod_set, job) * pod_set.number(job, pod_set.declared.multiplier_path)
+
+    def _wanted(self, job: Manifest, counts: Counts) -> list[tuple[_PodSet, int]]:
+        """The numbers that counts of pods need. Pod sets that share a number get what all of them have room for."""
         wanted: dict[Path, tuple[_PodSet, int]] = {}
         for found in self._pod_sets(job):
-            size = self._size(found, job)
-            if found.declared.count_path is None or found.name not in counts or size == 0:
+            pods = self._pods_of_one(found, job)
+            if found.declared.count_path is None or found.name not in counts or pods == 0:
                 continue
-            path, replicas = found.path(found.declared.count_path), counts[found.name] // size
+            path, number = found.path(found.declared.count_path), counts[found.name] // pods
             before = wanted.get(path)
-            wanted[path] = (found, replicas if before is None else min(replicas, before[1]))
-        return wanted
+            wanted[path] = (found, number if before is None else min(number, before[1]))
+        return list(wanted.values())
 
     def _misfits(self, job: Manifest) -> Iterator[Problem]:
         if self._gives_label and len(name := job["metadata"]["name"]) > _LABEL_LENGTH:
@@ -261,9 +273,9 @@ class DeclaredKind:
             if not is_template(found.given_template(job)):
                 text = f"{text_of(found.path(found.declared.template_path))} is no pod template"
                 yield Problem("NoPodTemplate", text)
-            for path in (found.declared.count_path, found.declared.replica_size_path):
-                value = value_at(job, found.path(path)) if path is not None else None
-                if path is not None and value is not None and not _is_count(value):
+            for path in (each for _, each, type in found.declared.paths() if type == "integer"):
+                value = value_at(job, found.path(path))
+                if value is not None and not _is_count(value):
                     text = f"{text_of(found.path(path))} is {value!r}, and no number of pods"
                     yield Problem("InvalidCount", text)
 

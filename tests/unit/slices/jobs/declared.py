@@ -36,8 +36,10 @@ def _manifest(kind: str, spec: Manifest) -> Manifest:
     return named | {"metadata": metadata(), "spec": spec, "status": {}}
 
 
-def a_replicated_job(name: str = "workers", *, replicas: int = 2, parallelism: int = 3, **template: Any) -> Manifest:
-    job = {"parallelism": parallelism, "completions": parallelism, "template": a_template(**template)}
+def a_replicated_job(
+    name: str = "workers", *, replicas: int = 2, parallelism: int = 3, completions: int | None = None
+) -> Manifest:
+    job = {"parallelism": parallelism, "completions": completions or parallelism, "template": a_template()}
     return {"name": name, "replicas": replicas, "template": {"spec": job}}
 
 

@@ -75,6 +75,10 @@ SLIPS: dict[str, tuple[object, str]] = {
         changed("JobSet", None, *_SET, "namePath"),
         "podSets[0]: pod sets of a listPath have a namePath in place of a name",
     ),
+    "more counts without a count": (
+        changed("JobSet", None, *_SET, "countPath"),
+        "podSets[0]: countAlsoPaths needs a countPath",
+    ),
     "names without a list": (
         changed("Deployment", "name", *_SET, "namePath"),
         "podSets[0]: namePath is only for pod sets of a listPath",
@@ -204,7 +208,9 @@ def test_every_path_is_known_by_the_field_that_names_it() -> None:
         ("mirroredStatus[1]", None, ("status", "active"), ""),
     ]
     found = Declaration.read(ENTRIES["JobSet"]).paths()
-    assert ("podSets[0].countPath", ("spec", "replicatedJobs"), ("replicas",), "integer") in found
+    at = ("spec", "replicatedJobs")
+    assert ("podSets[0].multiplierPath", at, ("replicas",), "integer") in found
+    assert ("podSets[0].countAlsoPaths[0]", at, ("template", "spec", "completions"), "integer") in found
     assert ("succeeded.condition", None, ("status", "conditions"), "array") in found
 
 

@@ -37,8 +37,8 @@ TEMPLATES: dict[str, list[tuple[str | int, ...]]] = {
     "TrainJob": [("driver", "template"), ("template",)],
 }
 COUNTS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
-    "JobSet": ({"workers": 6}, {"workers": 3}),
-    "JobSet of two": ({"driver": 1, "workers": 6}, {"driver": 1, "workers": 3}),
+    "JobSet": ({"workers": 6}, {"workers": 1}),
+    "JobSet of two": ({"driver": 1, "workers": 6}, {"driver": 1, "workers": 1}),
     "groups": ({"worker": 8}, {"worker": 4}),
     "groups with a leader": ({"leader": 2, "worker": 6}, {"leader": 1, "worker": 3}),
     "Deployment": ({"main": 3}, {"main": 1}),
@@ -132,8 +132,8 @@ def test_pods_are_found_by_the_controllers_label_or_by_one_that_the_copy_gives_t
 @pytest.mark.parametrize(
     ("kind", "labels", "replica"),
     [
-        (JOBSET, {"jobset.sigs.k8s.io/job-key": "k1"}, ("", "k1")),
-        (JOBSET, {}, ("owner", "")),
+        (JOBSET, {"jobset.sigs.k8s.io/job-key": "k1"}, ("owner", "")),
+        (GROUPS, {}, ("owner", "")),
         (GROUPS, {"leaderworkerset.sigs.k8s.io/group-key": "g1", "a": "b"}, ("", "g1")),
         (DEPLOYMENT, {"ray.io/worker-group-replica-name": "r"}, ("owner", "")),
     ],
@@ -144,10 +144,11 @@ def test_which_pods_start_together(kind: DeclaredKind, labels: dict[str, str], r
 
 
 RESIZES: dict[str, tuple[DeclaredKind, Manifest, dict[str, int], dict[str, int]]] = {
-    "JobSet, whole replicas": (JOBSET, a_jobset(), {"workers": 9}, {"workers": 9}),
-    "JobSet, a part of a replica is none": (JOBSET, a_jobset(), {"workers": 5}, {"workers": 3}),
-    "JobSet, one of two": (*JOBS["JobSet of two"], {"driver": 1, "workers": 3}, {"driver": 1, "workers": 3}),
+    "JobSet, as many in each of its Jobs": (JOBSET, a_jobset(), {"workers": 8}, {"workers": 8}),
+    "JobSet, one too many for that": (JOBSET, a_jobset(), {"workers": 9}, {"workers": 8}),
+    "JobSet, one of two": (*JOBS["JobSet of two"], {"driver": 1, "workers": 2}, {"driver": 1, "workers": 2}),
     "JobSet, none": (JOBSET, a_jobset(), {"workers": 0}, {"workers": 0}),
+    "groups, a part of one is none": (GROUPS, a_group_set(), {"worker": 11}, {"worker": 8}),
     "groups": (GROUPS, a_group_set(), {"worker": 12}, {"worker": 12}),
     "groups with a leader": (
         *JOBS["groups with a leader"],
@@ -190,10 +191,18 @@ def test_a_resize_by_a_patch_and_in_the_managers_spec(
 
 def test_a_resize_of_a_lists_entry_is_guarded_by_its_name() -> None:
     _, job = JOBS["JobSet of two"]
-    assert JOBSET.resize(job, {"workers": 9}) == [
+    assert JOBSET.resize(job, {"workers": 8}) == [
         {"op": "test", "path": "/spec/replicatedJobs/1/name", "value": "workers"},
-        {"op": "add", "path": "/spec/replicatedJobs/1/replicas", "value": 3},
+        {"op": "add", "path": "/spec/replicatedJobs/1/template/spec/parallelism", "value": 4},
+        {"op": "add", "path": "/spec/replicatedJobs/1/template/spec/completions", "value": 4},
     ]
+
+
+def test_a_field_that_has_another_number_stays() -> None:
+    job = a_jobset(a_replicated_job(completions=9))
+    [_, operation] = JOBSET.resize(job, {"workers": 8})
+    assert operation["path"].endswith("/parallelism")
+    assert JOBSET.with_counts(job, {"workers": 8})["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 9
 
 
 @every_job

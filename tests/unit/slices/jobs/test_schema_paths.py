@@ -30,12 +30,15 @@ JOBSET = an_object(
             "items": an_object(
                 name=TEXT,
                 replicas=NUMBER,
-                template=an_object(spec=an_object(parallelism=NUMBER, template=an_object(spec=OPEN))),
+                template=an_object(
+                    spec=an_object(parallelism=NUMBER, completions=NUMBER, template=an_object(spec=OPEN))
+                ),
             ),
         },
     ),
     status=an_object(conditions={"type": "array", "items": OPEN}),
 )
+FIELDS = ("namePath", "templatePath", "countPath", "multiplierPath", "countAlsoPaths[0]")
 REFERRING = {
     "schemas.Deployment": an_object(
         spec={"allOf": [{"$ref": "#/components/schemas/schemas.Spec"}], "default": {}}, status=an_object()
@@ -65,18 +68,12 @@ CASES: dict[str, tuple[Any, Schema, list[str]]] = {
     "a list that is missing": (
         changed("JobSet", "spec.jobs", "podSets", 0, "listPath"),
         JOBSET,
-        [
-            f"podSets[0].{field} is in a list that the schema has not: spec.jobs"
-            for field in ("namePath", "templatePath", "countPath", "replicaSizePath")
-        ],
+        [f"podSets[0].{field} is in a list that the schema has not: spec.jobs" for field in FIELDS],
     ),
     "no list": (
         changed("JobSet", "spec.managedBy", "podSets", 0, "listPath"),
         JOBSET,
-        [
-            f"podSets[0].{field} is in no list: spec.managedBy is string"
-            for field in ("namePath", "templatePath", "countPath", "replicaSizePath")
-        ],
+        [f"podSets[0].{field} is in no list: spec.managedBy is string" for field in FIELDS],
     ),
     "a list of anything": (ENTRIES["JobSet"], without(JOBSET, *_ENTRY, "items", "properties"), []),
     "another type": (
