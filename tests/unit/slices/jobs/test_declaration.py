@@ -1,14 +1,17 @@
 """How declarations are read: every slip names its entry and its field, and stops no other kind."""
 
 import copy
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from slicebus.slices.jobs.declaration import Declaration, DeclarationError
+from slicebus.slices.jobs import JobKind
+from slicebus.slices.jobs.declaration import Declaration, DeclarationError, DeclaredPodSet
 from slicebus.slices.jobs.paths import add_operation, path_of, text_of, value_at, with_value, without_value
 from slicebus.slices.jobs.registry import ENTRY_POINTS, load
 from unit.slices.jobs.declared import ENTRIES, KINDS_FILE
@@ -227,3 +230,24 @@ def test_values_by_paths() -> None:
     assert add_operation(manifest, path_of("spec.a.x"), 1) == {"op": "add", "path": "/spec/a/x", "value": 1}
     made = add_operation(manifest, path_of("spec.x.y.z"), 1)
     assert made == {"op": "add", "path": "/spec/x", "value": {"y": {"z": 1}}}
+
+
+PAGE = (Path(__file__).parents[4] / "docs" / "job-kinds.md").read_text()
+
+
+def test_the_page_declares_what_the_tests_run() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    declared = [entry for block in blocks for entry in yaml.safe_load(block)["declaredJobKinds"]]
+    in_tests = yaml.safe_load(KINDS_FILE.read_text())
+    assert {entry["kind"]: entry for entry in declared} == {entry["kind"]: entry for entry in in_tests}
+
+
+@pytest.mark.parametrize("declaration", [Declaration, DeclaredPodSet])
+def test_the_page_has_every_field(declaration: type) -> None:
+    fields = [field.encode_name for field in msgspec.structs.fields(declaration)]
+    assert not [name for name in fields if f"`{name}`" not in PAGE]
+
+
+def test_the_page_has_everything_that_a_class_says() -> None:
+    members = [*JobKind.__annotations__, *(name for name in vars(JobKind) if not name.startswith("_"))]
+    assert not [name for name in members if f"`{name}`" not in PAGE]
