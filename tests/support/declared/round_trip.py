@@ -65,7 +65,10 @@ def deployment(replicas: int, template: Manifest) -> Manifest:
     labels = {"app": "served"}
     spec = template["spec"] | {"restartPolicy": "Always"}
     labelled = {"metadata": template["metadata"] | {"labels": labels}, "spec": spec}
-    return {"paused": True, "replicas": replicas, "selector": {"matchLabels": labels}, "template": labelled}
+    # A pod more than the quota has room for would wait for the one that it replaces.
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    own = {"paused": True, "replicas": replicas, "strategy": strategy}
+    return own | {"selector": {"matchLabels": labels}, "template": labelled}
 
 
 SPECS = {"JobSet": jobset, "LeaderWorkerSet": groups, "Deployment": deployment}
@@ -240,6 +243,58 @@ async def granted_whole(world: World) -> None:
     await deleted(scenario)
 
 
+async def led(world: World) -> None:
+    """Groups whose leaders have a template of their own, and are a pod set."""
+    scenario = DeclaredScenario(world, "LeaderWorkerSet", "led")
+    manifest = scenario.manifest()
+    template = manifest["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    manifest["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": template, "size": 3}
+    await world.manager.create(scenario.resource, manifest)
+    await scenario.expect_pods(running=3)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=9)
+
+    async def sized(counts: dict[str, int]) -> bool:
+        return [slice.counts for slice in await scenario.chain() if not slice.finished] == [counts]
+
+    await eventually(lambda: sized({"leader": 3, "worker": 6}), "leaders and workers are two pod sets")
+    await scenario.scale_on_the_manager(2)
+    await scenario.expect_pods(running=6)
+    await eventually(lambda: sized({"leader": 2, "worker": 4}), "both have the manager's size")
+    await deleted(scenario)
+
+
+async def groups_of_several_pods(world: World) -> None:
+    await granted_whole(world)
+    await set_quota(world, 20)
+    await led(world)
+
+
+async def rolled_out(world: World) -> None:
+    """Pods that the worker's controller replaces start in the places of those that it takes away."""
+    scenario = DeclaredScenario(world, "Deployment", "rolled")
+    await set_quota(world, 2)
+    await scenario.submit(2)
+    await scenario.expect(running=2)
+    before = await scenario.running()
+    annotations = {"kubectl.kubernetes.io/restartedAt": "now"}
+    body = MergePatch({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    await (await scenario.worker()).patch(scenario.resource, scenario.name, NAMESPACE, body)
+
+    async def replaced() -> bool:
+        found = await scenario.running()
+        return len(found) == 2 and not found & before
+
+    await eventually(replaced, "both pods are replaced")
+    await scenario.expect_unfinished(2)
+    await deleted(scenario)
+
+
+async def served_and_refused(world: World) -> None:
+    await rolled_out(world)
+    await refused(world)
+
+
 async def refused(world: World) -> None:
     """A Deployment that the manager's own cluster would run is left to it, and says so."""
     scenario = DeclaredScenario(world, "Deployment", "local")
@@ -257,7 +312,7 @@ async def refused(world: World) -> None:
     await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
 
 
-MORE = {"JobSet": completed, "LeaderWorkerSet": granted_whole, "Deployment": refused}
+MORE = {"JobSet": completed, "LeaderWorkerSet": groups_of_several_pods, "Deployment": served_and_refused}
 
 
 async def stop(world: World, policy: str) -> None:
