@@ -10,16 +10,17 @@ import pytest
 
 from slicebus.slices.jobs.registry import DECLARATIONS
 from support.controlplane import ControlPlane
-from support.declared.round_trip import Parts
+from support.declared.round_trip import PODS_OF, Parts
 from support.rabbitmq import RabbitBroker
 
 TESTS = Path(__file__).parents[1]
+KINDS_FILE = TESTS / "support" / "declared" / "kinds.yaml"
 REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
 
 
-async def round_trip(parts: Parts) -> None:
+async def round_trip(parts: Parts, *, declared: Path = KINDS_FILE) -> None:
     """In a process of its own: kinds are read once."""
-    kinds = {DECLARATIONS: str(TESTS / "support" / "declared" / "kinds.yaml"), "PYTHONPATH": str(TESTS)}
+    kinds = {DECLARATIONS: str(declared), "PYTHONPATH": str(TESTS)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "support.declared.round_trip", msgspec.json.encode(parts).decode()),
         env=os.environ | kinds,
@@ -39,9 +40,20 @@ async def test_the_round_trip_on_embedded_servers(kind: str) -> None:
     await round_trip(Parts(kind))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(name, marks=REAL) for name in ("JobSet", "LeaderWorkerSet", "Deployment")]
-)
+async def test_wrong_paths_are_named_by_every_role_and_stop_no_other_kind(tmp_path: Path) -> None:
+    text = KINDS_FILE.read_text().replace("replicaSizePath: spec.", "replicaSizePath: spec.no.")
+    declared = tmp_path / "kinds.yaml"
+    declared.write_text(text.replace("countPath: spec.replicas\n  managedBy", "countPath: /spec/replicas\n  managedBy"))
+    wrong = [
+        "LeaderWorkerSet: the declaration of LeaderWorkerSet does not fit: "
+        "podSets[1].replicaSizePath: the schema has no spec.no.leaderWorkerTemplate.size",
+        f"the job kind Deployment, entry 2 of {declared}, cannot be used: "
+        "podSets[0].countPath: '/spec/replicas' is not a path",
+    ]
+    await round_trip(Parts("JobSet", left_out=wrong), declared=declared)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=REAL) for kind in PODS_OF])
 async def test_the_round_trip_on_real_servers(
     kind: str, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str
 ) -> None:

@@ -16,11 +16,12 @@ import msgspec
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, running
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, CRDS, PODS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES, PODS, WORKLOADS
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
+from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
 from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
@@ -48,6 +49,8 @@ class Parts(msgspec.Struct):
     workers: dict[str, str] = {}
     urls: dict[str, str] = {}
     """The broker's address of each role."""
+    left_out: list[str] = []
+    """What the roles have to say of the kinds that they leave out."""
 
 
 def jobset(replicas: int, template: Manifest) -> Manifest:
@@ -315,6 +318,19 @@ async def refused(world: World) -> None:
 MORE = {"JobSet": completed, "LeaderWorkerSet": groups_of_several_pods, "Deployment": served_and_refused}
 
 
+async def left_out(world: World, texts: list[str]) -> None:
+    """Wait until every leader says so on its Lease."""
+    leases = [(world.manager, "slicebus-manager"), *((worker, "slicebus-agent") for worker in world.workers.values())]
+    for client, name in leases:
+
+        async def told(client: KubeClient = client, name: str = name) -> bool:
+            lease = await client.get(LEASES, name, objects.SYSTEM_NAMESPACE)
+            said = (lease["metadata"].get("annotations") or {}).get(LEFT_OUT_ANNOTATION, "")
+            return all(text in said for text in texts)
+
+        await eventually(told, f"{name} says {texts}")
+
+
 async def stop(world: World, policy: str) -> None:
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": policy}}))
 
@@ -360,6 +376,8 @@ async def main(parts: Parts) -> None:
         controllers = [GroupController(world.manager).run()]
         controllers += [kind(worker).run() for kind in (JobSetController, GroupController) for worker in workers]
         async with running(*controllers), fleet(world, urls):
+            if parts.left_out:
+                await left_out(world, parts.left_out)
             scenario = DeclaredScenario(world, parts.kind, "served")
             await drained(scenario, await resized_both_ways(scenario))
             await deleted(scenario)
