@@ -5,6 +5,8 @@ recording has its name, arguments and outcome, and every change of the state. Ar
 or are an `Incoming`.
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -54,7 +56,7 @@ from slicebus.journal.recording import (
 )
 from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Cache, Change, Key, key_of
-from slicebus.kube.resources import JOB_RESOURCES, Resource
+from slicebus.kube.resources import Resource
 from slicebus.proto import codec
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import ProtocolError
@@ -107,8 +109,8 @@ class Decider(Generic[S]):
         self._recorder = recorder
         self._begun = False
         self._received = 0
-        self._caches: dict[str, _Recorded] = {}
-        """By the name of the resource: several groups have PodGroups, and two have Workloads."""
+        self._caches: defaultdict[str, list[_Recorded]] = defaultdict(list)
+        """By kind: several groups have PodGroups, and two have Workloads."""
 
     def recording(self) -> AbstractAsyncContextManager[None]:
         """Publish the recorded decisions until the context is left."""
@@ -119,7 +121,8 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            recorded = self._caches[resource_name(resource)] = _Recorded(resource, cache, self._recorder.redactor)
+            recorded = _Recorded(resource, cache, self._recorder.redactor)
+            self._caches[resource.kind].append(recorded)
             cache.subscribe(partial(self._changed, recorded))
         for name, table in self.state.tables().items():
             table.observe(partial(self._noted, name))
@@ -160,7 +163,8 @@ class Decider(Generic[S]):
     def _content(self) -> Iterator[Put | Noted]:
         """The whole state at the time of the call, without secrets and without what is foreign."""
         assert self._recorder is not None
-        objects = [(resource_name(each.resource), each.objects()) for each in self._caches.values()]
+        found = itertools.chain.from_iterable(self._caches.values())
+        objects = [(resource_name(each.resource), each.objects()) for each in found]
         tables = [(name, list(table.items())) for name, table in self.state.tables().items()]
         return content(objects, tables, self._recorder.redactor)
 
@@ -185,11 +189,10 @@ class Decider(Generic[S]):
             self._record_foreign(kind, namespace, name)
 
     def _record_foreign(self, kind: str, namespace: str | None, name: str) -> None:
-        recorded = self._caches.get(resource_name(JOB_RESOURCES[kind])) if kind in JOB_RESOURCES else None
-        manifest = recorded.take_in(namespace, name) if recorded is not None else None
-        if recorded is not None and manifest is not None:
-            diffs = recorded.diffs
-            self._record(lambda: diffs.put(manifest))
+        for recorded in self._caches.get(kind, ()):
+            manifest, diffs = recorded.take_in(namespace, name), recorded.diffs
+            if manifest is not None:
+                self._record(partial(diffs.put, manifest))
 
     def _noted(self, table: str, key: object, value: object) -> None:
         if value is FORGOTTEN:

@@ -117,7 +117,7 @@ async def test_a_package_that_does_not_bring_its_job_kind_is_named(
                 return lease.left_out == LEFT_OUT["train"]
 
             await eventually(written, "the Lease names what is left out")
-    entry = {"event": "job_kind.left_out", "log_level": "error", "entry_point": "train", "reason": LEFT_OUT["train"]}
+    entry = {"event": "job_kind.left_out", "log_level": "error", "source": "train", "reason": LEFT_OUT["train"]}
     assert entry in logs
 
 

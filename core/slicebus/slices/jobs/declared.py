@@ -5,7 +5,7 @@ any manifest, and `problems` names what is not as the declaration says.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
@@ -75,6 +75,7 @@ class DeclaredKind:
     """A job kind by its declaration. Its jobs carry their own counts."""
 
     child_kind = ""
+    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     standing_ttl_s: int | None = None
 
@@ -224,6 +225,14 @@ class DeclaredKind:
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """None: no autoscaler of slicebus' concern."""
         return []
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """None: `bounds` names no field."""
+        return []
+
+    def is_upgrade(self, counts: Counts) -> bool:
+        """Never: its jobs carry their own counts."""
+        return False
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """No."""
