@@ -54,7 +54,7 @@ class RayProvider:
     async def _ask(self, ask: Callable[[Any, str], None], what: object) -> None:
         await asyncio.to_thread(ask, what, next(self._requests))
         errors = self._provider.poll_errors()
-        assert not errors, [error.details for error in errors]
+        assert not errors, [*map(str, errors)]
 
 
 class _ApiClient:
