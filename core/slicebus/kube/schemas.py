@@ -23,27 +23,28 @@ async def misfit(client: KubeClient, resource: Resource) -> str:
         found = await (_of_definition if resource.is_custom else _of_document)(client, resource)
     except (NotFoundError, ForbiddenError):
         return ""
-    schema, components, has_status = found
-    wrong = misfits(kind.declaration, schema, components) if schema else []
-    wrong += [] if has_status else ["it has no subresource status"]
+    schema, components, others = found
+    wrong = [*(misfits(kind.declaration, schema, components) if schema else ()), *others]
     return f"the declaration of {resource.kind} does not fit: {'; '.join(wrong)}" if wrong else ""
 
 
-async def _of_definition(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, bool]:
-    """The schema in the CustomResourceDefinition, which may refer to nothing, and whether there is a status."""
+async def _of_definition(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, list[str]]:
+    """The schema in the CustomResourceDefinition, which may refer to nothing, and what else jobs need."""
     definition = await client.get(CRDS, resource.definition)
+    lacks = [] if definition["spec"]["scope"] == "Namespaced" else ["its objects are in no namespace"]
     for version in definition["spec"]["versions"]:
         if version["name"] == resource.version:
             schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            return schema, {}, "status" in (version.get("subresources") or {})
+            if "status" not in (version.get("subresources") or {}):
+                lacks.append("it has no subresource status")
+            return schema, {}, lacks
     raise NotFoundError(f"{resource.definition} has no version {resource.version}")
 
 
-async def _of_document(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, bool]:
-    """The schema of a kind of the API server's own, in what it publishes of the group. All of those have a status that
-    jobs may have."""
+async def _of_document(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, list[str]]:
+    """The schema of a kind of the API server's own, in what it publishes of the group."""
     document = await client.openapi(resource)
     components: Manifest = (document.get("components") or {}).get("schemas") or {}
     wanted = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     named = (schema for schema in components.values() if wanted in schema.get(_NAMED, ()))
-    return next(named, {}), components, True
+    return next(named, {}), components, []

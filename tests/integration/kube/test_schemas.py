@@ -46,13 +46,17 @@ async def test_a_custom_kind_is_compared_with_its_definition(api: Api) -> None:
             await api.client.delete(CRDS, definition["metadata"]["name"])
 
 
-async def test_a_definition_without_a_status_is_named(api: Api) -> None:
+async def test_what_jobs_need_beside_the_paths_is_named(api: Api) -> None:
     [definition, _] = definitions()
     del definition["spec"]["versions"][0]["subresources"]
+    definition["spec"]["scope"] = "Cluster"
     await api.client.create(CRDS, definition)
     try:
         found = await misfit(api.client, KINDS["JobSet"].resource)
-        assert found == "the declaration of JobSet does not fit: it has no subresource status"
+        assert (
+            found
+            == "the declaration of JobSet does not fit: its objects are in no namespace; it has no subresource status"
+        )
     finally:
         await api.client.delete(CRDS, definition["metadata"]["name"])
 

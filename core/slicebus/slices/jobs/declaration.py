@@ -181,6 +181,8 @@ class Declaration(_Strict, frozen=True, kw_only=True):
     """Without both a job never ends by itself."""
     mirrored_status: tuple[StatusField, ...] | None = None
     """The fields of the worker's status that the manager's job shows; without it all. An annotation has the others."""
+    dropped_paths: tuple[SpecPath, ...] = ()
+    """What a worker's copy has not beside `managed_by`, as a time after its end when a controller would delete it."""
     made_by: tuple[Maker, ...] = ()
     """For the policies of the agent's chart: who makes the pods, where that is neither the kind itself nor a Job."""
 
@@ -215,6 +217,7 @@ class Declaration(_Strict, frozen=True, kw_only=True):
         for field, text, type in (
             ("suspendPath", self.suspend_path, "boolean"),
             ("managedBy.path", self.managed_by.path if self.managed_by else None, ""),
+            *((f"droppedPaths[{number}]", path, "") for number, path in enumerate(self.dropped_paths)),
             *_sign_paths("succeeded", self.succeeded),
             *_sign_paths("failed", self.failed),
             *((f"mirroredStatus[{n}]", f"status.{name}", "") for n, name in enumerate(self.mirrored_status or ())),

@@ -136,8 +136,9 @@ class DeclaredKind:
             copy = with_value(copy, found.path(found.declared.template_path), template)
         if self.suspend_path is not None:
             copy = with_value(copy, self.suspend_path, False)
-        if self.declaration.managed_by is not None:
-            copy = without_value(copy, path_of(self.declaration.managed_by.path))
+        managed_by = self.declaration.managed_by
+        for path in (*([managed_by.path] if managed_by is not None else []), *self.declaration.dropped_paths):
+            copy = without_value(copy, path_of(path))
         return copy_of(job, copy["spec"])
 
     def exposure(self, job: Manifest) -> Exposure:

@@ -26,6 +26,7 @@ ENTRIES["TrainJob"] = {
     "succeeded": {"path": "status.phase", "value": "Succeeded"},
     "failed": {"path": "status.phase", "value": "Failed"},
     "mirroredStatus": ["phase", "active"],
+    "droppedPaths": ["spec.runPolicy.ttlSecondsAfterFinished", "spec.nowhere.at.all"],
 }
 DECLARED = {name: DeclaredKind(Declaration.read(entry)) for name, entry in ENTRIES.items()}
 JOBSET, GROUPS, DEPLOYMENT, TRAIN = (DECLARED[name] for name in ("JobSet", "LeaderWorkerSet", "Deployment", "TrainJob"))
@@ -69,7 +70,12 @@ def a_train_job(**spec: Any) -> Manifest:
         "driver": {"template": a_template("2")},
         "template": a_template(),
         "scaling": {"replicas": 3},
-        "runPolicy": {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "retries": 1},
+        "runPolicy": {
+            "suspend": True,
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "retries": 1,
+            "ttlSecondsAfterFinished": 9,
+        },
     }
     return _manifest("TrainJob", own | spec)
 

@@ -205,6 +205,8 @@ def test_every_path_is_known_by_the_field_that_names_it() -> None:
         ("podSets[1].countPath", None, ("spec", "scaling", "replicas"), "integer"),
         ("suspendPath", None, ("spec", "runPolicy", "suspend"), "boolean"),
         ("managedBy.path", None, ("spec", "runPolicy", "managedBy"), ""),
+        ("droppedPaths[0]", None, ("spec", "runPolicy", "ttlSecondsAfterFinished"), ""),
+        ("droppedPaths[1]", None, ("spec", "nowhere", "at", "all"), ""),
         ("succeeded.path", None, ("status", "phase"), ""),
         ("failed.path", None, ("status", "phase"), ""),
         ("mirroredStatus[0]", None, ("status", "phase"), ""),
