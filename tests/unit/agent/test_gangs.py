@@ -10,6 +10,7 @@ from slicebus.agent.decide import orders, scheduling
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import PROFILES, Schedulers
+from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Create
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
@@ -21,7 +22,7 @@ from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS, QUEUES
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.waiting import Waiting
-from unit.agent.objects import EAST, a_job, a_pod, a_spec, a_view
+from unit.agent.objects import EAST, KEY, a_job, a_pod, a_spec, a_view
 from unit.agent.test_reconciler import given_pods, patch_job, plain
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE
@@ -29,7 +30,7 @@ from unit.kube.servers import NAMESPACE
 Manifest = dict[str, Any]
 KAI = Profile("kai", queue="research")
 GROVE = Profile("grove")
-QUEUE = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "research"}, "spec": {}}
+QUEUE: Manifest = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "research"}, "spec": {}}
 
 
 def scheduled(job: Manifest, profile: Profile) -> Manifest:
@@ -174,6 +175,27 @@ async def test_a_missing_queue_is_told_until_it_comes(worker: Worker) -> None:
     assert await started(worker) == ["a"]
     await reconcile(worker)
     assert await shown(worker) == ("", "")
+
+
+async def test_a_queue_wakes_the_jobs_that_wait_for_it(worker: Worker) -> None:
+    await given(worker, KAI, *prepared(KAI, "a"), granted=1)
+    await worker.client.delete(QUEUES, "research", None)
+    await worker.sync()
+    await reconcile(worker)
+    woken: list[JobKey] = []
+    worker.store.on_change(woken.append)
+    # Whatever somebody writes on it.
+    forged = {"annotations": {own_api.JOB_ANNOTATION: "Job/other"}}
+    woken.clear()
+    await worker.create(QUEUES, QUEUE | {"metadata": QUEUE["metadata"] | forged})
+    assert set(woken) == {KEY}
+    await reconcile(worker)
+    assert await started(worker) == ["a"]
+    await reconcile(worker)
+    woken.clear()
+    await worker.client.patch(QUEUES, "research", None, MergePatch({"status": {"running": 1}}), subresource="status")
+    await worker.sync()
+    assert woken == [], "a job that runs has nothing to do with its queue"
 
 
 async def test_what_the_server_refuses_is_told_and_tried_again(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

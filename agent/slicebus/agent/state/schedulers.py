@@ -82,7 +82,7 @@ class Schedulers:
         """The objects that the agent has made for a worker's job."""
         uid = job["metadata"]["uid"]
         for resource, cache in self._caches.items():
-            for found in cache.by(BY_JOB, key_of(job)):
+            for found in cache.by(BY_JOB, key_of(job)) if resource.namespaced else ():
                 if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid and self._serves(resource):
                     yield resource, found
 

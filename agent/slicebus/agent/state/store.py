@@ -21,6 +21,7 @@ from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.schedulers import Profile, every_resource
 from slicebus.slices.ungate import Pod
+from slicebus.slices.waiting import SCHEDULING, Waiting
 
 POLICY = "policy"
 """The only key of the table of that name."""
@@ -44,6 +45,8 @@ SCHEDULING_SELECTORS: dict[Resource, str | None] = {
     for resource in every_resource()
 }
 """What is watched beside these where a profile enables a scheduler backend that needs it."""
+_MADE_FOR_JOBS = tuple(resource for resource in SCHEDULING_SELECTORS if resource.namespaced)
+_QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.namespaced)
 
 
 class Store:
@@ -272,8 +275,10 @@ class Store:
 
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(changed(owners.keys_of_job))
-        for resource in (WORKLOADS, *SCHEDULING_SELECTORS):
+        for resource in (WORKLOADS, *_MADE_FOR_JOBS):
             self._caches[resource].subscribe(changed(_keys_of_copy))
+        for resource in _QUEUES:
+            self._caches[resource].subscribe(changed(self._keys_held_up))
         self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
 
     def _forget_seen(self, *_: object) -> None:
@@ -350,6 +355,13 @@ class Store:
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
         return owners.keys_of_pod(pod, self._job)
 
+    def _keys_held_up(self, _: Manifest) -> Iterator[JobKey]:
+        """The jobs that may wait for a queue. Not all of them: the status of a queue changes with every pod."""
+        jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
+        for job in filter(annotations.scheduler, jobs):
+            if _shows_held_up(job) or not any(self.schedulers.made_for(job)):
+                yield _key(job)
+
     def _job(self, key: JobKey) -> Manifest | None:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
 
@@ -357,9 +369,14 @@ class Store:
 def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
     if resource == PODS:
         return {_BY_OWNER: owners.owner_labels}
-    if resource == WORKLOADS or resource in SCHEDULING_SELECTORS:
+    if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
         return {BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
     return {}
+
+
+def _shows_held_up(job: Manifest) -> bool:
+    waiting = Waiting.from_manifest(job)
+    return waiting is not None and waiting.reason in SCHEDULING
 
 
 def _pod_stands(change: Change) -> bool:
