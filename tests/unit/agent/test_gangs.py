@@ -259,6 +259,22 @@ async def test_a_backend_that_cannot_be_used_any_more_is_told(worker: Worker, is
     assert await started(worker) == []
 
 
+async def test_a_job_all_of_whose_pods_run_waits_for_nothing(worker: Worker) -> None:
+    await given(worker, KAI, *prepared(KAI, "a"), granted=1)
+    await reconcile(worker)
+    assert await started(worker) == ["a"]
+    worker.store.unserved_objects["podgroups.scheduling.run.ai/v2alpha2"] = "the definition is missing"
+    await reconcile(worker)
+    assert await shown(worker) == ("", "")
+    granted = {own_api.GRANTED_ANNOTATION: '{"main":2}'}
+    await patch_job(worker, {"metadata": {"annotations": granted}, "spec": {"parallelism": 2}})
+    await given_pods(worker, *prepared(KAI, "b"))
+    await worker.sync()
+    await reconcile(worker)
+    assert (await shown(worker))[0] == "SchedulerUnusable"
+    assert await started(worker) == ["a"]
+
+
 async def test_a_pod_gang_names_its_pods_is_initialized_once_and_lets_them_start(worker: Worker) -> None:
     await given(worker, GROVE, *prepared(GROVE, "a"), granted=2)
     await reconcile(worker)

@@ -95,9 +95,9 @@ def allowed(view: WorkerView) -> list[Manifest]:
 
 
 def problem(view: WorkerView) -> Problem | None:
-    """Why no pod of a job starts although it is granted; None where nothing but time is needed."""
-    job = view.reading
-    if job is None or not job.runs or not (name := annotations.scheduler(job.manifest)):
+    """Why granted pods of a job do not start; None where nothing but time is needed, and where none waits."""
+    job, pods = view.reading, next_pods(view)
+    if job is None or not pods or not (name := annotations.scheduler(job.manifest)):
         return None
     found = _scheduled(view)
     if found is None:
@@ -110,7 +110,7 @@ def problem(view: WorkerView) -> Problem | None:
         return found.synced.blocked
     if view.refused_object is not None:
         return Problem("SchedulingObjectRefused", view.refused_object.message)
-    return _taken(view, found) or _pruned(found, next_pods(view))
+    return _taken(view, found) or _pruned(found, pods)
 
 
 def again(view: WorkerView, *, now_s: float) -> list[Command]:
