@@ -173,7 +173,8 @@ def _make(
         return [Patch(resource=wanted.resource, target=present, body=body, if_refused=refused)]
     if now is None or all(has_finding(present, each) for each in wanted.conditions):
         return []
-    body = {"status": {"conditions": with_findings(present, *wanted.conditions, now=now)}}
+    others = {name: value for name, value in wanted.status.items() if name not in present.get("status", {})}
+    body = {"status": others | {"conditions": with_findings(present, *wanted.conditions, now=now)}}
     return [Patch(resource=wanted.resource, target=present, body=body, subresource="status", if_refused=refused)]
 
 

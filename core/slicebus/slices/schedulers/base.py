@@ -53,6 +53,9 @@ class SchedulingObject(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its spec cannot be changed. Such an object is replaced when no pod of the job is left."""
     conditions: tuple[Finding, ...] = ()
     """Conditions of its status that the agent writes."""
+    status: Manifest = {}
+    """Other fields of its status, which the agent writes with the first conditions where nobody else has. A definition
+    may require them."""
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):

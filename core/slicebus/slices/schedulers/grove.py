@@ -22,6 +22,8 @@ _CREATION_PENDING = Finding(
     _INITIALIZED, False, "PodGangPodsCreationPending", "the pods that are granted are not all there yet"
 )
 _PODS_CREATED = Finding(_INITIALIZED, True, "PodGangPodsCreated", "the PodGang names every pod that is granted")
+_FIRST_STATUS = {"phase": "Pending"}
+"""The schema wants a phase; from then on it is the scheduler's."""
 
 
 class Grove:
@@ -50,11 +52,10 @@ class Grove:
         named = _named(present)
         are_there = all(len(gang.pods.get(pod_set, ())) >= gang.granted[pod_set] for pod_set in gang.minimum)
         was_initialized = present is not None and _is_initialized(present)
-        is_filled = was_initialized or (are_there and present is not None)
-        pods = {name: gang.pods.get(name, ()) for name in gang.minimum} if is_filled else {}
-        if not any(pods.values()):
-            # What is named stays, whoever has named it.
-            pods = named
+        # Whoever waits for it sees first that it names nobody yet.
+        is_filled = was_initialized or (are_there and present is not None and _says_initialized(present))
+        # What is named stays until there are others.
+        pods = named | {name: found for name in gang.minimum if is_filled and (found := gang.pods.get(name, ()))}
         groups = [
             {
                 "name": pod_set,
@@ -68,7 +69,11 @@ class Grove:
         is_named = bool(named) and all(named.get(pod_set) for pod_set in gang.minimum)
         condition = _PODS_CREATED if was_initialized or (are_there and is_named) else _CREATION_PENDING
         made = SchedulingObject(
-            resource=POD_GANGS, name=object_name(gang.job), spec={"podgroups": groups}, conditions=(condition,)
+            resource=POD_GANGS,
+            name=object_name(gang.job),
+            spec={"podgroups": groups},
+            conditions=(condition,),
+            status=_FIRST_STATUS,
         )
         starts = {name for names in named.values() for name in names} if was_initialized else set[str]()
         late = {name for pod_set, names in gang.pods.items() if is_late(gang.job, pod_set) for name in names}
@@ -84,3 +89,7 @@ def _named(present: Manifest | None) -> dict[str, tuple[str, ...]]:
 
 def _is_initialized(present: Manifest) -> bool:
     return any(entry["type"] == _INITIALIZED and entry["status"] == "True" for entry in conditions_of(present))
+
+
+def _says_initialized(present: Manifest) -> bool:
+    return any(entry["type"] == _INITIALIZED for entry in conditions_of(present))

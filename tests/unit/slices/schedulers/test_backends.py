@@ -188,6 +188,14 @@ def references(done: Synced) -> list[str]:
 
 GROVE: dict[str, tuple[Found, tuple[str, ...], int, list[str], str, set[str]]] = {
     "it comes first, and names nobody": ({}, ("a", "b"), 2, [], "PodGangPodsCreationPending", set()),
+    "it says first that it names nobody": (
+        {(POD_GANGS, "job-demo"): {"spec": {"podgroups": []}}},
+        ("a", "b"),
+        2,
+        [],
+        "PodGangPodsCreationPending",
+        set(),
+    ),
     "it waits for every granted pod": (gang_of(), ("a",), 2, [], "PodGangPodsCreationPending", set()),
     "it names them": (gang_of(), ("a", "b"), 2, ["a", "b"], "PodGangPodsCreationPending", set()),
     "it is initialized": (gang_of("a", "b"), ("a", "b"), 2, ["a", "b"], "PodGangPodsCreated", set()),
@@ -228,6 +236,21 @@ def test_a_pod_gang(
     assert references(done) == named
     assert [condition.reason for condition in done.objects[0].conditions] == [reason]
     assert done.starts == starts
+
+
+def test_a_pod_set_whose_pods_are_made_again_keeps_its_names_until_they_are_there() -> None:
+    groups = [
+        {"name": name, "minReplicas": 1, "podReferences": [{"namespace": "team", "name": pod}]}
+        for name, pod in (("head", "h"), ("small", "a"))
+    ]
+    present = {"spec": {"podgroups": groups}, "status": {"conditions": [{"type": "Initialized", "status": "True"}]}}
+    pods = {"head": (), "small": ("b",)}
+    found = {(POD_GANGS, "raycluster-demo"): present}
+    done = synced("grove", a_cluster(), {"head": 1, "small": 1}, found=found, pods=pods)
+    named = {
+        group["name"]: [each["name"] for each in group["podReferences"]] for group in done.objects[0].spec["podgroups"]
+    }
+    assert named == {"head": ["h"], "small": ["b"]}
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------
