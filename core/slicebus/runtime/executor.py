@@ -28,6 +28,7 @@ from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
+    AlreadyExistsError,
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -98,8 +99,10 @@ class Executor:
                     self._remember(command)
                 case Forget():
                     self._forget(command)
-                case Create() | Patch():
-                    await self._write(command)
+                case Create():
+                    await self._create(command)
+                case Patch():
+                    await self._patch(command)
                 case PatchEach(patches=patches, lets_start=lets_start):
                     await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
                 case Remove(resource=resource, target=target):
@@ -128,6 +131,13 @@ class Executor:
     def _forget(self, command: Forget) -> None:
         self._tables[command.table].pop(command.key, None)
 
+    def _note_refusal(self, note: Remember | None, error: SlicebusError) -> None:
+        """Remember why the API server refused a write; raises the error where nobody wants to know."""
+        if note is None:
+            raise error
+        value = msgspec.structs.replace(note.value, message=str(error))
+        self._remember(msgspec.structs.replace(note, value=value))
+
     async def _publish_or_forget(self, command: Publish, caused_by: Envelope | None) -> None:
         try:
             await self._publish(command, caused_by)
@@ -140,25 +150,24 @@ class Executor:
         found = await self.refresh(command.resource, command.target)
         return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
 
-    async def _write(self, command: Create | Patch) -> None:
-        try:
-            await (self._create(command) if isinstance(command, Create) else self._patch(command))
-        except PermanentError as error:
-            if command.if_refused is None:
-                raise
-            refused = msgspec.structs.replace(command.if_refused.value, message=str(error))
-            self._remember(msgspec.structs.replace(command.if_refused, value=refused))
-
     async def _create(self, command: Create) -> None:
         resource, metadata = command.resource, command.manifest["metadata"]
         try:
             created = await self._client.create(
                 resource, command.manifest, field_manager=self._component, impersonate=command.impersonate
             )
-        except (ConflictError, TransientError):
+        except PermanentError as error:
+            self._note_refusal(command.if_refused, error)
+            return
+        except (ConflictError, TransientError) as error:
             # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):
-                self._keep(resource, await self._client.get(resource, metadata["name"], metadata.get("namespace")))
+                found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+                if isinstance(error, AlreadyExistsError) and command.if_refused and not self._is_watched(found):
+                    # In the cache it would stay for ever.
+                    self._note_refusal(command.if_refused, error)
+                    return
+                self._keep(resource, found)
             raise
         self._keep(resource, created, is_own=True)
 
@@ -167,24 +176,21 @@ class Executor:
         name, namespace = metadata["name"], metadata.get("namespace")
         try:
             patched = await self._client.patch(
-                resource,
-                name,
-                namespace,
-                _fenced(command),
-                subresource=command.subresource,
-                impersonate=command.impersonate,
+                resource, name, namespace, _fenced(command), subresource=command.subresource
             )
         except ConflictError:
             await self.refresh(resource, command.target)
             raise
-        except InvalidError as error:
-            # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
-            if isinstance(command.body, list) and await self._has_changed(command):
-                raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
-            raise
         except NotFoundError as error:
             await self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
+        except PermanentError as error:
+            # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
+            is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
+            if is_tested and await self._has_changed(command):
+                raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
+            self._note_refusal(command.if_refused, error)
+            return
         except UnavailableError:
             # Before it is read: other decisions may be made meanwhile.
             if command.unless_answered is not None:

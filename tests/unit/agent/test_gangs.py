@@ -14,7 +14,7 @@ from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Create
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
-from slicebus.proto.errors import InvalidError
+from slicebus.proto.errors import ForbiddenError, InvalidError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices import own_api
 from slicebus.slices.schedulers import Profile, init
@@ -213,13 +213,70 @@ async def test_what_the_server_refuses_is_told_and_tried_again(worker: Worker, m
     monkeypatch.setattr(worker.client, "create", create)
     await reconcile(worker)
     assert await pod_groups(worker) == []
-    key, refused = next(iter(worker.store.refused_objects.items()))
-    worker.store.refused_objects[key] = type(refused)(refused.since_s - 31.0, refused.message)
+    half_a_minute_later(worker)
     await reconcile(worker)
     assert await started(worker) == ["a"]
 
 
-async def test_an_object_of_somebody_else_is_left_alone(worker: Worker) -> None:
+def half_a_minute_later(worker: Worker) -> None:
+    """As if what was refused had been so for long."""
+    for key, refused in list(worker.store.refused_objects.items()):
+        worker.store.refused_objects[key] = type(refused)(refused.since_s - 31.0, refused.message)
+
+
+async def test_a_refused_change_holds_up_new_pods_and_nothing_else(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given(worker, KAI, *prepared(KAI, "a", "b"), granted=2)
+    await reconcile(worker)
+    patch = worker.client.patch
+
+    async def refuse(resource: Any, *given: Any, **how: Any) -> Manifest:
+        if resource == POD_GROUPS:
+            raise ForbiddenError("nobody lowers a minimum")
+        return await patch(resource, *given, **how)
+
+    monkeypatch.setattr(worker.client, "patch", refuse)
+    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":1}'}}})
+    await reconcile(worker)
+    assert await shown(worker) == ("", "")
+    await worker.client.delete(PODS, "a", NAMESPACE)
+    await worker.client.delete(PODS, "b", NAMESPACE)
+    await given_pods(worker, *prepared(KAI, "c"))
+    await worker.sync()
+    await reconcile(worker)
+    assert await shown(worker) == ("SchedulingObjectRefused", "nobody lowers a minimum")
+    assert await started(worker) == []
+    monkeypatch.setattr(worker.client, "patch", patch)
+    half_a_minute_later(worker)
+    await reconcile(worker)
+    [group] = await pod_groups(worker)
+    assert group["spec"]["minMember"] == 1
+    assert await started(worker) == ["c"]
+
+
+async def test_an_object_of_somebody_else_is_left_alone_until_it_is_gone(worker: Worker) -> None:
+    await given(worker, KAI, *prepared(KAI, "a"), granted=1)
+    theirs = {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": "job-train", "namespace": NAMESPACE},
+        "spec": {"minMember": 9},
+    }
+    await worker.client.create(POD_GROUPS, theirs)
+    await reconcile(worker)
+    reason, message = await shown(worker)
+    assert reason == "SchedulingObjectRefused"
+    assert "already exists" in message
+    [group] = await pod_groups(worker)
+    assert group["spec"] == {"minMember": 9}
+    await worker.client.delete(POD_GROUPS, "job-train", NAMESPACE)
+    half_a_minute_later(worker)
+    await reconcile(worker)
+    assert await started(worker) == ["a"]
+
+
+async def test_an_object_of_an_earlier_job_of_the_name_is_left_alone(worker: Worker) -> None:
     await given(worker, KAI, *prepared(KAI, "a"), granted=1)
     theirs = {
         "apiVersion": POD_GROUPS.api_version,

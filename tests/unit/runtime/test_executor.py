@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.decisions.commands import (
@@ -29,6 +30,7 @@ from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
     SlicebusError,
@@ -50,6 +52,7 @@ class Shell:
         self.client = client
         self.cache = Cache()
         self.notes: Table[str, int] = Table(str, int)
+        self.refusals: Table[str, Any] = Table(str, Any)
         self.is_fenced = False
         self.is_watched = False
         self.is_unconfirmed: SlicebusError | None = None
@@ -58,7 +61,7 @@ class Shell:
         self.executor = Executor(
             client=client,
             caches=lambda resource: self.cache if resource in (CONFIGMAPS, WORKERCLUSTERS) else None,
-            tables={"notes": self.notes},
+            tables={"notes": self.notes, "refusals": self.refusals},
             publish=self._publish,
             requeue=lambda job, delay_s: self.done.append((job, delay_s)),
             component="slicebus-test",
@@ -282,6 +285,45 @@ async def test_a_create_with_a_taken_name_is_a_conflict_and_caches_the_present_o
     assert cached == await shell.there()
     assert cached is not None
     assert cached["data"] == {"a": "theirs"}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What somebody wants to know."""
+
+    message: str = ""
+
+
+NOTE = Remember(table="refusals", key="one", value=Refusal())
+
+
+async def test_a_refused_write_is_remembered_where_somebody_wants_to_know(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await shell.given(a="0")
+
+    async def refused(*_: Any, **__: Any) -> Manifest:
+        raise ForbiddenError("not so")
+
+    for name, command in (
+        ("create", Create(resource=CONFIGMAPS, manifest=config_map("two"), if_refused=NOTE)),
+        ("patch", Patch(resource=CONFIGMAPS, target=one, body=data(a="1"), if_refused=NOTE)),
+    ):
+        monkeypatch.setattr(shell.client, name, refused)
+        await shell.run(command)
+        assert shell.refusals.pop("one") == Refusal("not so")
+        with pytest.raises(ForbiddenError):
+            await shell.run(msgspec.structs.replace(command, if_refused=None))
+
+
+async def test_an_object_that_nobody_watches_stays_out_of_the_cache(shell: Shell) -> None:
+    await shell.client.create(CONFIGMAPS, config_map(a="theirs"))
+    await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine"), if_refused=NOTE))
+    assert "already exists" in shell.refusals["one"].message
+    assert shell.cached() is None
+    shell.is_watched = True
+    with pytest.raises(AlreadyExistsError):
+        await shell.run(Create(resource=CONFIGMAPS, manifest=config_map(a="mine"), if_refused=NOTE))
+    assert shell.cached() == await shell.there()
 
 
 async def test_a_create_without_an_answer_is_cached(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
