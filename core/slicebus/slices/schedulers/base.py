@@ -7,12 +7,16 @@ import msgspec
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.conditions import Finding
+from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.pod_scheduling import PodScheduling
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
+
+_LABEL_VALUE_LENGTH = 63
+_HASH_LENGTH = 8
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -101,8 +105,12 @@ def is_late(job: Manifest, pod_set: str) -> bool:
 
 
 def object_name(job: Manifest, *rest: str) -> str:
-    """The name of an object for a job: of its kind and name, and what else."""
-    return "-".join([job["kind"].lower(), job["metadata"]["name"], *rest])
+    """The name of an object for a job: of its kind and name, and what else. It fits a label, by which pods name it."""
+    name = "-".join([job["kind"].lower(), job["metadata"]["name"], *rest])
+    if len(name) <= _LABEL_VALUE_LENGTH:
+        return name
+    digest = content_hash(name)[:_HASH_LENGTH]
+    return f"{name[: _LABEL_VALUE_LENGTH - _HASH_LENGTH - 1].rstrip('-.')}-{digest}"
 
 
 def queue_of(job: Manifest, key: str, profile: Profile) -> str:

@@ -1,5 +1,6 @@
 """What each scheduler backend gives the pods, asks for, and refuses."""
 
+import re
 from typing import Any
 
 import pytest
@@ -296,6 +297,18 @@ PREPARED: dict[str, tuple[str, dict[str, str], dict[str, str], str]] = {
 def test_what_a_template_gets(name: str, expected: tuple[str, dict[str, str], dict[str, str], str]) -> None:
     given = init(Profile(name, queue="research")).prepare(a_job(), "main")
     assert (given.scheduler_name, given.labels, given.annotations, given.pod_group) == expected
+
+
+@pytest.mark.parametrize("name", ["a" * 63, f"{'a' * 49}.{'b' * 13}"], ids=["long", "cut at a dot"])
+def test_a_long_name_of_a_job_fits_the_label_of_its_pods(name: str) -> None:
+    job, other = a_job(), a_job()
+    job["metadata"] |= {"name": name}
+    other["metadata"] |= {"name": name[:-1] + "c"}
+    [label] = init(Profile("grove")).prepare(job, "main").labels.values()
+    assert re.fullmatch(r"job-[a-z0-9.]+-[0-9a-f]{8}", label)
+    assert len(label) <= 63
+    assert [made.name for made in synced("grove", job, {"main": 1}).objects] == [label]
+    assert init(Profile("grove")).prepare(other, "main").labels != {"grove.io/podgang": label}
 
 
 def test_a_template_keeps_what_it_has() -> None:
