@@ -149,6 +149,11 @@ async def test_a_suspended_job_gets_a_new_gang_when_it_comes_back(worker: Worker
         worker,
         {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: "{}"}}, "spec": {"suspend": True}},
     )
+    # It may not remove it now: to ask for that would end each reconcile of the job.
+    worker.store.forbidden_schedulers["kai"] = "its agent may not delete podgroups"
+    await reconcile(worker)
+    assert len(await pod_groups(worker)) == 1
+    del worker.store.forbidden_schedulers["kai"]
     await reconcile(worker)
     assert await pod_groups(worker) == []
     job = await worker.job()

@@ -64,7 +64,9 @@ def removes(view: WorkerView) -> list[Command]:
     What was made last goes first. A removed object is there until the watch says that it has gone.
     """
     job = view.reading
-    if job is None or job.is_going or view.pod_sets or not annotations.scheduler(job.manifest):
+    if job is None or job.is_going or view.pod_sets or not (name := annotations.scheduler(job.manifest)):
+        return []
+    if view.schedulers.why_unusable(name):
         return []
     found = _scheduled(view)
     wanted = found.synced.objects if found is not None and job.runs else ()
@@ -72,9 +74,9 @@ def removes(view: WorkerView) -> list[Command]:
     can_change = {(each.resource, each.name) for each in wanted if not each.is_fixed}
 
     def goes(resource: Resource, target: Manifest) -> bool:
-        name = resource, target["metadata"]["name"]
-        is_same = annotations.annotation(target, own_api.SPEC_HASH_ANNOTATION) == stays.get(name)
-        return not _is_going(target) and (name not in stays or not (is_same or name in can_change))
+        key = resource, target["metadata"]["name"]
+        is_same = annotations.annotation(target, own_api.SPEC_HASH_ANNOTATION) == stays.get(key)
+        return not _is_going(target) and (key not in stays or not (is_same or key in can_change))
 
     made = view.schedulers.made_for(job.manifest)
     return [
