@@ -39,3 +39,15 @@ grove:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The profiles as the agent reads them, JSON. It takes one profile of each backend, and does not start with two. */}}
+{{- define "slicebus.schedulerProfiles" -}}
+{{- $names := list }}
+{{- range .Values.schedulers }}
+{{- if has .name $names }}
+{{- fail (printf "schedulers: %s has two profiles" .name) }}
+{{- end }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- toJson .Values.schedulers }}
+{{- end }}

@@ -6,7 +6,7 @@ SLICEBUS_POLICY_FILE: /etc/slicebus/policy/policy.yaml
 {{- with .Values.namespaces }}
 SLICEBUS_NAMESPACES: {{ join "," . | quote }}
 {{- end }}
-SLICEBUS_SCHEDULERS: {{ .Values.schedulers | toJson | quote }}
+SLICEBUS_SCHEDULERS: {{ include "slicebus.schedulerProfiles" . | quote }}
 SLICEBUS_HEARTBEAT_SECONDS: {{ .Values.heartbeatSeconds }}
 SLICEBUS_STATUS_INTERVAL_SECONDS: {{ .Values.statusIntervalSeconds }}
 {{- end }}

@@ -176,7 +176,12 @@ class Executor:
         name, namespace = metadata["name"], metadata.get("namespace")
         try:
             patched = await self._client.patch(
-                resource, name, namespace, _fenced(command), subresource=command.subresource
+                resource,
+                name,
+                namespace,
+                _fenced(command),
+                subresource=command.subresource,
+                impersonate=command.impersonate,
             )
         except ConflictError:
             await self.refresh(resource, command.target)

@@ -21,6 +21,7 @@ from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.jobs.registry import DECLARATIONS, load
+from slicebus.slices.schedulers import NAMES
 from support.helm import HelmError, Manifest, environment, only, render
 from unit.slices.jobs.declared import DECLARED, ENTRIES
 from unit.slices.jobs.test_declaration import changed
@@ -34,6 +35,15 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
     "agent": ("slicebus-agent", {}, agent_permissions()),
+    **{
+        f"agent with {name}": ("slicebus-agent", {"schedulers": [{"name": name}]}, agent_permissions(schedulers=[name]))
+        for name in NAMES
+    },
+    "agent with every scheduler": (
+        "slicebus-agent",
+        {"schedulers": [{"name": name} for name in NAMES]},
+        agent_permissions(schedulers=NAMES),
+    ),
     "manager": ("slicebus-manager", {}, manager_permissions(Admission.BUILTIN)),
     "manager beside a Kueue": (
         "slicebus-manager",
@@ -137,10 +147,14 @@ def test_a_slip_in_a_declaration_is_named(helm: Path, chart: str, entry: Manifes
         render(helm, chart, VALUES[chart] | {"declaredJobKinds": [entry]})
 
 
-def test_in_namespaces_the_agent_may_do_in_these_only_what_it_may_do_in_all(helm: Path) -> None:
+@pytest.mark.parametrize("schedulers", [("default",), NAMES], ids=["no schedulers", "every scheduler"])
+def test_in_namespaces_the_agent_may_do_in_these_only_what_it_may_do_in_all(
+    helm: Path, schedulers: tuple[str, ...]
+) -> None:
     chart, namespaces = "slicebus-agent", ("team-a", "team-b")
-    rendered = render(helm, chart, VALUES[chart] | {"namespaces": list(namespaces)})
-    wanted = agent_permissions(namespaces)
+    values = {"namespaces": list(namespaces), "schedulers": [{"name": name} for name in schedulers]}
+    rendered = render(helm, chart, VALUES[chart] | values)
+    wanted = agent_permissions(namespaces, schedulers)
     assert granted(own_role(rendered)) == verbs(p for p in wanted if not (p.own_namespace or p.namespaces))
     roles = {role["metadata"]["namespace"]: role for role in rendered if role["kind"] == "Role"}
     assert set(roles) == {"slicebus-system", *namespaces}
