@@ -193,6 +193,7 @@ async def test_a_job_waits_for_its_queue_and_no_other_job_does(
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, schedulers=profiles(backend)):
         waits = await submitted(world, backend, "waits", parallelism=2)
         await expect_reason(waits, *why)
+        assert why[1] in await waits.expect_event(why[0], on=world.manager)
         await waits.expect_pods(running=0, gated=2)
         told = await asyncio.to_thread(run_cli, "explain", "team-a/waits", env={"KUBECONFIG": str(kubeconfig)})
         assert told.returncode == 0, told.stderr
