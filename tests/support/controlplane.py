@@ -10,27 +10,27 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import trustme
 import yaml
 
 from support.processes import Server, free_port
 
 _READY_S = 120.0
-_CONTROLLERS = ",".join(
-    (
-        "job-controller",
-        "garbage-collector-controller",
-        "namespace-controller",
-        "serviceaccount-controller",
-        "clusterrole-aggregation-controller",
-        "ttl-after-finished-controller",
-        "deployment-controller",
-        "replicaset-controller",
-    )
+_CONTROLLERS = (
+    "job-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "clusterrole-aggregation-controller",
+    "ttl-after-finished-controller",
+    "deployment-controller",
+    "replicaset-controller",
 )
 _ADMIN_GROUP = "system:masters"
 _NODES = 3
@@ -38,10 +38,35 @@ _NODES = 3
 _STAGES = Path(__file__).parent / "kwok-stages.yaml"
 
 
+class Alpha(msgspec.Struct, frozen=True):
+    """What a cluster has that is off by default."""
+
+    gates: tuple[str, ...] = ()
+    apis: tuple[str, ...] = ()
+    """Groups with their versions."""
+    controllers: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """The gates, for every server."""
+        return [f"--feature-gates={','.join(f'{gate}=true' for gate in self.gates)}"] if self.gates else []
+
+    @property
+    def api_flags(self) -> list[str]:
+        """The APIs too, for an API server."""
+        served = [f"--runtime-config={','.join(f'{api}=true' for api in self.apis)}"] if self.apis else []
+        return [*self.flags, *served]
+
+
+_NOTHING = Alpha()
+
+
 class Cluster:
     """One API server with its controllers."""
 
-    def __init__(self, name: str, folder: Path, *, bin: Path, etcd: str, pki: "Pki", worker: bool) -> None:
+    def __init__(
+        self, name: str, folder: Path, *, bin: Path, etcd: str, pki: "Pki", worker: bool, alpha: Alpha = _NOTHING
+    ) -> None:
         self.name = name
         self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
@@ -49,6 +74,7 @@ class Cluster:
         folder.mkdir()
         self._folder = folder
         self._pki = pki
+        self._alpha = alpha
         pki.write_kubeconfig(self.kubeconfig, self.url)
         self.api_server = Server(
             f"kube-apiserver of {name}", [str(bin / "kube-apiserver"), *self._flags(etcd)], log=folder / "apiserver.log"
@@ -85,6 +111,10 @@ class Cluster:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
 
+    def define(self, *files: str) -> None:
+        """Create what these files have."""
+        self.kubectl("create", "--validate=false", *(f"--filename={file}" for file in files))
+
     def add_nodes(self) -> None:
         """Nodes for kwok to play."""
         for number in range(_NODES):
@@ -117,6 +147,7 @@ class Cluster:
             "--allow-privileged=true",
             # No controller runs here that would make service accounts in time, or take the taint from a new node.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            *self._alpha.api_flags,
         ]
 
     def _controller_manager(self, bin: Path) -> Server:
@@ -124,7 +155,7 @@ class Cluster:
             f"--kubeconfig={self.kubeconfig}",
             f"--authentication-kubeconfig={self.kubeconfig}",
             f"--authorization-kubeconfig={self.kubeconfig}",
-            f"--controllers={_CONTROLLERS}",
+            f"--controllers={','.join((*_CONTROLLERS, *self._alpha.controllers))}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={free_port()}",
@@ -132,6 +163,7 @@ class Cluster:
             # Twenty jobs a second and their pods are more than the defaults allow.
             "--kube-api-qps=200",
             "--kube-api-burst=400",
+            *self._alpha.flags,
         ]
         command = [str(bin / "kube-controller-manager"), *flags]
         return Server(f"kube-controller-manager of {self.name}", command, log=self._folder / "controllers.log")
@@ -145,6 +177,7 @@ class Cluster:
             "--bind-address=127.0.0.1",
             f"--secure-port={free_port()}",
             f"--cert-dir={self._folder}",
+            *self._alpha.flags,
         ]
         command = [str(bin / "kube-scheduler"), *flags]
         return Server(f"kube-scheduler of {self.name}", command, log=self._folder / "scheduler.log")
@@ -197,14 +230,16 @@ class ControlPlane:
 
     def __init__(self, folder: Path, bin: Path, names: Sequence[str] = ("manager", "east", "west")) -> None:
         client, peer = free_port(), free_port()
+        self._folder = folder
+        self._bin = bin
         self._data = folder / "etcd"
         self._etcd = Server(
             "etcd", [str(bin / "etcd"), *self._etcd_flags(folder, client, peer)], log=folder / "etcd.log"
         )
         self._etcd_url = f"http://127.0.0.1:{client}"
-        pki = Pki(folder)
+        self._pki = Pki(folder)
         self.clusters = {
-            name: Cluster(name, folder / name, bin=bin, etcd=self._etcd_url, pki=pki, worker=name != names[0])
+            name: Cluster(name, folder / name, bin=bin, etcd=self._etcd_url, pki=self._pki, worker=name != names[0])
             for name in names
         }
 
@@ -215,6 +250,21 @@ class ControlPlane:
             list(pool.map(Cluster.add_nodes, clusters[1:]))
         for cluster in clusters:
             cluster.start_controllers()
+
+    @contextmanager
+    def worker_beside(self, name: str, alpha: Alpha, *definitions: str) -> Iterator[Cluster]:
+        """One more worker, without nodes and not among `clusters`, until the context is left. The files have what is
+        there before its controllers: the garbage collector looks for new kinds every 30 s only."""
+        folder = self._folder / name
+        cluster = Cluster(name, folder, bin=self._bin, etcd=self._etcd_url, pki=self._pki, worker=True, alpha=alpha)
+        try:
+            cluster.api_server.start()
+            cluster.wait_ready()
+            cluster.define(*definitions)
+            cluster.start_controllers()
+            yield cluster
+        finally:
+            cluster.stop()
 
     def save(self, backup: Path) -> None:
         """Copy everything that the clusters hold. They are away for a moment."""

@@ -68,15 +68,15 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
     try:
         plane.start()
-        create = ("create", "--validate=false", *(f"--filename={path}" for path in _definitions()))
+        files = definitions()
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda cluster: cluster.kubectl(*create), plane.clusters.values()))
+            list(pool.map(lambda cluster: cluster.define(*files), plane.clusters.values()))
         yield plane
     finally:
         plane.stop()
 
 
-def _definitions() -> list[str]:
+def definitions() -> list[str]:
     """Files of what has to be there before slicebus is: its own subset of Kueue's comes with its charts."""
     real = [str(path) for kind in NEEDED_CRDS for path in SHARED_CRDS.glob(f"*/{kind}.yaml")]
     return real or [str(path) for path in resources.files(ray_crds).iterdir() if path.name.endswith(".yaml")]

@@ -137,10 +137,13 @@ async def _served(client: KubeClient, resource: Resource) -> None:
 
 
 @asynccontextmanager
-async def fleet(world: World, amqp_urls: Mapping[str, str], **of_the_manager: Any) -> AsyncIterator[None]:
+async def fleet(
+    world: World, amqp_urls: Mapping[str, str], *, schedulers: str = "", **of_the_manager: Any
+) -> AsyncIterator[None]:
     """A manager and an agent for each worker, until the context is left.
 
-    `amqp_urls` gives each role's broker address: `manager`, and the worker's names. `of_the_manager` are settings.
+    `amqp_urls` gives each role's broker address: `manager`, and the worker's names. `schedulers` are the profiles of
+    every agent, as in its settings; `of_the_manager` are settings.
     """
     async with AsyncExitStack() as stack:
         manager_bus = await stack.enter_async_context(bus_of(amqp_urls["manager"], name="slicebus-manager"))
@@ -162,6 +165,7 @@ async def fleet(world: World, amqp_urls: Mapping[str, str], **of_the_manager: An
                     identity=f"{name}-1",
                     heartbeat_s=2.0,
                     status_interval_s=0.1,
+                    schedulers=schedulers,
                 ),
                 client,
                 bus,
