@@ -160,7 +160,7 @@ async def test_a_gang_that_does_not_fit_does_not_start_at_all(world: World) -> N
         return len(pods) == 5 and not any(map(is_gated, pods))
 
     async def was_tried() -> bool:
-        group = (await made(world, POD_GROUPS))["raycluster-gang-small-group"]
+        group = (await made(world, POD_GROUPS))["raycluster-gang.small-group"]
         found = {entry["type"]: entry for entry in conditions_of(group)}
         return found.get("PodGroupScheduled", {}).get("reason") == "Unschedulable"
 
@@ -176,7 +176,7 @@ async def test_a_gang_grows_in_its_group(world: World) -> None:
     scenario = await submit(world, ray_cluster("grow", workers=2))
     await scenario.expect_pods(running=2)
     before, pods = await made(world, POD_GROUPS), await scenario.running()
-    assert policy_of(before, "raycluster-grow-small-group") == {"gang": {"minCount": 2}}
+    assert policy_of(before, "raycluster-grow.small-group") == {"gang": {"minCount": 2}}
 
     await resize(world.workers[EAST], "grow", 5)
     await scenario.expect_pods(running=5)
@@ -187,7 +187,7 @@ async def test_a_gang_grows_in_its_group(world: World) -> None:
         name: identity(each) for name, each in before.items()
     }
     groups = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in await workers_of(scenario)}
-    assert groups == {"raycluster-grow-small-group"}
+    assert groups == {"raycluster-grow.small-group"}
 
 
 def indexed(name: str) -> Manifest:
@@ -209,16 +209,16 @@ async def test_a_job_is_resized_because_its_policy_is_basic(world: World) -> Non
     job = await scenario.worker_job()
     for resource in (POD_GROUPS, GANG_WORKLOADS):
         found = await made(world, resource)
-        assert list(found) == ["job-sweep-main"], "Kubernetes has made none beside ours"
-        [owner] = found["job-sweep-main"]["metadata"]["ownerReferences"]
+        assert list(found) == ["job-sweep.main"], "Kubernetes has made none beside ours"
+        [owner] = found["job-sweep.main"]["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("Job", job["metadata"]["uid"])
-    assert policy_of(await made(world, POD_GROUPS), "job-sweep-main") == {"basic": {}}
+    assert policy_of(await made(world, POD_GROUPS), "job-sweep.main") == {"basic": {}}
 
     for size in (5, 2):
         await resize_indexed(world, "sweep", size)
         await scenario.expect_pods(running=size)
         await scenario.expect_unfinished(size)
-    assert list(await made(world, POD_GROUPS)) == list(await made(world, GANG_WORKLOADS)) == ["job-sweep-main"]
+    assert list(await made(world, POD_GROUPS)) == list(await made(world, GANG_WORKLOADS)) == ["job-sweep.main"]
     await world.manager.delete(JOBS, "sweep", NAMESPACE)
     await expect_nothing_made(world)
 
@@ -336,8 +336,8 @@ async def test_a_drained_job_comes_back_with_a_gang_of_its_new_size(world: World
     await stop(world, "None")
     await scenario.expect_pods(running=4)
     again = await made(world, POD_GROUPS)
-    assert policy_of(first, "raycluster-drain-small-group") == {"gang": {"minCount": 3}}
-    assert policy_of(again, "raycluster-drain-small-group") == {"gang": {"minCount": 4}}
+    assert policy_of(first, "raycluster-drain.small-group") == {"gang": {"minCount": 3}}
+    assert policy_of(again, "raycluster-drain.small-group") == {"gang": {"minCount": 4}}
     assert again.keys() == first.keys() == (await made(world, GANG_WORKLOADS)).keys()
 
 
@@ -346,9 +346,9 @@ async def test_what_was_made_goes_with_the_job(world: World) -> None:
     await add_nodes(world, "big")
     scenario = await submit(world, choosing(objects.ray_job("tune", replicas=2)))
     await scenario.expect_pods(running=2)
-    assert set(await made(world, POD_GROUPS)) == {"rayjob-tune-head", "rayjob-tune-small-group"}
+    assert set(await made(world, POD_GROUPS)) == {"rayjob-tune.head", "rayjob-tune.small-group"}
     named = [pod["spec"].get("schedulingGroup", {}).get("podGroupName") for pod in await scenario.pods()]
-    assert sorted(map(str, named)) == ["None", "rayjob-tune-head", *["rayjob-tune-small-group"] * 2]
+    assert sorted(map(str, named)) == ["None", "rayjob-tune.head", *["rayjob-tune.small-group"] * 2]
     await world.manager.delete(scenario.resource, "tune", NAMESPACE)
     await scenario.expect_nothing_left()
     await expect_nothing_made(world)

@@ -104,9 +104,10 @@ def is_late(job: Manifest, pod_set: str) -> bool:
     return pod_set in KINDS[job["kind"]].late_pod_sets
 
 
-def object_name(job: Manifest, *rest: str) -> str:
-    """The name of an object for a job: of its kind and name, and what else. It fits a label, by which pods name it."""
-    name = "-".join([job["kind"].lower(), job["metadata"]["name"], *rest])
+def object_name(job: Manifest, pod_set: str = "") -> str:
+    """The name of an object for a job, or for one of its pod sets: no other job has the same, as pod sets have no dots.
+    It fits a label, by which pods name it."""
+    name = f"{job['kind'].lower()}-{job['metadata']['name']}" + (f".{pod_set}" if pod_set else "")
     if len(name) <= _LABEL_VALUE_LENGTH:
         return name
     digest = content_hash(name)[:_HASH_LENGTH]

@@ -55,12 +55,12 @@ def specs(done: Synced) -> dict[tuple[str, str], Manifest]:
 def test_a_ray_cluster_gets_a_workload_and_a_pod_group_for_each_pod_set() -> None:
     done = synced("kube", a_cluster(a_group("small", minReplicas=2, maxReplicas=9)), {"head": 1, "small": 5})
     gang = {"gang": {"minCount": 5}}
-    assert specs(done)["Workload", "raycluster-demo-small"] == {
+    assert specs(done)["Workload", "raycluster-demo.small"] == {
         "controllerRef": {"apiGroup": "ray.io", "kind": "RayCluster", "name": "demo"},
         "podGroupTemplates": [{"name": "small", "schedulingPolicy": gang}],
     }
-    assert specs(done)["PodGroup", "raycluster-demo-small"] == {
-        "podGroupTemplateRef": {"workload": {"workloadName": "raycluster-demo-small", "podGroupTemplateName": "small"}},
+    assert specs(done)["PodGroup", "raycluster-demo.small"] == {
+        "podGroupTemplateRef": {"workload": {"workloadName": "raycluster-demo.small", "podGroupTemplateName": "small"}},
         "schedulingPolicy": gang,
     }
     assert [made.resource.kind for made in done.objects] == ["Workload", "PodGroup"] * 2
@@ -79,14 +79,25 @@ def test_a_group_that_an_autoscaler_may_shrink_is_a_gang_of_its_least_size(
     group = a_group("small", minReplicas=least, maxReplicas=9, numOfHosts=hosts)
     done = synced("kube", a_cluster(group, enableInTreeAutoscaling=True), {"head": 1, "small": granted})
     assert done.together["small"] == expected
-    assert specs(done)["PodGroup", "raycluster-demo-small"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
+    assert specs(done)["PodGroup", "raycluster-demo.small"]["schedulingPolicy"] == {"gang": {"minCount": expected}}
 
 
 def test_a_job_gets_the_basic_policy_because_it_could_not_be_resized_in_a_gang() -> None:
     done = synced("kube", a_job(), {"main": 5})
     assert {spec["schedulingPolicy"] != {} for (kind, _), spec in specs(done).items() if kind == "PodGroup"} == {True}
-    assert specs(done)["PodGroup", "job-demo-main"]["schedulingPolicy"] == {"basic": {}}
+    assert specs(done)["PodGroup", "job-demo.main"]["schedulingPolicy"] == {"basic": {}}
     assert done.together == {}
+
+
+def test_no_two_jobs_have_objects_of_one_name() -> None:
+    """A group of one job, and the job of a longer name: `a` with `b-c`, and `a-b` with `c`."""
+
+    def names(name: str, group: str) -> set[str]:
+        job = a_cluster(a_group(group))
+        job["metadata"]["name"] = name
+        return {made.name for made in synced("kube", job, {group: 1}).objects}
+
+    assert names("a", "b-c").isdisjoint(names("a-b", "c"))
 
 
 def test_kube_takes_the_newest_version_that_is_served() -> None:
@@ -276,7 +287,7 @@ def test_a_pod_that_comes_when_others_run_is_in_no_gang(name: str) -> None:
 
 PREPARED: dict[str, tuple[str, dict[str, str], dict[str, str], str]] = {
     "default": ("", {}, {}, ""),
-    "kube": ("", {}, {}, "job-demo-main"),
+    "kube": ("", {}, {}, "job-demo.main"),
     "kai": (
         "kai-scheduler",
         KAI_QUEUE | {"kai.scheduler/subgroup-name": "main"},
