@@ -41,7 +41,8 @@ class Schedulers:
         caches: Mapping[Resource, Cache],
     ) -> None:
         """All of them are live. `profiles` is under `PROFILES`; `unserved` has the reason for each resource that is not
-        served, by its name; `forbidden` what the agent may not do for a backend, by the backend's name."""
+        served, by its name; `forbidden` what the agent may not do for a backend, by the backend's name. `caches`
+        has the newest version of a resource first."""
         self._profiles = profiles
         self._unserved = unserved
         self._forbidden = forbidden
@@ -79,11 +80,15 @@ class Schedulers:
         return self._caches[resource].get(namespace if resource.namespaced else "", name)
 
     def made_for(self, job: Manifest) -> Iterator[tuple[Resource, Manifest]]:
-        """The objects that the agent has made for a worker's job."""
-        uid = job["metadata"]["uid"]
+        """The objects that the agent has made for a worker's job. One that is served in several versions comes once, in
+        that which its backend uses."""
+        uid, seen = job["metadata"]["uid"], set[str]()
         for resource, cache in self._caches.items():
-            for found in cache.by(BY_JOB, key_of(job)) if resource.namespaced else ():
-                if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid and self._serves(resource):
+            if resource.definition in seen or not (resource.namespaced and self._serves(resource)):
+                continue
+            seen.add(resource.definition)
+            for found in cache.by(BY_JOB, key_of(job)):
+                if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid:
                     yield resource, found
 
     def _serves(self, resource: Resource) -> bool:

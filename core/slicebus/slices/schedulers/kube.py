@@ -1,7 +1,7 @@
 """kube-scheduler's own gangs: `scheduling.k8s.io` Workload and PodGroup, alpha since Kubernetes 1.35.
 
 Both are fixed once they are made, and a PodGroup stays as long as an active pod names it. So each pod set has a pair of
-its own, which is replaced only when its job has no pods.
+its own, which is replaced only when its job has no pods. Since `v1beta1` the `minCount` of a PodGroup can be changed.
 """
 
 from typing import Any
@@ -18,8 +18,9 @@ Manifest = dict[str, Any]
 
 _GROUP = "scheduling.k8s.io"
 _KUBERAYS_OWN = ("ray.io/gang-scheduling-enabled", "ray.io/scheduler-name")
-VERSIONS = ("v1beta1", "v1alpha2")
-"""The newest first. Kubernetes 1.36 serves the last one only."""
+_ALPHA = "v1alpha2"
+VERSIONS = ("v1beta1", _ALPHA)
+"""The newest first. Kubernetes 1.36 serves the last one only, and 1.37 the first."""
 
 
 def workloads(version: str) -> Resource:
@@ -80,13 +81,19 @@ class Kube:
         group, _, _ = job["apiVersion"].rpartition("/")
         controller = {"apiGroup": group, "kind": job["kind"], "name": job["metadata"]["name"]}
         template = {"name": pod_set, "schedulingPolicy": policy}
-        reference = {"workload": {"workloadName": name, "podGroupTemplateName": pod_set}}
         workload = {"controllerRef": controller, "podGroupTemplates": [template]}
-        pod_group = {"podGroupTemplateRef": reference, "schedulingPolicy": policy}
+        pod_group, is_fixed = _reference(version, name, pod_set) | {"schedulingPolicy": policy}, version == _ALPHA
         return [
             SchedulingObject(resource=workloads(version), name=name, spec=workload, is_fixed=True),
-            SchedulingObject(resource=pod_groups(version), name=name, spec=pod_group, is_fixed=True),
+            SchedulingObject(resource=pod_groups(version), name=name, spec=pod_group, is_fixed=is_fixed),
         ]
+
+
+def _reference(version: str, workload: str, template: str) -> Manifest:
+    """From a PodGroup to the template that it is made of."""
+    if version == _ALPHA:
+        return {"podGroupTemplateRef": {"workload": {"workloadName": workload, "podGroupTemplateName": template}}}
+    return {"workloadRef": {"workloadName": workload, "templateName": template}}
 
 
 def _together(gang: Gang) -> Counts:

@@ -1,0 +1,155 @@
+"""Gangs of Kubernetes' own scheduler, whose objects cannot be changed while pods use them: what is made, replaced and
+told. Pure: a store in which the test puts what an API server would have."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from slicebus.agent.decide import gangs
+from slicebus.agent.state import annotations
+from slicebus.agent.state.schedulers import PROFILES, name_of
+from slicebus.agent.state.store import Store
+from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.decisions.commands import Command, Create, Patch, Remove
+from slicebus.proto.messages import JobRef
+from slicebus.slices import own_api
+from slicebus.slices.resource import Resource
+from slicebus.slices.schedulers import Profile
+from slicebus.slices.schedulers.kube import VERSIONS, pod_groups, workloads
+from slicebus.slices.ungate import Pod
+from unit.agent.objects import NOW, a_pod, shorts
+from unit.slices.jobs.manifests import a_cluster, a_group
+
+Manifest = dict[str, Any]
+NEWEST, OLDEST = VERSIONS
+KEY = JobKey("RayCluster", "team", "demo")
+REF = JobRef("ray.io/v1", "RayCluster", "team", "demo", "manager-uid")
+
+
+class Worker:
+    """What an agent has in its caches: a RayCluster with a head and one group, and the objects of its gangs."""
+
+    def __init__(self, *served: str, granted: int) -> None:
+        self.store = Store()
+        self.store.profiles[PROFILES] = (Profile("default"), Profile("kube"))
+        for version in set(VERSIONS) - set(served):
+            for resource in (workloads(version), pod_groups(version)):
+                self.store.unserved_objects[name_of(resource)] = "it is not served"
+        self._served = served
+        self._versions = count(100)
+        self.job = a_cluster(a_group())
+        self.job["spec"]["suspend"] = False
+        self.job["metadata"] |= annotations.job_metadata(REF, workload="w1", version=1, grant={})
+        self.pods: list[Manifest] = []
+        self._note(own_api.SCHEDULER_ANNOTATION, "kube")
+        self.grant(granted)
+
+    def _note(self, name: str, value: str | None) -> None:
+        metadata = self.job["metadata"]
+        self.job |= {"metadata": metadata | {"annotations": metadata["annotations"] | {name: value}}}
+
+    def grant(self, workers: int) -> None:
+        """So many workers, beside the head."""
+        self._note(own_api.GRANTED_ANNOTATION, annotations.encode_counts({"head": 1, "small": workers}))
+
+    def suspend(self) -> None:
+        self.job |= {"spec": self.job["spec"] | {"suspend": True}}
+        self._note(own_api.GRANTED_ANNOTATION, "{}")
+
+    def runs(self, workers: int, *, gated: int = 0) -> None:
+        """The head, and so many workers: running on nodes, and behind their gates."""
+        head, *running = (
+            a_pod(name, pod_set=pod_set)
+            for name, pod_set in [("head", "head"), *((f"w{number}", "small") for number in range(workers))]
+        )
+        waiting = [a_pod(f"g{number}", pod_set="small", gated=True, phase="Pending") for number in range(gated)]
+        self.pods = [pod | {"spec": pod["spec"] | {"nodeName": "n"}} for pod in (head, *running)] + waiting
+
+    def view(self) -> WorkerView:
+        return WorkerView(
+            key=KEY,
+            job=self.job,
+            reading=JobReading.from_manifest(self.job),
+            scale_target=self.job,
+            pods=tuple(map(Pod.from_manifest, self.pods)),
+            schedulers=self.store.schedulers,
+        )
+
+    def follow(self) -> list[Command]:
+        """What the agent does until it has nothing to do, as the API server does it: without finalizers."""
+        done = list[Command]()
+        while commands := self._next():
+            for command in commands:
+                self._do(command)
+            done += commands
+            assert len(done) < 30, shorts(done)
+        return done
+
+    def _next(self) -> Sequence[Command]:
+        return gangs.follow(self.view(), now=NOW, now_s=0.0) or gangs.removes(self.view())
+
+    def _do(self, command: Command) -> None:
+        version = str(next(self._versions))
+        match command:
+            case Create(resource=resource, manifest=manifest):
+                self.put(resource, manifest | {"metadata": manifest["metadata"] | {"uid": version}})
+            case Remove(resource=resource, target=target):
+                for each in self._in_every_version(resource):
+                    self._cache(each).remove(target)
+            case Patch(target=target, body={"metadata": {"annotations": {own_api.GANG_ANNOTATION: gang}}}):
+                assert target is self.job
+                self._note(own_api.GANG_ANNOTATION, gang)
+            case Patch(resource=resource, target=target, body=dict(body)):
+                self.put(resource, target | {"spec": body["spec"], "metadata": target["metadata"] | body["metadata"]})
+
+    def put(self, resource: Resource, manifest: Manifest) -> None:
+        """As the watches bring it, in every version that is served."""
+        metadata = manifest["metadata"] | {"resourceVersion": str(next(self._versions))}
+        for each in self._in_every_version(resource):
+            self._cache(each).put(manifest | {"metadata": metadata})
+
+    def mark_deleted(self, resource: Resource, name: str) -> None:
+        """Somebody has deleted it, and a finalizer keeps it."""
+        found = self._cache(resource).get("team", name)
+        assert found is not None
+        self.put(resource, found | {"metadata": found["metadata"] | {"deletionTimestamp": NOW}})
+
+    def least(self, version: str) -> dict[str, int]:
+        """The `minCount` of each PodGroup."""
+        found = self._cache(pod_groups(version)).all()
+        return {each["metadata"]["name"]: each["spec"]["schedulingPolicy"]["gang"]["minCount"] for each in found}
+
+    def let_go(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in gangs.allowed(self.view())]
+
+    def _in_every_version(self, resource: Resource) -> list[Resource]:
+        make = workloads if resource.kind == "Workload" else pod_groups
+        return [make(version) for version in self._served]
+
+    def _cache(self, resource: Resource) -> Any:
+        return self.store.cache_of(resource)
+
+
+HEAD, SMALL = "raycluster-demo.head", "raycluster-demo.small"
+PAIR = [("create Workload", SMALL), ("create PodGroup", SMALL)]
+
+
+def made(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
+    """Without notes on the job."""
+    return [each for each in shorts(commands) if each[0] != "demo"]
+
+
+def test_what_is_served_in_two_versions_is_made_once_and_stays() -> None:
+    worker = Worker(*VERSIONS, granted=2)
+    assert made(worker.follow()) == [("create Workload", HEAD), ("create PodGroup", HEAD), *PAIR]
+    assert worker.follow() == []
+
+
+def test_the_newer_version_lowers_the_minimum_of_a_gang_that_runs() -> None:
+    worker = Worker(NEWEST, granted=4)
+    worker.follow()
+    worker.runs(4)
+    worker.grant(2)
+    worker.follow()
+    assert worker.least(NEWEST) == {HEAD: 1, SMALL: 2}
+    assert worker.follow() == []
