@@ -16,7 +16,7 @@ from slicebus.slices import own_api
 from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers import Profile
 from slicebus.slices.schedulers.kube import VERSIONS, pod_groups, workloads
-from slicebus.slices.ungate import Pod
+from slicebus.slices.ungate import Pod, pod_set_of
 from unit.agent.objects import NOW, a_pod, shorts
 from unit.slices.jobs.manifests import a_cluster, a_group
 
@@ -58,12 +58,16 @@ class Worker:
 
     def runs(self, workers: int, *, gated: int = 0) -> None:
         """The head, and so many workers: running on nodes, and behind their gates."""
-        head, *running = (
-            a_pod(name, pod_set=pod_set)
-            for name, pod_set in [("head", "head"), *((f"w{number}", "small") for number in range(workers))]
-        )
+        running = [a_pod("head", pod_set="head"), *(a_pod(f"w{number}", pod_set="small") for number in range(workers))]
         waiting = [a_pod(f"g{number}", pod_set="small", gated=True, phase="Pending") for number in range(gated)]
-        self.pods = [pod | {"spec": pod["spec"] | {"nodeName": "n"}} for pod in (head, *running)] + waiting
+        for pod in running:
+            pod["spec"] = pod["spec"] | {"nodeName": "n"}
+        self.pods = [self._prepared(pod) for pod in (*running, *waiting)]
+
+    def _prepared(self, pod: Manifest) -> Manifest:
+        backend = self.store.schedulers.backend("kube")
+        assert backend is not None
+        return backend.prepare(self.job, pod_set_of(pod)).applied_to(pod)
 
     def view(self) -> WorkerView:
         return WorkerView(
@@ -153,3 +157,27 @@ def test_the_newer_version_lowers_the_minimum_of_a_gang_that_runs() -> None:
     worker.follow()
     assert worker.least(NEWEST) == {HEAD: 1, SMALL: 2}
     assert worker.follow() == []
+
+
+def test_a_group_that_had_no_pods_gets_a_gang_of_its_new_size() -> None:
+    """The PodGroup of four would keep two pods waiting for ever. That of the head stays: its pod runs."""
+    worker = Worker(OLDEST, granted=4)
+    worker.follow()
+    worker.runs(4)
+    worker.grant(0)
+    assert made(worker.follow()) == [], "its pods still use it"
+    worker.runs(0)
+    assert made(worker.follow()) == [("remove PodGroup", SMALL), ("remove Workload", SMALL)]
+    worker.grant(2)
+    assert made(worker.follow()) == PAIR
+    assert worker.least(OLDEST) == {HEAD: 1, SMALL: 2}
+    worker.runs(0, gated=2)
+    assert worker.let_go() == ["g0", "g1"]
+
+
+def test_a_gang_that_no_pod_uses_yet_is_replaced_where_it_starts_smaller() -> None:
+    worker = Worker(OLDEST, granted=4)
+    worker.follow()
+    worker.grant(3)
+    assert made(worker.follow()) == [("remove PodGroup", SMALL), ("remove Workload", SMALL), *PAIR]
+    assert worker.least(OLDEST) == {HEAD: 1, SMALL: 3}

@@ -1,8 +1,8 @@
 """Has the objects that a job's scheduler backend needs there before its first pod starts.
 
 The objects are owned by the worker's job and go with it. One is written to only where what the backend asks for has
-changed: its annotation says what that was the last time. An object that cannot be changed is replaced when the job has
-no pods left.
+changed: its annotation says what that was the last time. An object that cannot be changed is replaced when no pods are
+left that use it: those of the job, or of one pod set, which its label names.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember, Remove, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, Resource
 from slicebus.proto.messages import Counts, Manifest
-from slicebus.slices import own_api
+from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import has_finding, with_findings
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS
@@ -59,12 +59,12 @@ def follow(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
 
 
 def removes(view: WorkerView) -> list[Command]:
-    """Removes what a job without pods needs no more: all of it, where it does not run, and what has to be replaced.
+    """Removes what no pods use and a job needs no more: all of it, where it does not run, and what has to be replaced.
 
     What was made last goes first. A removed object is there until the watch says that it has gone.
     """
     job = view.reading
-    if job is None or job.is_going or view.pod_sets or not (name := annotations.scheduler(job.manifest)):
+    if job is None or job.is_going or not (name := annotations.scheduler(job.manifest)):
         return []
     if view.schedulers.why_unusable(name):
         return []
@@ -74,9 +74,11 @@ def removes(view: WorkerView) -> list[Command]:
     can_change = {(each.resource, each.name) for each in wanted if not each.is_fixed}
 
     def goes(resource: Resource, target: Manifest) -> bool:
+        if _is_going(target) or _is_used(view, pod_set_of(target)):
+            return False
         key = resource, target["metadata"]["name"]
         is_same = annotations.annotation(target, own_api.SPEC_HASH_ANNOTATION) == stays.get(key)
-        return not _is_going(target) and (key not in stays or not (is_same or key in can_change))
+        return key not in stays or not (is_same or key in can_change)
 
     made = view.schedulers.made_for(job.manifest)
     return [
@@ -194,13 +196,14 @@ def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Ma
         own_api.JOB_UID_ANNOTATION: metadata["uid"],
         own_api.SPEC_HASH_ANNOTATION: _hash(wanted),
     }
+    pod_set = {kueue.POD_SET_LABEL: wanted.pod_set} if wanted.pod_set else {}
     return {
         "apiVersion": wanted.resource.api_version,
         "kind": wanted.resource.kind,
         "metadata": {
             "name": wanted.name,
             "namespace": view.key.namespace,
-            "labels": wanted.labels | {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+            "labels": wanted.labels | pod_set | {own_api.ORIGIN_LABEL: own_api.ORIGIN},
             "annotations": wanted.annotations | marks,
             "ownerReferences": [owner],
         },
@@ -215,7 +218,7 @@ def _are_there(view: WorkerView, found: _Scheduled) -> bool:
         if present is None or _is_going(present) or not _is_made_for(present, found.job):
             return False
         is_same = annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) == _hash(wanted)
-        if not is_same and not (wanted.is_fixed and view.pod_sets):
+        if not is_same and not (wanted.is_fixed and _is_used(view, wanted.pod_set)):
             return False
     return all(_staying(view, name) >= count for name, count in found.synced.together.items())
 
@@ -247,6 +250,11 @@ def _pruned(found: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
 def _is_made_for(present: Manifest, job: JobReading) -> bool:
     uid: str = job.manifest["metadata"]["uid"]
     return annotations.annotation(present, own_api.JOB_UID_ANNOTATION) == uid
+
+
+def _is_used(view: WorkerView, pod_set: str) -> bool:
+    """Whether pods are left that may use an object of a pod set, or of the job."""
+    return pod_set in view.pod_sets if pod_set else bool(view.pod_sets)
 
 
 def _is_going(target: Manifest) -> bool:

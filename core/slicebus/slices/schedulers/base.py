@@ -53,8 +53,10 @@ class SchedulingObject(msgspec.Struct, frozen=True, kw_only=True):
     spec: Manifest
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    pod_set: str = ""
+    """The pod set whose pods use it; empty where those of the whole job do."""
     is_fixed: bool = False
-    """Whether its spec cannot be changed. Such an object is replaced when no pod of the job is left."""
+    """Whether its spec cannot be changed. Such an object is replaced when no pod that uses it is left."""
     conditions: tuple[Finding, ...] = ()
     """Conditions of its status that the agent writes."""
     status: Manifest = {}

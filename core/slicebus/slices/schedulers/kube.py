@@ -1,7 +1,7 @@
 """kube-scheduler's own gangs: `scheduling.k8s.io` Workload and PodGroup, alpha since Kubernetes 1.35.
 
 Both are fixed once they are made, and a PodGroup stays as long as an active pod names it. So each pod set has a pair of
-its own, which is replaced only when its job has no pods. Since `v1beta1` the `minCount` of a PodGroup can be changed.
+its own, which is replaced only when it has no pods. Since `v1beta1` the `minCount` of a PodGroup can be changed.
 """
 
 from typing import Any
@@ -84,8 +84,11 @@ class Kube:
         workload = {"controllerRef": controller, "podGroupTemplates": [template]}
         pod_group, is_fixed = _reference(version, name, pod_set) | {"schedulingPolicy": policy}, version == _ALPHA
         return [
-            SchedulingObject(resource=workloads(version), name=name, spec=workload, is_fixed=True),
-            SchedulingObject(resource=pod_groups(version), name=name, spec=pod_group, is_fixed=is_fixed),
+            SchedulingObject(resource=resource, name=name, spec=spec, pod_set=pod_set, is_fixed=fixed)
+            for resource, spec, fixed in (
+                (workloads(version), workload, True),
+                (pod_groups(version), pod_group, is_fixed),
+            )
         ]
 
 
