@@ -1,23 +1,27 @@
 """Gangs of Kubernetes' own scheduler, whose objects cannot be changed while pods use them: what is made, replaced and
 told. Pure: a store in which the test puts what an API server would have."""
 
+import re
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from slicebus.agent.decide import gangs
+import pytest
+
+from slicebus.agent.decide import gangs, orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import PROFILES, name_of
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Patch, Remove
-from slicebus.proto.messages import JobRef
+from slicebus.proto.errors import ConflictError
+from slicebus.proto.messages import JobRef, Relabel
 from slicebus.slices import own_api
 from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers import Profile
 from slicebus.slices.schedulers.kube import VERSIONS, pod_groups, workloads
 from slicebus.slices.ungate import Pod, pod_set_of
-from unit.agent.objects import NOW, a_pod, shorts
+from unit.agent.objects import EAST, NOW, a_pod, short, shorts
 from unit.slices.jobs.manifests import a_cluster, a_group
 
 Manifest = dict[str, Any]
@@ -79,6 +83,14 @@ class Worker:
             schedulers=self.store.schedulers,
         )
 
+    def order(self, workers: int) -> list[Command]:
+        """What the agent does first with the order to run with so many."""
+        job, version = JobReading.from_manifest(self.job), 2
+        assert job is not None
+        granted = {"head": 1, "small": workers}
+        order = Relabel(job=REF, to_workload="w2", from_workload="w1", spec_version=version, granted=granted)
+        return list(orders.next_step(orders.relabel(order, EAST), 0, self.view()).commands)
+
     def follow(self) -> list[Command]:
         """What the agent does until it has nothing to do, as the API server does it: without finalizers."""
         done = list[Command]()
@@ -117,6 +129,11 @@ class Worker:
         found = self._cache(resource).get("team", name)
         assert found is not None
         self.put(resource, found | {"metadata": found["metadata"] | {"deletionTimestamp": NOW}})
+
+    def put_away(self, resource: Resource, name: str) -> None:
+        """Its finalizer is off."""
+        found = self._cache(resource).get("team", name)
+        self._cache(resource).remove(found)
 
     def least(self, version: str) -> dict[str, int]:
         """The `minCount` of each PodGroup."""
@@ -181,3 +198,33 @@ def test_a_gang_that_no_pod_uses_yet_is_replaced_where_it_starts_smaller() -> No
     worker.grant(3)
     assert made(worker.follow()) == [("remove PodGroup", SMALL), ("remove Workload", SMALL), *PAIR]
     assert worker.least(OLDEST) == {HEAD: 1, SMALL: 3}
+
+
+def test_what_somebody_has_deleted_is_used_as_long_as_it_stays() -> None:
+    """The finalizer keeps it for the pods that run, and for those that come."""
+    worker = Worker(OLDEST, granted=2)
+    worker.follow()
+    worker.runs(2, gated=1)
+    worker.grant(3)
+    worker.mark_deleted(pod_groups(OLDEST), SMALL)
+    assert made(worker.follow()) == []
+    assert worker.let_go() == ["g0"]
+    worker.pods = worker.pods[:1]
+    assert worker.let_go() == []
+    assert made(worker.follow()) == []
+
+
+def test_a_suspended_job_comes_back_when_its_gang_has_gone() -> None:
+    worker = Worker(OLDEST, granted=4)
+    worker.follow()
+    worker.runs(4)
+    worker.suspend()
+    assert made(worker.follow()) == [], "its pods are there"
+    worker.pods = []
+    worker.mark_deleted(pod_groups(OLDEST), SMALL)
+    worker.follow()
+    with pytest.raises(ConflictError, match=f"PodGroup {re.escape(SMALL)} of the gang before is still there"):
+        worker.order(2)
+    worker.put_away(pod_groups(OLDEST), SMALL)
+    [resumed] = worker.order(2)
+    assert short(resumed)[-1] == "resumed"

@@ -17,6 +17,7 @@ from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember, Remove, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, Resource
+from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import has_finding, with_findings
@@ -84,6 +85,16 @@ def removes(view: WorkerView) -> list[Command]:
     return [
         Remove(resource=resource, target=target) for resource, target in reversed([*made]) if goes(resource, target)
     ]
+
+
+def ensure_none_left(view: WorkerView) -> None:
+    """Raises ConflictError where objects of a job are left that is suspended: a PodGroup that is being deleted would
+    stay for the first pod that names it, with the minimum of the gang before."""
+    job = view.reading
+    left = next(view.schedulers.made_for(job.manifest), None) if job is not None else None
+    if left is not None:
+        resource, target = left
+        raise ConflictError(f"{resource.kind} {target['metadata']['name']} of the gang before is still there")
 
 
 def allowed(view: WorkerView) -> list[Manifest]:
@@ -215,10 +226,12 @@ def _are_there(view: WorkerView, found: _Scheduled) -> bool:
     """Whether every object is there, as it was last asked for, and every pod that has to start with others."""
     for wanted in found.synced.objects:
         present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
-        if present is None or _is_going(present) or not _is_made_for(present, found.job):
+        if present is None or not _is_made_for(present, found.job):
             return False
+        # Kubernetes keeps what pods use, whoever has deleted it: to wait for another one would be for ever.
+        stays = wanted.is_fixed and _is_used(view, wanted.pod_set)
         is_same = annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) == _hash(wanted)
-        if not is_same and not (wanted.is_fixed and _is_used(view, wanted.pod_set)):
+        if not stays and (_is_going(present) or not is_same):
             return False
     return all(_staying(view, name) >= count for name, count in found.synced.together.items())
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from slicebus.agent.decide import order_sizes, scheduling, waiting
+from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
 from slicebus.agent.decide.order_contents import ensure_named
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
@@ -291,7 +291,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job.slice == name and job.version < order.spec_version:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= noted
-        return [Patch(resource=resource, target=job.manifest, body=_resumed(job, {"metadata": at}))]
+        return [Patch(resource=resource, target=job.manifest, body=_resumed(view, job, {"metadata": at}))]
     if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | _request_note(job.requested, requested)
@@ -337,9 +337,12 @@ def _request_note(
     return {own_api.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
-def _resumed(job: JobReading, body: Manifest) -> Manifest:
-    """The patch, which also resumes a suspended job."""
-    return body | to_resume(job.manifest)
+def _resumed(view: WorkerView, job: JobReading, body: Manifest) -> Manifest:
+    """The patch, which also resumes a suspended job. Raises ConflictError where that has to wait."""
+    resumes = to_resume(job.manifest)
+    if resumes:
+        gangs.ensure_none_left(view)
+    return body | resumes
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
@@ -354,7 +357,8 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
-    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=_resumed(job, {"metadata": at}))]
+    body = _resumed(view, job, {"metadata": at})
+    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
