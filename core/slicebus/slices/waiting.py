@@ -27,6 +27,7 @@ SCHEDULING = (
     "SchedulingObjectRefused",
     "SchedulingObjectExists",
     "SchedulingPruned",
+    "GangTooLarge",
 )
 """The reasons of granted pods that wait for what their scheduler backend needs."""
 ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, *SCHEDULING)

@@ -63,10 +63,14 @@ class Worker:
     def runs(self, workers: int, *, gated: int = 0) -> None:
         """The head, and so many workers: running on nodes, and behind their gates."""
         running = [a_pod("head", pod_set="head"), *(a_pod(f"w{number}", pod_set="small") for number in range(workers))]
-        waiting = [a_pod(f"g{number}", pod_set="small", gated=True, phase="Pending") for number in range(gated)]
         for pod in running:
             pod["spec"] = pod["spec"] | {"nodeName": "n"}
-        self.pods = [self._prepared(pod) for pod in (*running, *waiting)]
+        waiting = [self.gated_pod(f"g{number}") for number in range(gated)]
+        self.pods = [*map(self._prepared, running), *waiting]
+
+    def gated_pod(self, name: str) -> Manifest:
+        """A worker that was made by the template, and waits."""
+        return self._prepared(a_pod(name, pod_set="small", gated=True, phase="Pending"))
 
     def _prepared(self, pod: Manifest) -> Manifest:
         backend = self.store.schedulers.backend("kube")
@@ -228,3 +232,49 @@ def test_a_suspended_job_comes_back_when_its_gang_has_gone() -> None:
     worker.put_away(pod_groups(OLDEST), SMALL)
     [resumed] = worker.order(2)
     assert short(resumed)[-1] == "resumed"
+
+
+@pytest.mark.parametrize(
+    ("version", "granted", "is_lost", "expected"),
+    [
+        (OLDEST, 3, True, "GangTooLarge"),
+        (OLDEST, 3, False, None),
+        (OLDEST, 4, True, None),
+        (NEWEST, 3, True, None),
+    ],
+    ids=[
+        "a shrunk gang has lost a pod",
+        "it has lost none",
+        "it has its first size again",
+        "its minimum has shrunk too",
+    ],
+)
+def test_a_gang_that_has_shrunk_tells_that_its_pod_group_has_not(
+    version: str, granted: int, is_lost: bool, expected: str | None
+) -> None:
+    worker = Worker(version, granted=4)
+    worker.follow()
+    worker.runs(4)
+    worker.grant(granted)
+    worker.follow()
+    worker.runs(granted)
+    if is_lost:
+        # It was made anew and let go, and is on no node.
+        worker.pods[-1] |= {"spec": worker.pods[-1]["spec"] | {"nodeName": None}}
+    problem = gangs.problem(worker.view())
+    assert (problem.reason if problem is not None else None) == expected
+    if problem is not None:
+        assert "was made for 4 pods and cannot be changed, 3 are granted" in problem.message
+
+
+def test_a_gang_that_is_too_large_holds_up_no_growth() -> None:
+    worker = Worker(OLDEST, granted=4)
+    worker.follow()
+    worker.runs(2, gated=1)
+    worker.pods[2] |= {"spec": worker.pods[2]["spec"] | {"nodeName": None}}
+    worker.grant(3)
+    worker.follow()
+    problem = gangs.problem(worker.view())
+    assert problem is not None
+    assert problem.reason == "GangTooLarge"
+    assert worker.let_go() == ["g0"]

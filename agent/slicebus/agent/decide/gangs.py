@@ -5,7 +5,7 @@ changed: its annotation says what that was the last time. An object that cannot 
 left that use it: those of the job, or of one pod set, which its label names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -103,14 +103,23 @@ def allowed(view: WorkerView) -> list[Manifest]:
     if view.reading is None or not annotations.scheduler(view.reading.manifest):
         return pods
     found = _scheduled(view)
-    if found is None or problem(view) is not None or not _are_there(view, found):
+    if found is None or _blocks(view) is not None or not _are_there(view, found):
         return []
     starts = found.synced.starts
     return [pod for pod in pods if starts is None or pod["metadata"]["name"] in starts]
 
 
 def problem(view: WorkerView) -> Problem | None:
-    """Why granted pods of a job do not start; None where nothing but time is needed, and where none waits."""
+    """Why granted pods of a job do not start; None where nothing but time is needed."""
+    if blocks := _blocks(view):
+        return blocks
+    job = view.reading
+    found = _scheduled(view) if job is not None and job.runs and annotations.scheduler(job.manifest) else None
+    return found.synced.stuck if found is not None else None
+
+
+def _blocks(view: WorkerView) -> Problem | None:
+    """Why no pod is let go; None where none waits."""
     job, pods = view.reading, next_pods(view)
     if job is None or not pods or not (name := annotations.scheduler(job.manifest)):
         return None
@@ -146,6 +155,7 @@ def _scheduled(view: WorkerView) -> _Scheduled | None:
         minimum=annotations.gang(job.manifest),
         granted=job.granted,
         pods=_pods(view),
+        unplaced=frozenset(_unplaced(view)),
         find=lambda resource, name: view.schedulers.find(resource, name, namespace),
     )
     return _Scheduled(job, backend, backend.sync(gang) if gang.minimum else Synced())
@@ -165,6 +175,12 @@ def _pods(view: WorkerView) -> dict[str, tuple[str, ...]]:
     for pod in next_pods(view):
         found.setdefault(pod_set_of(pod), []).append(pod["metadata"]["name"])
     return {name: tuple(sorted(names)) for name, names in found.items()}
+
+
+def _unplaced(view: WorkerView) -> Iterator[str]:
+    for name, members in view.pod_sets.items():
+        if any(not pod.is_terminating and not pod.manifest["spec"].get("nodeName") for pod in members.running):
+            yield name
 
 
 def _make(

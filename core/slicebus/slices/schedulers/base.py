@@ -41,6 +41,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     granted: Counts
     pods: Mapping[str, tuple[str, ...]]
     """The names of the pods that run, and of those that are next to start, by pod set, in order."""
+    unplaced: frozenset[str] = frozenset()
+    """The pod sets with pods that were let go and are on no node."""
     find: Callable[[Resource, str], Manifest | None]
     """The object of a resource with this name, in the job's namespace or of the cluster; None where there is none."""
 
@@ -72,6 +74,8 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """The pods by pod set that have to be there before the first of them starts; empty where each starts by itself."""
     blocked: Problem | None = None
     """Why nothing can be made now, and no pod starts."""
+    stuck: Problem | None = None
+    """Why the scheduler cannot place pods that were let go. It holds up no other."""
     starts: frozenset[str] | None = None
     """The pods that may start as far as the backend is concerned, once the objects are there; None for all."""
 

@@ -74,7 +74,20 @@ class Kube:
         for pod_set in gang.minimum:
             least = together.get(pod_set)
             objects += self._pair(gang.job, pod_set, {"gang": {"minCount": least}} if least else {"basic": {}})
-        return Synced(objects=tuple(objects), together=together)
+        stuck = next(filter(None, (self._too_large(gang, pod_set) for pod_set in together)), None)
+        return Synced(objects=tuple(objects), together=together, stuck=stuck)
+
+    def _too_large(self, gang: Gang, pod_set: str) -> Problem | None:
+        """That a gang which cannot be changed has shrunk: the scheduler counts up to the minimum of its start."""
+        name, granted = object_name(gang.job, pod_set), gang.granted.get(pod_set, 0)
+        present = gang.find(pod_groups(self._version), name)
+        if present is None or self._version != _ALPHA or pod_set not in gang.unplaced:
+            return None
+        least = (present["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 0)
+        if least <= granted:
+            return None
+        message = f"PodGroup {name} ({_GROUP}) was made for {least} pods and cannot be changed, {granted} are granted"
+        return Problem("GangTooLarge", f"{message}: a pod that is made anew waits until as many are there")
 
     def _pair(self, job: Manifest, pod_set: str, policy: Manifest) -> list[SchedulingObject]:
         name, version = object_name(job, pod_set), self._version
