@@ -54,6 +54,25 @@ async def shown(scenario: Scenario) -> tuple[Waiting | None, Waiting | None]:
     return Waiting.from_manifest(await scenario.worker_job()), Waiting.from_manifest(job)
 
 
+async def test_a_submitter_that_is_refused_is_told_too(limited: World) -> None:
+    """Its pod comes last, by a Job that KubeRay makes."""
+    await set_quota(limited, 20)
+    scenario = Scenario(limited, "RayJob", "crowded")
+    await scenario.submit()
+
+    async def told() -> bool:
+        there, here = await shown(scenario)
+        return there is not None and here is not None and there.says_same(here) and there.reason == PODS_REFUSED
+
+    await eventually(told, "both sides say why", within_s=60.0)
+    waiting, _ = await shown(scenario)
+    assert waiting is not None
+    assert waiting.message.startswith("1 pod cannot be made and holds its quota: exceeded quota: small,")
+
+    await limit(limited, 20, used=2)
+    await scenario.expect_pods(running=1, within_s=90.0)
+
+
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
 async def test_pods_that_a_resource_quota_refuses_are_told_on_both_sides(limited: World, kind: str) -> None:
     await set_quota(limited, 20)

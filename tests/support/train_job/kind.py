@@ -84,6 +84,9 @@ class TrainJob:
     def made_by(self, child: Manifest) -> str:
         return ""
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        return []
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         return [{NAME_LABEL: job["metadata"]["name"]}]
 

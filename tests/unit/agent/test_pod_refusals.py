@@ -17,6 +17,8 @@ from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Manifest, Waits
 from slicebus.slices.waiting import PODS_REFUSED, Waiting
 from unit.agent.objects import KEY, a_job, a_pod, a_view
+from unit.agent.test_ray_pods import a_spec as a_ray_spec
+from unit.agent.test_ray_pods import an_object
 from unit.kube.loop_time import LoopTime
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -24,6 +26,9 @@ SINCE = "2026-01-31T12:00:00Z"
 TEXT = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
 DENIED = 'admission webhook "policy" denied the request: no'
 MESSAGE = f'Error creating: pods "train-x7k2p" is forbidden: {TEXT}'
+
+
+OF_RAYJOB = [f"involvedObject.uid={uid},type=Warning" for uid in ("uid-train", "uid-train-x7k2p")]
 
 
 def an_event(message: str = MESSAGE, *, reason: str = "FailedCreate", at: str = "11:59:00", **more: Any) -> Manifest:
@@ -69,6 +74,32 @@ def an_event(message: str = MESSAGE, *, reason: str = "FailedCreate", at: str = 
 )  # fmt: skip
 def test_the_newest_refusal_says_why(events: list[Manifest], expected: str) -> None:
     assert pod_refusals.why(events, NOW) == expected
+
+
+def test_what_was_said_of_an_earlier_job_of_the_name_is_left_out() -> None:
+    job = {"metadata": {"creationTimestamp": "2026-01-31T11:58:00Z"}}
+    assert pod_refusals.why([an_event(at="11:59:00")], NOW, job=job) == TEXT
+    assert pod_refusals.why([an_event(at="11:57:00")], NOW, job=job) == ""
+
+
+BY_NAME = "involvedObject.kind=Job,involvedObject.name=train,type=Warning"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "selectors"),
+    [
+        ("RayCluster", a_ray_spec(), ["involvedObject.uid=uid-train,type=Warning"]),
+        ("RayJob", {"rayClusterSpec": a_ray_spec()}, [*OF_RAYJOB, BY_NAME]),
+        ("RayJob", {"rayClusterSpec": a_ray_spec(), "submissionMode": "HTTPMode"}, OF_RAYJOB),
+    ],
+    ids=["a cluster", "a RayJob with a submitter", "a RayJob without"],
+)
+def test_the_submitters_job_is_known_by_its_name(kind: str, spec: Manifest, selectors: list[str]) -> None:
+    job = an_object(kind, "train", spec)
+    child = an_object("RayCluster", "train-x7k2p", a_ray_spec())
+    view = WorkerView(key=JobKey(kind, "team", "train"), job=job, scale_target=job if kind == "RayCluster" else child)
+    assert pod_refusals.selectors(view) == selectors
+    assert pod_refusals.selectors(structs.replace(view, job=None)) == []
 
 
 def lacking_view(pods: int = 1, *, refused: str = TEXT, **how: Any) -> WorkerView:
@@ -160,10 +191,14 @@ class Cluster:
         return ListPage(items=self.events, resource_version="1", continue_token="")
 
 
+def made(job: Manifest, **metadata: str) -> Manifest:
+    return job | {"metadata": job["metadata"] | {"creationTimestamp": "2026-01-31T10:00:00Z"} | metadata}
+
+
 @pytest.fixture
 def store() -> Store:
     store = Store()
-    store.cache_of(JOBS).put(a_job(1))  # type: ignore[union-attr]
+    store.cache_of(JOBS).put(made(a_job(1)))  # type: ignore[union-attr]
     return store
 
 
@@ -188,7 +223,7 @@ async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(
     await asyncio.sleep(40)
     assert dict(store.refused_pods.items()) == {KEY: TEXT}
 
-    store.cache_of(JOBS).put(a_job(0) | {"metadata": a_job(0)["metadata"] | {"resourceVersion": "11"}})  # type: ignore[union-attr]
+    store.cache_of(JOBS).put(made(a_job(0), resourceVersion="11"))  # type: ignore[union-attr]
     refusals.note(KEY)
     assert (dict(store.refused_pods.items()), changed) == ({}, [KEY, KEY])
     asked = len(cluster.asked)

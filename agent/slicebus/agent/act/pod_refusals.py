@@ -56,11 +56,10 @@ class PodRefusals:
 
     async def _read(self, key: JobKey) -> None:
         self._due[key] = asyncio.get_running_loop().time() + _AGAIN_S
-        events = []
-        for uid in pod_refusals.owners(self._store.view(key)):
-            fields = f"involvedObject.uid={uid},type=Warning"
+        events, view = [], self._store.view(key)
+        for fields in pod_refusals.selectors(view):
             events += (await self._client.list(EVENTS, namespace=key.namespace, fields=fields)).items
-        text, known = pod_refusals.why(events, now()), self._store.refused_pods.get(key, "")
+        text, known = pod_refusals.why(events, now(), job=view.job), self._store.refused_pods.get(key, "")
         if key not in self._due or text == known:
             return
         if text:

@@ -6,6 +6,7 @@ from operator import itemgetter
 
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
+from slicebus.slices.jobs import KINDS
 
 _FORBIDDEN = " is forbidden: "
 _LENGTH = 500
@@ -22,21 +23,31 @@ def lacking(view: WorkerView) -> int:
     return sum(max(0, count - there.get(name, 0)) for name, count in view.desired.items())
 
 
-def owners(view: WorkerView) -> list[str]:
-    """The UIDs of the objects on which controllers say why they make no pods."""
-    found = (each for each in (view.job, *view.scale_targets) if each is not None)
-    return list(dict.fromkeys(each["metadata"]["uid"] for each in found))
+def selectors(view: WorkerView) -> list[str]:
+    """The field selectors of the Events on objects whose controllers say why they make no pods.
+
+    The Job that submits a RayJob is known by its name only.
+    """
+    if view.job is None:
+        return []
+    uids = dict.fromkeys(each["metadata"]["uid"] for each in (view.job, *view.scale_targets))
+    names = KINDS[view.key.kind].own_jobs(view.job)
+    about = [f"uid={uid}" for uid in uids] + [f"kind=Job,involvedObject.name={name}" for name in names]
+    return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 
-def why(events: Iterable[Manifest], now: datetime) -> str:
+def why(events: Iterable[Manifest], now: datetime, *, job: Manifest | None = None) -> str:
     """What the newest of these Events says about a pod that could not be made; empty where none does.
 
-    Names of pods are left out: each of them has another.
+    Names of pods are left out: each of them has another. Those from before this job are about an earlier one.
     """
+    earliest = now - _RECENT
+    if job is not None:
+        earliest = max(earliest, datetime.fromisoformat(job["metadata"]["creationTimestamp"]))
     found = [
         (at, event.get("message", ""))
         for event in events
-        if _is_refusal(event.get("reason", "")) and now - (at := _time_of(event)) < _RECENT
+        if _is_refusal(event.get("reason", "")) and (at := _time_of(event)) >= earliest
     ]
     message = max(found, key=itemgetter(0), default=(now, ""))[1]
     return (message.partition(_FORBIDDEN)[2] or message)[:_LENGTH]

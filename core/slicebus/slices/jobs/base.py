@@ -166,6 +166,9 @@ class JobKind(Protocol):
     def made_by(self, child: Manifest) -> str:
         """The name of the job of this kind that made an object of `child_kind`; empty when none did."""
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """The names of batch/v1 Jobs by which the job's controller makes pods of it; empty for none."""
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """Labels by which a worker's pods belong to the job: those of any entry."""
 

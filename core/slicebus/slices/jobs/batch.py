@@ -129,6 +129,10 @@ class BatchJob:
         """Nothing: it has no children."""
         return ""
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """None beside itself."""
+        return []
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that the Job controller sets."""
         return [{JOB_NAME_LABEL: job["metadata"]["name"]}]

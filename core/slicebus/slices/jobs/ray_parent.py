@@ -70,6 +70,10 @@ class RayParent:
         name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
         return name
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """None: the operator makes the pods of its clusters."""
+        return []
+
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
         return ray.replica_size(self.cluster_spec(scale_target), pod_set)

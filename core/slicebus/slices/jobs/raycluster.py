@@ -98,6 +98,10 @@ class RayCluster:
         """Nothing: it has no children."""
         return ""
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """None: its operator makes its pods."""
+        return []
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that KubeRay sets."""
         return [{CLUSTER_LABEL: job["metadata"]["name"]}]

@@ -103,6 +103,10 @@ class RayJob(RayParent):
         name: str = job.get("status", {}).get("rayClusterName", "")
         return [name] if name else []
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """The submitter's, which has the RayJob's name."""
+        return [job["metadata"]["name"]] if _has_submitter_pod(job["spec"]) else []
+
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The child's pods, and those of the submitter Job, which has the RayJob's name.
 
