@@ -231,3 +231,22 @@ async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(
     assert len(cluster.asked) == asked
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+def test_the_owners_of_pods_are_asked_too_but_not_all() -> None:
+    def of(uid: str, name: str) -> Manifest:
+        owner = {"kind": "ReplicaSet", "name": uid, "uid": uid, "controller": True}
+        pod = a_pod(name)
+        return pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]}}
+
+    job = a_job()
+    pods = tuple(of(f"r{number}", f"p{number}") for number in range(9))
+    own = job["metadata"]["uid"]
+
+    def asked(*pods: Manifest) -> list[str]:
+        found = pod_refusals.selectors(a_view(job, pods=pods))
+        return [selector.removeprefix("involvedObject.uid=").removesuffix(",type=Warning") for selector in found]
+
+    assert asked(*pods[:2]) == [own, "r0", "r1"]
+    assert asked(of(own, "p")) == [own]
+    assert len(asked(*pods)) == 9

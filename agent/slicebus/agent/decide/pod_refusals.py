@@ -10,6 +10,8 @@ from slicebus.slices.jobs import KINDS
 
 _FORBIDDEN = " is forbidden: "
 _LENGTH = 500
+_MOST_BETWEEN = 8
+"""Of the objects between a job and its pods: the Events of each are a request."""
 _RECENT = timedelta(minutes=15)
 """A controller tries again, and says so again, after pauses of some minutes."""
 
@@ -24,15 +26,18 @@ def lacking(view: WorkerView) -> int:
 
 
 def selectors(view: WorkerView) -> list[str]:
-    """The field selectors of the Events on objects whose controllers say why they make no pods.
+    """The field selectors of the Events on objects whose controllers say why they make no pods: the job, its scale
+    targets, and some of those that have made pods of it, as the ReplicaSet of a Deployment has.
 
     The Job that submits a RayJob is known by its name only.
     """
     if view.job is None:
         return []
     uids = dict.fromkeys(each["metadata"]["uid"] for each in (view.job, *view.scale_targets))
+    between = sorted({pod.owner_uid for pod in view.pods if pod.owner_uid} - uids.keys())
     names = KINDS[view.key.kind].own_jobs(view.job)
-    about = [f"uid={uid}" for uid in uids] + [f"kind=Job,involvedObject.name={name}" for name in names]
+    about = [f"uid={uid}" for uid in (*uids, *between[:_MOST_BETWEEN])]
+    about += [f"kind=Job,involvedObject.name={name}" for name in names]
     return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 

@@ -227,6 +227,10 @@ class DeclaredKind:
         """None: no autoscaler of slicebus' concern."""
         return []
 
+    def own_jobs(self, job: Manifest) -> list[str]:
+        """None by name: what stands between it and its pods is known by these."""
+        return []
+
     def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
         """None: `bounds` names no field."""
         return []
