@@ -143,6 +143,16 @@ class DeclaredScenario(Scenario):
 
         await eventually(shown, f"{name} of {self.name} is {value}")
 
+    async def expect_left_alone(self, why: str) -> None:
+        """Wait until the manager's job says why slicebus does not run it."""
+
+        async def told() -> bool:
+            conditions = conditions_of(await self.of_the_manager())
+            said = [entry["message"] for entry in conditions if entry["type"] == ACCEPTED_CONDITION]
+            return said == [f"slicebus leaves it alone: {why}"]
+
+        await eventually(told, f"{self.name} says that {why}")
+
     async def expect_nothing_on_the_worker(self) -> None:
         worker = await self.worker()
 
@@ -299,18 +309,20 @@ async def served_and_refused(world: World) -> None:
 
 
 async def refused(world: World) -> None:
-    """A Deployment that the manager's own cluster would run is left to it, and says so."""
+    """A Deployment that the manager's own cluster would run, or runs already, is left to it, and says so."""
     scenario = DeclaredScenario(world, "Deployment", "local")
     manifest = scenario.manifest()
     manifest["spec"]["paused"] = False
-    manifest["spec"]["replicas"] = 0
     await world.manager.create(scenario.resource, manifest)
+    await scenario.expect_left_alone("its spec.paused is not true")
 
-    async def told() -> str | None:
-        conditions = conditions_of(await scenario.of_the_manager())
-        return next((entry["message"] for entry in conditions if entry["type"] == ACCEPTED_CONDITION), None)
+    async def has_pods() -> bool:
+        return (await scenario.of_the_manager()).get("status", {}).get("replicas") == 1
 
-    assert await eventually(told, "it says so") == "slicebus leaves it alone: its spec.paused is not true"
+    await eventually(has_pods, "the manager's cluster runs it")
+    body = MergePatch({"spec": {"paused": True}})
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, body)
+    await scenario.expect_left_alone("its status.replicas is 1, as this cluster runs it already")
     assert await scenario.chain() == []
     await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
 

@@ -152,6 +152,17 @@ class ManagedBy(_Strict, frozen=True, kw_only=True):
 
     path: SpecPath
     value: str | int | bool
+    zero_path: StatusPath | None = None
+    """A number in the manager's own status that is 0, or missing, while the manager's cluster runs no pod of the job:
+    the field may have been set after it began to."""
+
+    def lacks(self, job: Manifest) -> str:
+        """What a job lacks so that the manager's cluster does not run it, as a clause; empty where it lacks nothing."""
+        if value_at(job, path_of(self.path)) != self.value:
+            value = self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
+            return f"its {self.path} is not {value}"
+        found = value_at(job, path_of(self.zero_path)) if self.zero_path is not None else None
+        return f"its {self.zero_path} is {found}, as this cluster runs it already" if found else ""
 
 
 class Maker(_Strict, frozen=True, kw_only=True):
@@ -187,7 +198,11 @@ class Declaration(_Strict, frozen=True, kw_only=True):
     """For the policies of the agent's chart: who makes the pods, where that is neither the kind itself nor a Job."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for pod sets that do not go together, and for an end that the manager would not see."""
+        """Raises ValueError for pod sets that do not go together, for an end that the manager would not see, and for a
+        number of its own status that the worker's would replace."""
+        zero = self.managed_by.zero_path.split(".")[1] if self.managed_by and self.managed_by.zero_path else None
+        if zero is not None and (self.mirrored_status is None or zero in self.mirrored_status):
+            raise ValueError(f"managedBy.zeroPath is of the manager's own status: mirroredStatus has to lack {zero}")
         for field, sign in (("succeeded", self.succeeded), ("failed", self.failed)):
             if sign is not None and self.mirrored_status is not None and sign.field not in self.mirrored_status:
                 raise ValueError(f"mirroredStatus lacks {sign.field}, by which {field} is known")
@@ -217,6 +232,7 @@ class Declaration(_Strict, frozen=True, kw_only=True):
         for field, text, type in (
             ("suspendPath", self.suspend_path, "boolean"),
             ("managedBy.path", self.managed_by.path if self.managed_by else None, ""),
+            ("managedBy.zeroPath", self.managed_by.zero_path if self.managed_by else None, "integer"),
             *((f"droppedPaths[{number}]", path, "") for number, path in enumerate(self.dropped_paths)),
             *_sign_paths("succeeded", self.succeeded),
             *_sign_paths("failed", self.failed),

@@ -91,10 +91,8 @@ class DeclaredKind:
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """The declared field, or the gate in every pod template: pods that a controller makes then wait for ever."""
-        managed_by = self.declaration.managed_by
-        if managed_by is not None:
-            has = value_at(job, path_of(managed_by.path)) == managed_by.value
-            return "" if has else f"its {managed_by.path} is not {_text(managed_by.value)}"
+        if self.declaration.managed_by is not None:
+            return self.declaration.managed_by.lacks(job)
         ungated = [pod_set.name for pod_set in self._pod_sets(job) if not _is_gated(pod_set.template(job))]
         return f"the pod template of {ungated[0]} has no scheduling gate {kueue.ELASTIC_GATE}" if ungated else ""
 
@@ -315,7 +313,3 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _is_gated(template: Manifest) -> bool:
     return any(gate["name"] == kueue.ELASTIC_GATE for gate in template["spec"].get("schedulingGates", ()))
-
-
-def _text(value: str | int | bool) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

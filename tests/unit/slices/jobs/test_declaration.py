@@ -119,6 +119,10 @@ SLIPS: dict[str, tuple[object, str]] = {
         changed("TrainJob", ["active"], "mirroredStatus"),
         "mirroredStatus lacks phase, by which succeeded is known",
     ),
+    "a number that the worker's status would replace": (
+        changed("Deployment", ["replicas"], "mirroredStatus"),
+        "managedBy.zeroPath is of the manager's own status: mirroredStatus has to lack replicas",
+    ),
     "a field of the status": (
         changed("TrainJob", "status.phase", "mirroredStatus", 0),
         "mirroredStatus[0]: 'status.phase' is not a field of the status, as phase",

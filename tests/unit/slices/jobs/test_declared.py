@@ -218,6 +218,12 @@ LACKING: dict[str, tuple[DeclaredKind, Manifest, str]] = {
         "its spec.managedBy is not kueue.x-k8s.io/multikueue",
     ),
     "a paused Deployment": (DEPLOYMENT, a_deployment(), ""),
+    "a Deployment that was paused too late": (
+        DEPLOYMENT,
+        a_deployment() | {"status": {"replicas": 2}},
+        "its status.replicas is 2, as this cluster runs it already",
+    ),
+    "a Deployment without pods": (DEPLOYMENT, a_deployment() | {"status": {"replicas": 0}}, ""),
     "a Deployment that runs": (DEPLOYMENT, a_deployment(paused=False), "its spec.paused is not true"),
     "gated groups": (GROUPS, a_group_set(leader=LEADER), ""),
     "groups whose leader is not gated": (

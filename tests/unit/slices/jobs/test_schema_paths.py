@@ -41,7 +41,8 @@ JOBSET = an_object(
 FIELDS = ("namePath", "templatePath", "countPath", "multiplierPath", "countAlsoPaths[0]")
 REFERRING = {
     "schemas.Deployment": an_object(
-        spec={"allOf": [{"$ref": "#/components/schemas/schemas.Spec"}], "default": {}}, status=an_object()
+        spec={"allOf": [{"$ref": "#/components/schemas/schemas.Spec"}], "default": {}},
+        status=an_object(replicas=NUMBER),
     ),
     "schemas.Spec": an_object(paused=FLAG, replicas=NUMBER, template={"$ref": "#/components/schemas/schemas.Template"}),
     "schemas.Template": an_object(spec=an_object()),
