@@ -12,7 +12,7 @@ from slicebus.proto.errors import AlreadyExistsError
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.declaration import Declaration
 from slicebus.slices.jobs.declared import DeclaredKind
-from support.declared.cluster import definitions
+from support.declared.cluster import definitions, undefine
 from support.waiting import eventually
 from unit.slices.jobs.declared import DECLARED
 from unit.slices.jobs.test_declaration import changed
@@ -42,8 +42,7 @@ async def test_a_custom_kind_is_compared_with_its_definition(api: Api) -> None:
             "the declaration of JobSet does not fit: suspendPath: the schema has no spec.suspended"
         )
     finally:
-        for definition in definitions():
-            await api.client.delete(CRDS, definition["metadata"]["name"])
+        await undefine(api.client)
 
 
 async def test_what_jobs_need_beside_the_paths_is_named(api: Api) -> None:
@@ -58,7 +57,7 @@ async def test_what_jobs_need_beside_the_paths_is_named(api: Api) -> None:
             == "the declaration of JobSet does not fit: its objects are in no namespace; it has no subresource status"
         )
     finally:
-        await api.client.delete(CRDS, definition["metadata"]["name"])
+        await undefine(api.client)
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.controlplane)], indirect=True)

@@ -2,15 +2,18 @@
 controllers. They make the pods themselves, where the real ones make Jobs and StatefulSets that do."""
 
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import PODS
+from slicebus.kube.resources import CRDS, PODS
 from slicebus.kube.times import now_text
+from slicebus.proto.errors import NotFoundError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of, surplus_order
 from slicebus.slices import kueue
 from slicebus.slices.resource import Resource
+from support.waiting import eventually
 
 Manifest = dict[str, Any]
 
@@ -50,6 +53,19 @@ def definitions() -> list[Manifest]:
         _definition(JOBSETS, _JOBSET, _object(conditions=_CONDITIONS, active=_NUMBER)),
         _definition(GROUPS, _GROUPS, _object(conditions=_CONDITIONS, readyReplicas=_NUMBER)),
     ]
+
+
+async def undefine(client: KubeClient) -> None:
+    """Take both away, and wait until they have gone: a server needs a moment."""
+    for definition in definitions():
+        name = definition["metadata"]["name"]
+        with suppress(NotFoundError):
+            await client.delete(CRDS, name)
+
+        async def gone(name: str = name) -> bool:
+            return name not in {found["metadata"]["name"] for found in (await client.list(CRDS)).items}
+
+        await eventually(gone, f"{name} has gone")
 
 
 def _definition(resource: Resource, spec: Manifest, status: Manifest) -> Manifest:

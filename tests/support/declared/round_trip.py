@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES, PODS, WORKLOADS
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import ACCEPTED_CONDITION
-from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
 from slicebus.slices import kueue, own_api
@@ -27,7 +26,7 @@ from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
-from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions
+from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions, undefine
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
@@ -364,10 +363,7 @@ async def world_of(parts: Parts) -> AsyncIterator[World]:
             for client in clients:
                 await wipe_resource(client, resource, NAMESPACE)
             await wipe(*clients)
-            for client in clients:
-                for definition in definitions():
-                    with suppress(NotFoundError):
-                        await client.delete(CRDS, definition["metadata"]["name"])
+            await asyncio.gather(*map(undefine, clients))
 
 
 async def defined(client: KubeClient) -> None:
