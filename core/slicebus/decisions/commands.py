@@ -43,7 +43,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     impersonate: Impersonation | None = None
     """As whom. None: as the role itself."""
     if_refused: Remember | None = None
-    """What to remember where the API server refuses the object for good, or the name is that of an object which this
+    """What to remember where the API server or a webhook refuses the object, or the name is that of an object which the
     role does not watch, instead of an error: its value has a `message` that becomes the server's."""
 
 
@@ -62,7 +62,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     unless_answered: Remember | None = None
     """What to remember when the API server gives no answer: the patch may have been made, or may be made later."""
     if_refused: Remember | None = None
-    """What to remember where the API server refuses the patch for good, as in `Create`."""
+    """What to remember where the API server or a webhook refuses the patch, as in `Create`."""
 
 
 class PatchEach(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     ThrottledError,
     UnavailableError,
+    WebhookError,
 )
 
 _BY_STATUS: dict[int, type[SlicebusError]] = {
@@ -33,6 +34,8 @@ _BY_STATUS: dict[int, type[SlicebusError]] = {
 }
 _BY_REASON: dict[str, type[SlicebusError]] = {"AlreadyExists": AlreadyExistsError, "Expired": ExpiredError}
 """The reason of a Status distinguishes two kinds of 409; a watch reports 410 as a Status too."""
+_WEBHOOK = "failed calling webhook"
+"""The API server's words, since Kubernetes 1.9: k8s.io/apiserver, `webhook.ErrCallingWebhook`."""
 _EXCERPT = 300
 
 
@@ -40,6 +43,8 @@ def error_of(status: int, body: bytes) -> SlicebusError:
     """The error of an answer that is not 2xx; UnavailableError for a status that the table does not have."""
     message, reason = _message(body)
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
+    if reason == "InternalError" and _WEBHOOK in message:
+        error = WebhookError
     return error(f"{status}: {message}")
 
 

@@ -36,6 +36,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     TransientError,
     UnavailableError,
+    WebhookError,
 )
 from slicebus.proto.messages import JobRef, Manifest
 
@@ -156,7 +157,7 @@ class Executor:
             created = await self._client.create(
                 resource, command.manifest, field_manager=self._component, impersonate=command.impersonate
             )
-        except PermanentError as error:
+        except (PermanentError, WebhookError) as error:
             self._note_refusal(command.if_refused, error)
             return
         except (ConflictError, TransientError) as error:
@@ -189,7 +190,7 @@ class Executor:
         except NotFoundError as error:
             await self._drop(resource, command.target)
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
-        except PermanentError as error:
+        except (PermanentError, WebhookError) as error:
             # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
             is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
             if is_tested and await self._has_changed(command):

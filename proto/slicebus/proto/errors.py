@@ -3,6 +3,7 @@
     SlicebusError
     ├── TransientError            the same call may succeed later; retried where the call is made
     │   ├── UnavailableError      a server cannot be reached, or answered 5xx, or did not answer in time
+    │   │   └── WebhookError      a webhook that has to agree does not answer the API server
     │   └── ThrottledError        a server asked to come back later (429, a blocked connection)
     ├── PermanentError            the same call will fail again
     │   ├── NotFoundError         the object, queue or stream does not exist
@@ -30,6 +31,10 @@ class TransientError(SlicebusError):
 
 class UnavailableError(TransientError):
     """A server cannot be reached, failed, or did not answer in time. The call may or may not have taken effect."""
+
+
+class WebhookError(UnavailableError):
+    """A webhook that has to agree does not answer the API server. The call has not taken effect."""
 
 
 class ThrottledError(TransientError):

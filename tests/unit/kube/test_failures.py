@@ -18,6 +18,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     ThrottledError,
     UnavailableError,
+    WebhookError,
 )
 
 
@@ -40,6 +41,11 @@ ANSWERS: dict[str, tuple[int, bytes, type[SlicebusError]]] = {
     "invalid": (422, status("Invalid"), InvalidError),
     "too many requests": (429, status("TooManyRequests"), ThrottledError),
     "internal": (500, status("InternalError"), UnavailableError),
+    "a webhook is down": (
+        500,
+        status("InternalError", 'Internal error occurred: failed calling webhook "a.example.dev": connection refused'),
+        WebhookError,
+    ),
     "a proxy's page": (502, b"<html>Bad Gateway</html>", UnavailableError),
     "unavailable": (503, status("ServiceUnavailable"), UnavailableError),
     "timeout": (504, status("Timeout"), UnavailableError),

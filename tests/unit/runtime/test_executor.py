@@ -35,6 +35,7 @@ from slicebus.proto.errors import (
     NotFoundError,
     SlicebusError,
     UnavailableError,
+    WebhookError,
 )
 from slicebus.proto.messages import ClusterName, JobRef, Resync
 from slicebus.runtime.executor import Executor
@@ -296,13 +297,14 @@ class Refusal(msgspec.Struct, frozen=True):
 NOTE = Remember(table="refusals", key="one", value=Refusal())
 
 
+@pytest.mark.parametrize("error", [ForbiddenError("not so"), InvalidError("not so"), WebhookError("not so")], ids=repr)
 async def test_a_refused_write_is_remembered_where_somebody_wants_to_know(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
 ) -> None:
     one = await shell.given(a="0")
 
     async def refused(*_: Any, **__: Any) -> Manifest:
-        raise ForbiddenError("not so")
+        raise error
 
     for name, command in (
         ("create", Create(resource=CONFIGMAPS, manifest=config_map("two"), if_refused=NOTE)),
@@ -311,7 +313,7 @@ async def test_a_refused_write_is_remembered_where_somebody_wants_to_know(
         monkeypatch.setattr(shell.client, name, refused)
         await shell.run(command)
         assert shell.refusals.pop("one") == Refusal("not so")
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(type(error)):
             await shell.run(msgspec.structs.replace(command, if_refused=None))
 
 
