@@ -26,6 +26,7 @@ from support.installation import run_cli
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.schedulers import (
     BACKENDS,
+    GROVE,
     KAI,
     QUEUE,
     VOLCANO,
@@ -39,6 +40,8 @@ from support.schedulers import (
     remove,
 )
 from support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("long_leases")
 
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -90,8 +93,11 @@ async def expect_no_place(scenario: Scenario, why: str) -> None:
 
 
 def sizes(backend: Backend, group: Manifest) -> tuple[int, int]:
-    """The minimum of a PodGroup, and that of its one pod set."""
+    """The minimum of a group, and that of its one pod set."""
     spec = group["spec"]
+    if backend == GROVE:
+        [of_set] = [each["minReplicas"] for each in spec["podgroups"]]
+        return of_set, of_set
     [of_set] = [each["minMember"] for each in spec["subGroups"]] if backend == KAI else _policies(spec)
     return spec["minMember"], of_set
 
@@ -177,6 +183,16 @@ async def stop_queue(world: World, policy: str) -> None:
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
 
 
+async def usable(world: World, cluster: ClusterName, *expected: str) -> None:
+    """Wait until the WorkerCluster shows these backends, beside the default one."""
+
+    async def look() -> bool:
+        status = (await world.manager.get(WORKERCLUSTERS, cluster)).get("status", {})
+        return status.get("schedulerBackends") == ["default", *expected]
+
+    await eventually(look, f"{cluster} says that it has {expected}")
+
+
 @each_backend
 async def test_a_job_waits_for_its_queue_and_no_other_job_does(
     world: World, urls: dict[str, str], kubeconfig: Path, backend: Backend
@@ -213,38 +229,34 @@ async def test_a_job_waits_for_its_queue_and_no_other_job_does(
         await eventually(nothing_is_shown, "nobody shows why it waited")
 
 
-async def test_a_job_goes_where_its_backend_is_and_what_runs_outlasts_it(world: World, urls: dict[str, str]) -> None:
+@pytest.mark.parametrize("backend", [KAI, GROVE], ids=["kai", "grove"])
+async def test_a_job_goes_where_its_backend_is_and_what_runs_outlasts_it(
+    world: World, urls: dict[str, str], backend: Backend
+) -> None:
     west = world.workers[WEST]
     await set_quota(world, 20)
 
-    async def usable(*expected: str) -> None:
-        async def look() -> bool:
-            status = (await world.manager.get(WORKERCLUSTERS, WEST)).get("status", {})
-            return status.get("schedulerBackends") == ["default", *expected]
-
-        await eventually(look, f"west says that it has {expected}")
-
     async with (
         roles.manager(world, urls),
-        roles.agent(world, urls, EAST, schedulers=profiles(KAI)),
-        roles.agent(world, urls, WEST, schedulers=profiles(KAI)),
+        roles.agent(world, urls, EAST, schedulers=profiles(backend)),
+        roles.agent(world, urls, WEST, schedulers=profiles(backend)),
     ):
-        await usable()
-        first = await submitted(world, KAI, "first", parallelism=2)
-        await expect_no_place(first, "has no scheduler backend kai")
+        await usable(world, WEST)
+        first = await submitted(world, backend, "first", parallelism=2)
+        await expect_no_place(first, f"has no scheduler backend {backend.name}")
         await expect_used(world, "0")
 
-        await install(west, KAI)
-        await open_queue(west, KAI)
+        await install(west, backend)
+        await open_queue(west, backend)
         await first.expect_pods(running=2)
         assert await first.cluster() == WEST
-        await usable("kai")
+        await usable(world, WEST, backend.name)
         before = await first.running()
 
-        await remove(west, KAI)
-        await usable()
-        second = await submitted(world, KAI, "second")
-        await expect_no_place(second, "has no scheduler backend kai")
+        await remove(west, backend)
+        await usable(world, WEST)
+        second = await submitted(world, backend, "second")
+        await expect_no_place(second, f"has no scheduler backend {backend.name}")
         other = Scenario(world, "Job", "other")
         await other.submit()
         await other.expect_pods(running=1)
@@ -252,13 +264,16 @@ async def test_a_job_goes_where_its_backend_is_and_what_runs_outlasts_it(world: 
         assert await waiting_of(first) == [None, None], "a job all of whose pods run waits for nothing"
         await expect_used(world, "3")
 
-        await install(west, KAI)
-        await open_queue(west, KAI)
+        await install(west, backend)
+        await open_queue(west, backend)
         await second.expect_pods(running=1)
         assert await first.running() == before
 
         async def has_its_group() -> bool:
-            return [sizes(KAI, group) for group in await made_for(west, KAI, "first")] == [(2, 2)]
+            for group in await made_for(west, backend, "first"):
+                conditions = [each["status"] for each in group.get("status", {}).get("conditions", ())]
+                return sizes(backend, group) == (2, 2) and conditions == (["True"] if backend == GROVE else [])
+            return False
 
         await eventually(has_its_group, "the job that ran on has its group again")
         job = await first.worker_job()
