@@ -2,10 +2,11 @@
 and nodes so small that a gang may not fit."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from slicebus.slices.schedulers.kube import pod_groups, workloads
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.waiting import Waiting
 from support.controlplane import Alpha, Cluster, ControlPlane
+from support.installation import install, kubeconfig_of, uninstall
 from support.rabbitmq import RabbitBroker
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.servers import definitions
@@ -61,13 +63,16 @@ def urls(rabbitmq: RabbitBroker, vhost: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def scheduling(control_plane: ControlPlane, urls: dict[str, str], **workers: Cluster) -> AsyncIterator[World]:
-    """A manager, and agents that enable `kube` beside `default`."""
+async def scheduling(
+    control_plane: ControlPlane, urls: dict[str, str], *, agent: Path | None = None, **workers: Cluster
+) -> AsyncIterator[World]:
+    """A manager, and agents that enable `kube` beside `default`. `agent` is the kubeconfig of east's, where it has one
+    of its own."""
     manager = control_plane.clusters["manager"].kubeconfig
     kubeconfigs = {ClusterName(name): cluster.kubeconfig for name, cluster in workers.items()}
     async with real_world(manager, kubeconfigs, ray_stand_in=True) as world:
         try:
-            async with fleet(world, urls, schedulers=PROFILES):
+            async with seen_by(world, agent) as agents, fleet(agents, urls, schedulers=PROFILES):
                 await set_quota(world, ROOM)
                 yield world
         finally:
@@ -75,6 +80,16 @@ async def scheduling(control_plane: ControlPlane, urls: dict[str, str], **worker
             if EAST in world.workers:
                 # kwok lets no pod go whose node has gone.
                 await wipe_resource(world.workers[EAST], NODES, None)
+
+
+@asynccontextmanager
+async def seen_by(world: World, agent: Path | None) -> AsyncIterator[World]:
+    """The same clusters, where east's agent has the rights of a kubeconfig."""
+    if agent is None:
+        yield world
+        return
+    async with await KubeClient.from_kubeconfig(agent) as client:
+        yield World(manager=world.manager, workers=world.workers | {EAST: client})
 
 
 @pytest.fixture
@@ -139,6 +154,18 @@ async def expect_nothing_made(world: World) -> None:
         await eventually(none, f"no {resource.plural} are left", within_s=60)
 
 
+async def expect_waits(client: KubeClient, name: str, reason: str) -> Waiting:
+    """What a RayCluster shows of why its pods do not start."""
+
+    async def look() -> Waiting | None:
+        found = Waiting.from_manifest(await client.get(RAYCLUSTERS, name, NAMESPACE))
+        return found if found is not None and found.reason == reason else None
+
+    shown = await eventually(look, f"{name} shows {reason} on {client.host}")
+    assert shown is not None
+    return shown
+
+
 def policy_of(found: dict[str, Manifest], name: str) -> Manifest:
     """Of a PodGroup."""
     policy: Manifest = found[name]["spec"]["schedulingPolicy"]
@@ -188,6 +215,32 @@ async def test_a_gang_grows_in_its_group(world: World) -> None:
     }
     groups = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in await workers_of(scenario)}
     assert groups == {"raycluster-grow.small-group"}
+
+
+async def test_a_gang_that_shrinks_cannot_be_changed_before_its_pods_have_gone(world: World) -> None:
+    await add_nodes(world, "big")
+    east = world.workers[EAST]
+    scenario = await submit(world, ray_cluster("shrink", workers=3))
+    await scenario.expect_pods(running=3)
+    await resize(east, "shrink", 2)
+    await scenario.expect_pods(running=2)
+    await scenario.expect_unfinished(2)
+    [lost, _] = await workers_of(scenario)
+    await east.delete(PODS, lost["metadata"]["name"], NAMESPACE)
+    shown = await expect_waits(east, "shrink", "GangTooLarge")
+    assert "was made for 3 pods and cannot be changed, 2 are granted" in shown.message
+
+    await resize(east, "shrink", 0)
+    await scenario.expect_pods(running=0)
+
+    async def head_only() -> bool:
+        found = {resource: set(await made(world, resource)) for resource in (POD_GROUPS, GANG_WORKLOADS)}
+        return set(map(frozenset, found.values())) == {frozenset({"raycluster-shrink.head"})}
+
+    await eventually(head_only, "the objects of the group have gone")
+    await resize(east, "shrink", 2)
+    await scenario.expect_pods(running=2)
+    assert policy_of(await made(world, POD_GROUPS), "raycluster-shrink.small-group") == {"gang": {"minCount": 2}}
 
 
 def indexed(name: str) -> Manifest:
@@ -325,11 +378,11 @@ async def test_a_drained_job_comes_back_with_a_gang_of_its_new_size(world: World
             return [len(ends.went(each)) for each in (PODS, POD_GROUPS, GANG_WORKLOADS)] == [6, 2, 2]
 
         await eventually(all_told, "the watches have told what went")
-    last_pod = max(gone for _, gone in ends.went(PODS).values())
-    for name in first:
-        asked, gone = ends.went(POD_GROUPS)[name]
-        workload, _ = ends.went(GANG_WORKLOADS)[name]
-        assert last_pod < asked < gone, "the finalizer was taken off by the controller for it"
+    for pod_set in ("head", GROUP):
+        last_pod = max(gone for name, (_, gone) in ends.went(PODS).items() if f"-{pod_set}-" in name)
+        asked, gone = ends.went(POD_GROUPS)[f"raycluster-drain.{pod_set}"]
+        workload, _ = ends.went(GANG_WORKLOADS)[f"raycluster-drain.{pod_set}"]
+        assert last_pod < asked < gone, "Kubernetes takes its finalizer off"
         assert asked < workload
 
     await resize(world.manager, "drain", 4)
@@ -424,13 +477,8 @@ async def test_a_definition_that_drops_the_group_is_told_and_starts_no_pod(world
     async with older_definition(world.workers[EAST]):
         scenario = await submit(world, ray_cluster("pruned", workers=2))
 
-        async def says_why(client: KubeClient) -> Waiting | None:
-            found = Waiting.from_manifest(await client.get(RAYCLUSTERS, "pruned", NAMESPACE))
-            return found if found is not None and found.reason == "SchedulingPruned" else None
-
         for client in (world.workers[EAST], world.manager):
-            shown = await eventually(partial(says_why, client), f"{client.host} says why no pod starts")
-            assert shown is not None
+            shown = await expect_waits(client, "pruned", "SchedulingPruned")
             assert "lacks schedulingGroup of its template: the definition of RayCluster" in shown.message
         pods = await scenario.pods()
         assert len(pods) == 3
@@ -438,3 +486,30 @@ async def test_a_definition_that_drops_the_group_is_told_and_starts_no_pod(world
         await world.manager.delete(RAYCLUSTERS, "pruned", NAMESPACE)
         await scenario.expect_nothing_left()
         await expect_nothing_made(world)
+
+
+@pytest.mark.helm
+async def test_the_rights_of_the_chart_are_enough(
+    control_plane: ControlPlane,
+    gated: Cluster,
+    urls: dict[str, str],
+    helm: Path,
+    tmp_path: Path,
+) -> None:
+    """Also under its policies: what the agent makes, and what it removes."""
+    values = {"cluster": "east", "managerUser": "manager", "schedulers": json.loads(PROFILES)}
+    address = tmp_path / "east.env"
+    address.write_text(f"url={urls['east']}\n")
+    install(helm, "slicebus-agent", gated, values, address=address)
+    kubeconfig = kubeconfig_of(gated, "slicebus-agent", tmp_path / "agent")
+    try:
+        async with scheduling(control_plane, urls, agent=kubeconfig, east=gated) as world:
+            await add_nodes(world, "big")
+            scenario = await submit(world, ray_cluster("rights", workers=2))
+            await scenario.expect_pods(running=2)
+            await stop(world, "HoldAndDrain")
+            await expect_nothing_made(world)
+            await stop(world, "None")
+            await scenario.expect_pods(running=2)
+    finally:
+        uninstall(helm, "slicebus-agent", gated, values)
