@@ -26,14 +26,14 @@ from slicebus.slices.schedulers.kube import pod_groups, workloads
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.waiting import Waiting
 from support.controlplane import Alpha, Cluster, ControlPlane
-from support.installation import install, kubeconfig_of, uninstall
+from support.installation import install, kubeconfig_of, run_cli, uninstall
 from support.rabbitmq import RabbitBroker
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.servers import definitions
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
 
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -427,6 +427,14 @@ async def test_a_cluster_without_the_gates_has_no_such_backend(
             return condition.get("reason") == NO_PLACE and has in condition.get("message", "")
 
         await eventually(says_why, "the job that chooses it says what it lacks")
+        variables = {
+            "AMQP_URL": urls["west"],
+            "KUBECONFIG": str(control_plane.clusters["west"].kubeconfig),
+            "SLICEBUS_CLUSTER": WEST,
+            "SLICEBUS_SCHEDULERS": PROFILES,
+        }
+        done = await asyncio.to_thread(run_cli, "doctor", env=variables)
+        assert "kube lacks workloads.scheduling.k8s.io/v1alpha2, podgroups.scheduling.k8s.io/v1alpha2" in done.stdout
 
 
 KEPT: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
