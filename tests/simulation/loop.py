@@ -120,9 +120,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody has to be woken: there are no other threads."""
 
     def stop_program(self, program: Program) -> None:
-        """Let none of its code run. What is ready in this very turn still does."""
+        """Let none of its code run. What is ready in this very turn still does, and may stop it once more."""
         program.stopped = True
-        program.timers = [timer for timer in self._scheduled if timer._context.get(_program) is program]
+        program.timers += [timer for timer in self._scheduled if timer._context.get(_program) is program]
         self._scheduled = [timer for timer in self._scheduled if timer._context.get(_program) is not program]
         heapq.heapify(self._scheduled)
         for timer in program.timers:

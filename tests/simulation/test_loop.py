@@ -72,3 +72,21 @@ async def _cancelled_while_stopped() -> bool:
 
 def test_what_is_cancelled_while_stopped_ends_when_it_goes_on() -> None:
     assert loop.run(_cancelled_while_stopped())
+
+
+async def _stopped_twice() -> float:
+    virtual, program = asyncio.get_running_loop(), loop.Program()
+    assert isinstance(virtual, loop.VirtualLoop)
+    with loop.of(program):
+        task = asyncio.create_task(asyncio.sleep(5))
+    await asyncio.sleep(1)
+    for _ in range(2):
+        virtual.stop_program(program)
+    await asyncio.sleep(60)
+    virtual.continue_program(program)
+    await task
+    return virtual.time()
+
+
+def test_a_program_that_is_stopped_twice_keeps_its_timers() -> None:
+    assert loop.run(_stopped_twice()) == pytest.approx(61)
