@@ -15,7 +15,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube import informers
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKERCLUSTERS
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, PODS, WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fleet import NO_PLACE
@@ -23,7 +23,7 @@ from slicebus.slices.kueue import Condition
 from slicebus.slices.waiting import Waiting
 from support import roles
 from support.installation import run_cli
-from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.schedulers import (
     BACKENDS,
     GROVE,
@@ -181,6 +181,56 @@ async def test_a_pod_group_over_the_life_of_a_job(world: World, urls: dict[str, 
 async def stop_queue(world: World, policy: str) -> None:
     body = MergePatch({"spec": {"stopPolicy": policy}})
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
+
+
+KINDS: dict[str, tuple[str, Backend]] = {
+    "RayJob by kai": ("RayJob", KAI),
+    "RayJob by volcano": ("RayJob", VOLCANO),
+    "RayJob by grove": ("RayJob", GROVE),
+    "RayService by kai": ("RayService", KAI),
+}
+
+
+@pytest.mark.parametrize(("kind", "backend"), KINDS.values(), ids=KINDS.keys())
+async def test_a_ray_cluster_starts_together_and_a_submitter_after_it(
+    world: World, urls: dict[str, str], kind: str, backend: Backend
+) -> None:
+    east = world.workers[EAST]
+    await install(east, backend)
+    await open_queue(east, backend)
+    await set_quota(world, 20)
+    async with (
+        roles.manager(world, urls),
+        roles.agent(world, urls, EAST, schedulers=profiles(backend)),
+        recorded(east, backend.makes) as seen,
+    ):
+        scenario = Scenario(world, kind, "ray")
+        await world.manager.create(JOB_RESOURCES[kind], chosen(elastic(kind, "ray"), backend))
+        await scenario.expect_pods(running=1)
+        [group] = await made_for(east, backend, "ray")
+        spec = group["spec"]
+        least = {
+            "kai": lambda: {each["name"]: each["minMember"] for each in spec["subGroups"]},
+            "volcano": lambda: {each["name"]: each["subGroupSize"] for each in spec["subGroupPolicy"]},
+            "grove": lambda: {each["name"]: each["minReplicas"] for each in spec["podgroups"]},
+        }[backend.name]()
+        assert least == {"head": 1, "small-group": 1}
+        let_go = seen.let_go()
+        submitters = [number for name, number in let_go.items() if "-head-" not in name and "-worker-" not in name]
+        ray = [number for number in let_go.values() if number not in submitters]
+        assert len(ray) == 2
+        assert seen.of(backend.makes)[0].number < min(ray)
+        assert [number > max(ray) for number in submitters] == ([True] if kind == "RayJob" else [])
+
+        await east.delete(backend.makes, group["metadata"]["name"], NAMESPACE)
+
+        async def is_made_again() -> bool:
+            found = await made_for(east, backend, "ray")
+            return [each["metadata"]["uid"] for each in found] not in ([], [group["metadata"]["uid"]])
+
+        await eventually(is_made_again, "what somebody has deleted is made again")
+        await scenario.scale(3)
+        await scenario.expect_pods(running=3)
 
 
 async def usable(world: World, cluster: ClusterName, *expected: str) -> None:
