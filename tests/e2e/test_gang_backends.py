@@ -16,6 +16,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube import informers
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, PODS, WORKERCLUSTERS
+from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fleet import NO_PLACE
@@ -328,3 +329,26 @@ async def test_a_job_goes_where_its_backend_is_and_what_runs_outlasts_it(
         await eventually(has_its_group, "the job that ran on has its group again")
         job = await first.worker_job()
         assert own_api.SCHEDULER_ANNOTATION in job["metadata"]["annotations"]
+
+
+async def test_a_job_that_names_no_queue_is_refused_until_it_does(world: World, urls: dict[str, str]) -> None:
+    east = world.workers[EAST]
+    await install(east, KAI)
+    await open_queue(east, KAI)
+    await set_quota(world, 20)
+    without_queue = profiles(KAI).replace(QUEUE, "")
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST, schedulers=without_queue):
+        scenario = await submitted(world, KAI, "unnamed")
+
+        async def refusal() -> str:
+            found = [slice.conditions.get(DISPATCHED_CONDITION, {}) for slice in await scenario.chain()]
+            return next((each["message"] for each in found if each.get("reason") == "QueueNotSet"), "")
+
+        told = await eventually(refusal, "its Workload says what the job lacks")
+        assert "name one by the label kai.scheduler/queue" in told
+        await scenario.expect_event("QueueNotSet", on=world.manager)
+        label = MergePatch({"metadata": {"labels": {"kai.scheduler/queue": QUEUE}}})
+        await world.manager.patch(JOBS, "unnamed", NAMESPACE, label)
+        await scenario.expect_pods(running=1, within_s=60.0)
+        [group] = await made_for(east, KAI, "unnamed")
+        assert group["spec"]["queue"] == QUEUE
