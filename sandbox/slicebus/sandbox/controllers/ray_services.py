@@ -88,6 +88,8 @@ class RayServiceController:
         status = service.get("status", {})
         active, pending = (_name_of(status, which) for which in ("activeServiceStatus", "pendingServiceStatus"))
         if pending is not None and pending not in clusters:
+            # KubeRay looks again after a while, also where RayClusters are not served now.
+            self._requeue(service, _AGAIN_S)
             clusters[pending] = await self._make_cluster(service, pending)
         # During an upgrade the cluster that serves stays as it is.
         for name in (pending, None if _is(service, _UPGRADING) else active):
