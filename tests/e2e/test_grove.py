@@ -112,8 +112,8 @@ async def pods_of(client: KubeClient, name: str) -> set[str]:
     return {each for each in names if each.startswith(name)}
 
 
-async def expect_named(client: KubeClient, name: str, workers: int) -> State:
-    """Wait until the PodGang names all pods that are there, so many workers among them."""
+async def expect_named(client: KubeClient, seen: Recording, name: str, workers: int) -> State:
+    """Wait until the PodGang names all pods that are there, so many workers among them, and the watch has told it."""
 
     async def look() -> State | None:
         [found] = await made_for(client, GROVE, name)
@@ -122,6 +122,11 @@ async def expect_named(client: KubeClient, name: str, workers: int) -> State:
 
     state = await eventually(look, f"the PodGang of {name} names {workers} workers and the head")
     assert state is not None
+
+    async def is_told() -> bool:
+        return any(version.number >= state.number for version in seen.of(POD_GANGS))
+
+    await eventually(is_told, "the watch has told it")
     return state
 
 
@@ -138,14 +143,14 @@ async def test_a_pod_gang_from_one_worker_to_five_to_three(
         scenario = Scenario(world, "RayCluster", "gang")
         await world.manager.create(RAYCLUSTERS, chosen(objects.ray_cluster("gang"), GROVE))
         await scenario.expect_pods(running=1)
-        state = await expect_named(east, "gang", 1)
+        state = await expect_named(east, seen, "gang", 1)
         assert state.least == {"head": 1, "small-group": 1}
         running = MergePatch({"status": {"phase": "Running"}})
         told = await east.patch(POD_GANGS, "raycluster-gang", NAMESPACE, running, subresource="status")
 
         await scenario.scale(5)
         await scenario.expect_pods(running=5)
-        await expect_named(east, "gang", 5)
+        await expect_named(east, seen, "gang", 5)
         after = [each for each in seen.of(POD_GANGS) if each.number > int(told["metadata"]["resourceVersion"])]
         assert len(State.of(after[0]).named) > 2, "a status of somebody else leads to no write"
         assert {each.object["status"]["phase"] for each in after} == {"Running"}
@@ -153,11 +158,11 @@ async def test_a_pod_gang_from_one_worker_to_five_to_three(
         victim = sorted(state.names["small-group"])[0]
         await east.delete(PODS, victim, NAMESPACE)
         await scenario.expect_pods(running=5)
-        assert victim not in (await expect_named(east, "gang", 5)).named, "the pod that is made anew is named"
+        assert victim not in (await expect_named(east, seen, "gang", 5)).named, "the pod that is made anew is named"
 
         await scenario.scale(3)
         await scenario.expect_pods(running=3)
-        state = await expect_named(east, "gang", 3)
+        state = await expect_named(east, seen, "gang", 3)
         assert state.least == {"head": 1, "small-group": 1}
         assert len(history(seen)[-1].named) == 4
 
@@ -234,12 +239,12 @@ async def test_an_agent_goes_on_where_another_was_killed(world: World, urls: dic
         assert seen.let_go() == {}
         async with roles.agent(world, urls, EAST, **settings):
             await scenario.expect_pods(running=2)
-            state = await expect_named(east, "gang", 2)
+            state = await expect_named(east, seen, "gang", 2)
             assert state.least == {"head": 1, "small-group": 2}
         versions = history(seen)
         async with roles.agent(world, urls, EAST, **settings):
             await scenario.scale(4)
             await scenario.expect_pods(running=4)
-            await expect_named(east, "gang", 4)
+            await expect_named(east, seen, "gang", 4)
             assert history(seen)[: len(versions)] == versions
             assert kueue.ELASTIC_GATE not in str(await scenario.pods())

@@ -128,6 +128,24 @@ class Recording:
         """Those of one resource."""
         return sorted(self._versions.get(resource, ()), key=lambda version: version.number)
 
+    async def removed(self, resource: Resource) -> int:
+        """When the only object of a resource went; waits for the watch to tell it."""
+
+        async def look() -> list[int]:
+            return [version.number for version in self.of(resource) if version.type == "DELETED"]
+
+        [number] = await eventually(look, f"the watch tells that one of {resource.plural} is removed")
+        return number
+
+    async def all_let_go(self, count: int) -> dict[str, int]:
+        """The same as `let_go`, once the watch has told it of so many pods."""
+
+        async def look() -> dict[str, int]:
+            found = self.let_go()
+            return found if len(found) >= count else {}
+
+        return await eventually(look, f"the watch tells that {count} pods are let go")
+
     def let_go(self) -> dict[str, int]:
         """When each pod first had no gate of ours, by name."""
         found: dict[str, int] = {}
