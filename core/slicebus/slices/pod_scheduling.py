@@ -7,6 +7,8 @@ import msgspec
 Manifest = dict[str, Any]
 
 _GROUP = "schedulingGroup"
+_DEFAULT_SCHEDULER = "default-scheduler"
+"""What an API server puts into a pod that names none."""
 
 
 class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,12 +34,16 @@ class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
         return template | {"metadata": metadata | {name: each for name, each in given.items() if each}, "spec": spec}
 
     def lost_in(self, pod: Manifest) -> list[str]:
-        """The fields that a pod lacks: whoever made it, or the definition of its owner, has dropped them."""
+        """The fields that a pod lacks: whoever made it, or the definition of its owner, has dropped them.
+
+        Another queue, or scheduler, is that of the settings when its job was made.
+        """
         metadata, spec = pod["metadata"], pod["spec"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        lost = [f"label {name}" for name, value in self.labels.items() if labels.get(name) != value]
-        lost += [f"annotation {name}" for name, value in self.annotations.items() if annotations.get(name) != value]
-        if self.scheduler_name and spec.get("schedulerName") != self.scheduler_name:
+        lost = [f"label {name}" for name in self.labels if name not in labels]
+        lost += [f"annotation {name}" for name in self.annotations if name not in annotations]
+        wanted, present = (name or _DEFAULT_SCHEDULER for name in (self.scheduler_name, spec.get("schedulerName")))
+        if present == _DEFAULT_SCHEDULER != wanted:
             lost.append("schedulerName")
         if self.pod_group and (spec.get(_GROUP) or {}).get("podGroupName") != self.pod_group:
             lost.append(_GROUP)

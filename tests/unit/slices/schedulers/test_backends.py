@@ -350,11 +350,18 @@ def test_what_a_pod_has_lost_is_named() -> None:
     given = init(Profile("kube", scheduler_name="mine")).prepare(a_job(), "main")
     assert given.lost_in({"metadata": {}, "spec": {}}) == ["schedulerName", "schedulingGroup"]
     kai = init(Profile("kai", queue="research")).prepare(a_job(), "main")
-    lost = kai.lost_in({"metadata": {"labels": {"kai.scheduler/queue": "other"}}, "spec": {}})
-    assert lost == [
+    assert kai.lost_in({"metadata": {}, "spec": {"schedulerName": "default-scheduler"}}) == [
         "label kai.scheduler/queue",
         "label kai.scheduler/subgroup-name",
         "annotation kai.scheduler/skip-podgrouper",
         "annotation pod-group-name",
         "schedulerName",
     ]
+
+
+def test_a_pod_has_the_queue_and_the_scheduler_of_the_time_when_its_job_was_made() -> None:
+    before = init(Profile("kai", queue="research", scheduler_name="old")).prepare(a_job(), "main")
+    pod = before.applied_to({"spec": {"containers": []}})
+    assert init(Profile("kai", queue="other")).prepare(a_job(), "main").lost_in(pod) == []
+    plain = init(Profile("kube", scheduler_name="default-scheduler")).prepare(a_job(), "main")
+    assert plain.lost_in(plain.applied_to({"spec": {"containers": []}})) == []
