@@ -108,12 +108,12 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
         check=False,
     )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_no_seed_breaks_a_rule() -> None:
     more = ("--seeds", ",".join(map(str, ONCE_FAILED))) if ONCE_FAILED else ()
     done = simulate("--count", str(SEEDS), *more)
@@ -121,14 +121,14 @@ def test_no_seed_breaks_a_rule() -> None:
     assert f"{SEEDS + len(ONCE_FAILED)} seeds, 0 failed" in done.stdout
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_no_seed_breaks_a_rule_with_one_writer() -> None:
     """Whatever the seeds draw: every decision but the first of a cycle waits while the fleet goes on."""
     done = simulate("--count", str(ONE_WRITER_SEEDS), "--writers", "1")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
     """With it the same seeds break no rule: they are of the set above."""
@@ -139,7 +139,7 @@ def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
     assert " 1 failed" in done.stdout, done.stderr
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_crash_before_any_effect_changes_nothing_in_the_end() -> None:
     done = simulate("--crashes", "--no-shrink")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
