@@ -44,14 +44,18 @@ def run_process(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a role to its end. Exit status: 0 after a signal, 1 after a failure, 2 for invalid settings."""
     # The default until the settings are read: their errors are logged too.
     configure_logging()
+    status = 0
     try:
         asyncio.run(until_signal(main()))
     except* ConfigurationError as group:
         _log.error("process.misconfigured", error=_text(group))
-        sys.exit(EXIT_USAGE)
+        status = EXIT_USAGE
     except* SlicebusError as group:
         _log.error("process.failed", error=_text(group))
-        sys.exit(EXIT_FAILURE)
+        status = status or EXIT_FAILURE
+    # Python before 3.11.4 puts what is raised in an `except*` into a group, and prints that.
+    if status:
+        sys.exit(status)
 
 
 def _text(group: BaseExceptionGroup[Any]) -> str:
