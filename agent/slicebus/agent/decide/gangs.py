@@ -120,8 +120,8 @@ def problem(view: WorkerView) -> Problem | None:
 
 def _blocks(view: WorkerView) -> Problem | None:
     """Why no pod is let go; None where none waits."""
-    job, pods = view.reading, next_pods(view)
-    if job is None or not pods or not (name := annotations.scheduler(job.manifest)):
+    job = view.reading
+    if job is None or not (name := annotations.scheduler(job.manifest)) or not (pods := next_pods(view)):
         return None
     found = _scheduled(view)
     if found is None:
