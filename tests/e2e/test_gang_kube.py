@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ async def scheduling(
                 yield world
         finally:
             await wipe(world.manager, *world.workers.values())
+            for client, resource in product(world.workers.values(), (POD_GROUPS, GANG_WORKLOADS)):
+                await wipe_resource(client, resource, NAMESPACE)
             if EAST in world.workers:
                 # kwok lets no pod go whose node has gone.
                 await wipe_resource(world.workers[EAST], NODES, None)

@@ -53,8 +53,8 @@ class Fleet:
         assert done.returncode == 0, f"{commands}{done.stdout}{done.stderr}"
 
     def pods(self) -> tuple[int, int]:
-        """Running and gated pods on east, in all namespaces."""
-        found = objects_of(self.east, "pods")
+        """Running and gated pods of the job on east. The Deployments of the charts have pods as well."""
+        found = [pod for pod in objects_of(self.east, "pods") if pod["metadata"]["namespace"] == NAMESPACE]
         running = sum(pod["status"]["phase"] == "Running" for pod in found)
         return running, sum(bool(pod["spec"].get("schedulingGates")) for pod in found)
 
