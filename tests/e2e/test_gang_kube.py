@@ -389,6 +389,7 @@ async def test_a_drained_job_comes_back_with_a_gang_of_its_new_size(world: World
         assert asked < workload
 
     await resize(world.manager, "drain", 4)
+    await scenario.expect_unfinished(4)
     await stop(world, "None")
     await scenario.expect_pods(running=4)
     again = await made(world, POD_GROUPS)
