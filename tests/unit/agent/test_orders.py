@@ -427,9 +427,28 @@ def test_a_copy_that_is_made_anew_is_granted_nothing_that_the_one_before_has_giv
     [create] = orders.workload_spec(spec, EAST)[4].decide(view)
     assert isinstance(create, Create)
     assert annotations.granted(create.manifest) == {"main": granted}
-    # The new copy begins with the size of the spec, which the manager has to hear of.
-    expected = msgspec.structs.replace(REQUEST, overruled=True) if left else None
-    assert annotations.PendingRequests.from_job(create.manifest) == expected
+    requested = annotations.PendingRequests.from_job(create.manifest)
+    assert requested is not None
+    assert requested.overruled is True, "it begins with the size of the spec, and the manager has to hear so"
+    assert requested.unanswered == (REQUEST.unanswered if left else ())
+
+
+@pytest.mark.parametrize(
+    "known", [{REF.uid: REQUEST}, {}], ids=["the agent knows of it", "the agent was started since"]
+)
+def test_a_copy_that_is_made_anew_asks_for_its_own_size(known: dict[str, annotations.PendingRequests]) -> None:
+    """The manager has answered a request of the copy before, which waits: it would go on waiting for that size."""
+    view = msgspec.structs.replace(a_view(None, a_copy()), left_requests=known)
+    spec = msgspec.structs.replace(a_spec(2, granted=1), answers=REQUEST.key)
+    [create] = orders.workload_spec(spec, EAST)[4].decide(view)
+    assert isinstance(create, Create)
+    job = merge_patch(create.manifest, {"metadata": {"uid": "another-uid", "generation": 1}})
+    [patch] = reconcile.request(a_view(job), EAST)
+    assert isinstance(patch, Patch)
+    publish, *_ = reconcile.request(a_view(merge_patch(job, patch.body)), EAST)
+    assert isinstance(publish, Publish)
+    assert isinstance(publish.message, ScaleRequest)
+    assert (publish.message.wanted, publish.message.worker_uid) == ({"main": 1}, "another-uid")
 
 
 TAKEN_OVER = {

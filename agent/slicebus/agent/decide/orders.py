@@ -278,8 +278,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job is None:
         if order.job.uid in view.running:
             raise ConflictError(f"pods of an earlier {view.key} still run")
-        requested = view.left_requests.get(order.job.uid)
-        left = requested.left_behind(order.answers) if requested is not None else None
+        left = annotations.left_behind(view.left_requests.get(order.job.uid), order.answers)
         at = _stamp(order, left, workload=name)
         backend = scheduling.ensure_usable(view, order)
         at["annotations"] |= noted | _request_note(None, left) | scheduling.note(backend)

@@ -110,15 +110,6 @@ class PendingRequests(msgspec.Struct, frozen=True):
         """The same size as a new request."""
         return self.after(self, self.made_for, wanted=self.wanted, granted=granted, finished=self.finished)
 
-    def left_behind(self, by: RequestKey | UnsetType) -> Self | None:
-        """What a copy that is made anew takes over from the one before; None where the order for it answers all.
-
-        It begins with the size of the spec, so the last request no longer stands. But the manager gives away what the
-        requests gave back when it learns of them: they still cap what is granted.
-        """
-        left = self.answered(by)
-        return msgspec.structs.replace(left, overruled=True) if left.unanswered else None
-
     def allows(self, granted: Counts) -> Counts:
         """The granted counts, capped by every unanswered request."""
         for request in self.unanswered:
@@ -129,6 +120,21 @@ class PendingRequests(msgspec.Struct, frozen=True):
     def from_job(job: Manifest) -> "PendingRequests | None":
         """The requests on a worker's job; None where there is no annotation or it is unreadable."""
         return read_json(annotation(job, own_api.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
+
+
+def left_behind(requested: PendingRequests | None, by: RequestKey | UnsetType) -> PendingRequests | None:
+    """What a copy that is made anew takes over from the one before; None where no request of that is known.
+
+    It begins with the size of the spec, so the last request no longer stands, and the manager that has answered it has
+    to hear so. And the manager gives away what the unanswered requests gave back when it learns of them: they still cap
+    what is granted.
+    """
+    left = requested.answered(by) if requested is not None else None
+    if left is not None and left.unanswered:
+        return msgspec.structs.replace(left, overruled=True)
+    if isinstance(by, UnsetType) or not by.worker_uid:
+        return None
+    return PendingRequests(by.worker_uid, by.worker_generation, wanted={}, overruled=True)
 
 
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
