@@ -1,10 +1,9 @@
 """A job kind of another package: example.dev/v1 TrainJob, with one pod set whose size is `spec.replicas`."""
 
-from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs import Outcome, Placement, PlainKind, Problem
 from slicebus.slices.jobs.base import SUSPEND_PATH, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 from slicebus.slices.jobs.paths import Path
@@ -17,13 +16,9 @@ NAME_LABEL = "example.dev/train-job"
 POD_SET = "trainers"
 
 
-class TrainJob:
+class TrainJob(PlainKind):
     resource = Resource("example.dev", "v1", "trainjobs", "TrainJob")
     owner_labels: tuple[str, ...] = (NAME_LABEL,)
-    child_kind = ""
-    late_pod_sets = frozenset[str]()
-    refusal = Refusal()
-    standing_ttl_s: int | None = None
     suspend_path: Path | None = SUSPEND_PATH
 
     def lacks_dispatch(self, job: Manifest) -> str:
@@ -35,23 +30,12 @@ class TrainJob:
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         return {POD_SET: scale_target["spec"]["replicas"]}
 
-    def finished(self, job: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
-
-    def succeeded(self, status: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
-
     def problems(self, job: Manifest) -> list[Problem]:
         return common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         template = gated_template(job["spec"]["template"], POD_SET, placements.get(POD_SET, Placement()))
         return copy_of(job, job["spec"] | {"template": template, "suspend": False})
-
-    def exposure(self, job: Manifest) -> Exposure:
-        return Exposure()
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         wanted = counts.get(POD_SET, scale_target["spec"]["replicas"])
@@ -61,9 +45,6 @@ class TrainJob:
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         return job | {"spec": job["spec"] | {"replicas": counts.get(POD_SET, job["spec"]["replicas"])}}
-
-    def autoscaled(self, job: Manifest) -> Manifest:
-        return job
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         return reported
@@ -78,15 +59,6 @@ class TrainJob:
         done = any(entry["type"] == "Complete" for entry in job.get("status", {}).get("conditions", ()))
         return Outcome(JobPhase.SUCCEEDED if done else JobPhase.RUNNING)
 
-    def children(self, job: Manifest) -> list[str] | None:
-        return None
-
-    def made_by(self, child: Manifest) -> str:
-        return ""
-
-    def own_jobs(self, job: Manifest) -> list[str]:
-        return []
-
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         return [{NAME_LABEL: job["metadata"]["name"]}]
 
@@ -95,24 +67,6 @@ class TrainJob:
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
         return owner_uid, ""
-
-    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        return frozenset()
-
-    def bounds(self, job: Manifest) -> Manifest:
-        return {}
-
-    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        return []
-
-    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        return []
-
-    def is_autoscaled(self, scale_target: Manifest) -> bool:
-        return False
-
-    def is_upgrade(self, counts: Counts) -> bool:
-        return False
 
     def scaler(self, scale_target: Manifest) -> str:
         return "replicas changed"

@@ -1,12 +1,12 @@
 """batch/v1 Job."""
 
-from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal, lacks_managed_by
+from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
+from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
@@ -20,15 +20,11 @@ _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-
 """The API server writes these into the template, together with a selector; the worker's has to make its own."""
 
 
-class BatchJob:
+class BatchJob(PlainKind):
     """A Job has one pod set, `main`, whose count is the parallelism."""
 
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
-    child_kind = ""
-    late_pod_sets = frozenset[str]()
-    refusal = Refusal()
-    standing_ttl_s: int | None = None
     suspend_path: Path | None = SUSPEND_PATH
 
     def lacks_dispatch(self, job: Manifest) -> str:
@@ -67,10 +63,6 @@ class BatchJob:
         spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
         return copy_of(job, spec)
 
-    def exposure(self, job: Manifest) -> Exposure:
-        """None: a Job makes only pods."""
-        return Exposure()
-
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Another parallelism."""
         if counts.get(_POD_SET, _parallelism(scale_target)) == _parallelism(scale_target):
@@ -83,10 +75,6 @@ class BatchJob:
         if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
-
-    def autoscaled(self, job: Manifest) -> Manifest:
-        """As it is."""
-        return job
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         """The worker's, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
@@ -121,18 +109,6 @@ class BatchJob:
                 return Outcome(phases[condition["type"]], condition.get("message", ""))
         return Outcome(JobPhase.RUNNING)
 
-    def children(self, job: Manifest) -> list[str] | None:
-        """None: a Job carries its own counts."""
-        return None
-
-    def made_by(self, child: Manifest) -> str:
-        """Nothing: it has no children."""
-        return ""
-
-    def own_jobs(self, job: Manifest) -> list[str]:
-        """None beside itself."""
-        return []
-
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that the Job controller sets."""
         return [{JOB_NAME_LABEL: job["metadata"]["name"]}]
@@ -144,30 +120,6 @@ class BatchJob:
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
         """Any."""
         return owner_uid, ""
-
-    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        """None: the Job controller chooses."""
-        return frozenset()
-
-    def bounds(self, job: Manifest) -> Manifest:
-        """None: no autoscaler."""
-        return {}
-
-    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """None: no autoscaler."""
-        return []
-
-    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """Nothing: a Job's template is fixed."""
-        return []
-
-    def is_autoscaled(self, scale_target: Manifest) -> bool:
-        """No."""
-        return False
-
-    def is_upgrade(self, counts: Counts) -> bool:
-        """No."""
-        return False
 
     def scaler(self, scale_target: Manifest) -> str:
         """The spec."""

@@ -5,14 +5,14 @@ any manifest, and `problems` names what is not as the declaration says.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import kueue, own_api
-from slicebus.slices.jobs.base import Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
 from slicebus.slices.jobs.paths import (
@@ -25,6 +25,7 @@ from slicebus.slices.jobs.paths import (
     with_value,
     without_value,
 )
+from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.template_shape import is_template
 from slicebus.slices.resource import Resource
 
@@ -71,13 +72,8 @@ class _PodSet(NamedTuple):
         return found if _is_count(found) else 1
 
 
-class DeclaredKind:
+class DeclaredKind(PlainKind):
     """A job kind by its declaration. Its jobs carry their own counts."""
-
-    child_kind = ""
-    late_pod_sets = frozenset[str]()
-    refusal = Refusal()
-    standing_ttl_s: int | None = None
 
     def __init__(self, declaration: Declaration) -> None:
         group, _, version = declaration.api_version.rpartition("/")
@@ -111,14 +107,6 @@ class DeclaredKind:
             for found in self._pod_sets(scale_target)
         }
 
-    def finished(self, job: Manifest) -> Counts:
-        """None: nothing is known of it."""
-        return {}
-
-    def succeeded(self, status: Manifest) -> Counts:
-        """None: nothing is known of it."""
-        return {}
-
     def problems(self, job: Manifest) -> list[Problem]:
         """What is not as it is declared, and what no kind can live with."""
         return [*self._misfits(job)] or common_problems(job, self.pod_sets(job))
@@ -139,10 +127,6 @@ class DeclaredKind:
             copy = without_value(copy, path_of(path))
         return copy_of(job, copy["spec"])
 
-    def exposure(self, job: Manifest) -> Exposure:
-        """None: nothing is known of it."""
-        return Exposure()
-
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Other numbers; those of a list's entry are guarded by its name."""
         patch: list[Manifest] = []
@@ -162,10 +146,6 @@ class DeclaredKind:
             for path in found.count_paths(job):
                 changed = with_value(changed, path, wanted)
         return changed
-
-    def autoscaled(self, job: Manifest) -> Manifest:
-        """As it is."""
-        return job
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         """The declared fields of the worker's, and the others of the manager's own controllers."""
@@ -191,14 +171,6 @@ class DeclaredKind:
                 return Outcome(phase, message)
         return Outcome(JobPhase.RUNNING)
 
-    def children(self, job: Manifest) -> list[str] | None:
-        """None: it carries its own counts."""
-        return None
-
-    def made_by(self, child: Manifest) -> str:
-        """Nothing: it has no children."""
-        return ""
-
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The declared label, or the one that the copy's templates have."""
         return [{self._label: job["metadata"]["name"]}]
@@ -212,34 +184,6 @@ class DeclaredKind:
         """By the declared label, whatever makes the pods."""
         name = labels.get(self.declaration.replica_label or "", "")
         return ("", name) if name else (owner_uid, "")
-
-    def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        """None: its controller chooses."""
-        return frozenset()
-
-    def bounds(self, job: Manifest) -> Manifest:
-        """None: no autoscaler of slicebus' concern."""
-        return {}
-
-    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """None: no autoscaler of slicebus' concern."""
-        return []
-
-    def own_jobs(self, job: Manifest) -> list[str]:
-        """None by name: what stands between it and its pods is known by these."""
-        return []
-
-    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """None: `bounds` names no field."""
-        return []
-
-    def is_upgrade(self, counts: Counts) -> bool:
-        """Never: its jobs carry their own counts."""
-        return False
-
-    def is_autoscaled(self, scale_target: Manifest) -> bool:
-        """No."""
-        return False
 
     def scaler(self, scale_target: Manifest) -> str:
         """The spec."""
