@@ -4,14 +4,14 @@ from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices import own_api
-from slicebus.slices.schedulers import SchedulerBackend
+from slicebus.slices.schedulers import SchedulerBackend, chosen_by
 
 
 def ensure_usable(view: WorkerView, order: WorkloadSpec) -> SchedulerBackend:
     """The backend that the job chooses, or that of the cluster's jobs that choose none. Raises RefusedOrder where no
     profile enables it, the cluster lacks what it needs, or the job cannot be scheduled that way."""
     known = view.schedulers
-    name = (order.manifest["metadata"].get("labels") or {}).get(own_api.SCHEDULER_LABEL) or known.default
+    name = chosen_by(order.manifest) or known.default
     backend = known.backend(name)
     if backend is None:
         message = f"its agent enables no scheduler backend {name}: it has {', '.join(known.names)}"

@@ -5,7 +5,15 @@ does I/O, and none knows what another makes.
 """
 
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulerBackend, SchedulingObject, Synced, object_name
-from slicebus.slices.schedulers.registry import NAMES, NO_PROFILES, every_resource, every_version, init, profiles_of
+from slicebus.slices.schedulers.registry import (
+    NAMES,
+    NO_PROFILES,
+    chosen_by,
+    every_resource,
+    every_version,
+    init,
+    profiles_of,
+)
 
 __all__ = [
     "NAMES",
@@ -15,6 +23,7 @@ __all__ = [
     "SchedulerBackend",
     "SchedulingObject",
     "Synced",
+    "chosen_by",
     "every_resource",
     "every_version",
     "init",

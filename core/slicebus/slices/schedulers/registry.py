@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from slicebus.proto.messages import Manifest
+from slicebus.slices import own_api
 from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import Profile, SchedulerBackend
 from slicebus.slices.schedulers.default import Default
@@ -26,6 +28,12 @@ DEFAULT = Default.name
 
 NO_PROFILES: tuple[Profile, ...] = (Profile(DEFAULT),)
 """Those of an agent whose settings have none."""
+
+
+def chosen_by(job: Manifest) -> str:
+    """The backend that a job's label names; empty for that of its cluster."""
+    name: str = (job["metadata"].get("labels") or {}).get(own_api.SCHEDULER_LABEL, "")
+    return name
 
 
 def profiles_of(text: str) -> tuple[Profile, ...]:

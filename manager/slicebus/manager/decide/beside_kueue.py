@@ -22,7 +22,7 @@ from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
-from slicebus.manager.state.requirements import is_managed, scheduler_of
+from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices import avoided_clusters, kueue, own_api
@@ -31,6 +31,7 @@ from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.kueue import CheckState, Condition, EvictionReason
+from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
@@ -191,7 +192,7 @@ def _place(
         namespace=view.ref.namespace,
         namespace_labels=places.namespace_labels,
         cluster_queue=holder.admission.cluster_queue if holder.admission else "",
-        scheduler=scheduler_of(job),
+        scheduler=chosen_by(job),
     )
     candidates = places.fleet.candidates(places.strategy, needs, tenant=tenant)
     with_room = [name for name in candidates if not places.fleet.short(name, needs)]

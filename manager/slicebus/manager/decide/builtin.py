@@ -22,7 +22,7 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of, scheduler_of
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -40,6 +40,7 @@ from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.names import group_of, slice_name
+from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
@@ -253,7 +254,7 @@ def _placement_choices(job: Manifest) -> dict[str, str | None]:
     """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
     return {
         own_api.CLUSTER_SELECTOR_ANNOTATION: annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or None,
-        own_api.SCHEDULER_LABEL: scheduler_of(job) or None,
+        own_api.SCHEDULER_LABEL: chosen_by(job) or None,
     }
 
 

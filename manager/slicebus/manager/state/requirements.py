@@ -70,12 +70,6 @@ def is_our_check(check: Manifest) -> bool:
     return bool(check.get("spec", {}).get("controllerName") == own_api.CHECK_CONTROLLER)
 
 
-def scheduler_of(job: Manifest) -> str:
-    """The scheduler backend that a job chooses; empty for that of its cluster."""
-    name: str = (job["metadata"].get("labels") or {}).get(own_api.SCHEDULER_LABEL, "")
-    return name
-
-
 def queue_of(job: Manifest) -> str:
     """The LocalQueue that a job's label names; empty for none."""
     name: str = job["metadata"].get("labels", {}).get(kueue.QUEUE_NAME_LABEL, "")
