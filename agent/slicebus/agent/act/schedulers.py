@@ -43,15 +43,17 @@ class SchedulerBackends:
         self._namespaces = namespaces
         self._requeue = requeue
         self._changed = changed
-        self._resources = {
+        resources = {
             resource
             for profile in profiles
             for backend in every_version(profile)
             for resource in (*backend.makes, *backend.reads)
         }
+        known = ((resource, store.cache_of(resource)) for resource in sorted(resources, key=name_of))
+        self._caches = {resource: cache for resource, cache in known if cache is not None}
         self._informers = Informers(
             client,
-            optional=self._resources,
+            optional=self._caches,
             unserved=store.unserved_objects,
             definitions={},
             namespaces=namespaces,
@@ -62,16 +64,11 @@ class SchedulerBackends:
 
     def caches(self) -> Iterator[Cache]:
         """Those that have to be synced before anything is decided."""
-        for resource in self._resources:
-            cache = self._store.cache_of(resource)
-            assert cache is not None
-            yield cache
+        return iter(self._caches.values())
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Keep the caches in sync as long as the group lives."""
-        for resource in sorted(self._resources, key=name_of):
-            cache = self._store.cache_of(resource)
-            assert cache is not None
+        for resource, cache in self._caches.items():
             kept = self._informers.run(resource, cache, labels=SCHEDULING_SELECTORS[resource])
             group.create_task(kept, name=f"watch:{name_of(resource)}")
 

@@ -83,11 +83,12 @@ class Schedulers:
         """The objects that the agent has made for a worker's job. One that is served in several versions comes once, in
         that which its backend uses."""
         uid, seen = job["metadata"]["uid"], set[str]()
+        owner = job["kind"], job["metadata"]["namespace"], job["metadata"]["name"]
         for resource, cache in self._caches.items():
             if resource.definition in seen or not (resource.namespaced and self._serves(resource)):
                 continue
             seen.add(resource.definition)
-            for found in cache.by(BY_JOB, key_of(job)):
+            for found in cache.by(BY_JOB, by_job(*owner)):
                 if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid:
                     yield resource, found
 
@@ -103,6 +104,6 @@ BY_JOB = "job"
 """The index of the objects by the job that they were made for."""
 
 
-def key_of(job: Manifest) -> str:
+def by_job(kind: str, namespace: str, name: str) -> str:
     """The key of a job in that index."""
-    return f"{job['metadata']['namespace']}/{job['kind']}/{job['metadata']['name']}"
+    return f"{namespace}/{kind}/{name}"

@@ -9,7 +9,7 @@ from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
-from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers
+from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import Finishing, JobKey, JobReading, Tombstone, Withdrawn, WorkerView
 from slicebus.decisions.table import Table
@@ -223,7 +223,7 @@ class Store:
         return self.unanswered.get(pod.manifest["metadata"]["uid"]) == _version(pod.manifest)
 
     def _copies(self, key: JobKey) -> list[Manifest]:
-        return self._caches[WORKLOADS].by(BY_JOB, f"{key.namespace}/{key.kind}/{key.name}")
+        return self._caches[WORKLOADS].by(BY_JOB, by_job(key.kind, key.namespace, key.name))
 
     def ended(self, key: JobKey) -> list[Tombstone]:
         """The ends of every job that had the name."""
@@ -370,7 +370,7 @@ def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]
     if resource == PODS:
         return {_BY_OWNER: owners.owner_labels}
     if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
-        return {BY_JOB: lambda copy: [f"{key.namespace}/{key.kind}/{key.name}" for key in _keys_of_copy(copy)]}
+        return {BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]}
     return {}
 
 
