@@ -12,16 +12,15 @@ from typing import Any, Literal, Self
 
 import msgspec
 import orjson
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.kube import credentials
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
-from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
 _BACKOFF = Backoff(first_s=0.1, most_s=3.0)
@@ -84,7 +83,7 @@ class KubeClient:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """A client of a server without authentication."""
-        return cls(HttpTransport(ApiClient(Configuration(host=url))))
+        return cls(HttpTransport(credentials.of_url(url)))
 
     @classmethod
     async def from_kubeconfig(
@@ -94,12 +93,7 @@ class KubeClient:
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
         """A client by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
-        configuration = Configuration()
-        try:
-            await config.load_kube_config(str(path) if path else None, client_configuration=configuration)
-        except (config.ConfigException, OSError) as error:
-            raise ConfigurationError(f"kubeconfig: {error}") from error
-        return cls(HttpTransport(ApiClient(configuration)), timeouts=timeouts)
+        return cls(HttpTransport(await credentials.of_kubeconfig(path)), timeouts=timeouts)
 
     @classmethod
     async def connect(
@@ -111,12 +105,10 @@ class KubeClient:
         """A client of the kubeconfig's cluster; without one, of the cluster that this process runs in, if any."""
         if kubeconfig:
             return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
-        configuration = Configuration()
-        try:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        except config.ConfigException:
+        found = credentials.of_pod()
+        if found is None:
             return await cls.from_kubeconfig(timeouts=timeouts)
-        return cls(HttpTransport(ApiClient(configuration)), timeouts=timeouts)
+        return cls(HttpTransport(found), timeouts=timeouts)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,16 +1,26 @@
 """Transports of requests to an API server: the interface, and the one over HTTP."""
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client import ApiClient
 
 from slicebus.kube.failures import error_of, translated
+from slicebus.proto.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client.configuration import Configuration
 
 JSON = "application/json"
+_LINE_BYTES = 2**21
+"""The longest line of a watch. etcd keeps objects of up to 1.5 MiB."""
+_KEPT_S = 60.0
+"""How long an idle connection is kept; API servers close theirs after 90 s."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +66,22 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Over the connections of kubernetes-asyncio, which knows kubeconfigs, certificates and tokens that expire."""
+    """Over connections of its own, as many as there are requests at a time: a watch, or the renewal of the Lease, waits
+    behind no other. kubernetes-asyncio knows the certificates, and tokens that expire."""
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    def __init__(self, server: "Configuration") -> None:
+        """In a running loop. Raises ConfigurationError for certificates and a proxy that cannot be used."""
+        self._server = server
+        self._proxy = _proxy_of(server)
+        connector = aiohttp.TCPConnector(limit=0, ssl=_tls(server), keepalive_timeout=_KEPT_S)
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=_LINE_BYTES
+        )
 
     @property
     def host(self) -> str:
         """The server's URL."""
-        return str(self._api.configuration.host)
+        return str(self._server.host)
 
     async def request(self, request: Request) -> Answer:
         """One round trip."""
@@ -90,23 +107,46 @@ class HttpTransport:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self._session.close()
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        configuration = self._api.configuration
         headers = {**request.headers, "Accept": request.accept, "User-Agent": request.agent}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        token = await self._server.get_api_key_with_prefix("BearerToken", alias="authorization")
         if token:
             headers["Authorization"] = token
-        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
-        return await session.request(
+        return await self._session.request(
             request.method,
-            f"{configuration.host}{request.path}",
+            f"{self.host}{request.path}",
             params=request.query,
             data=request.body,
             headers=headers,
             timeout=aiohttp.ClientTimeout(sock_connect=request.connect_s, sock_read=request.read_s),
-            server_hostname=configuration.tls_server_name,
+            server_hostname=self._server.tls_server_name,
+            proxy=self._proxy,
         )
+
+
+def _tls(server: "Configuration") -> ssl.SSLContext:
+    try:
+        made = ssl.create_default_context(cafile=server.ssl_ca_cert)
+        if server.cert_file:
+            made.load_cert_chain(server.cert_file, keyfile=server.key_file)
+    except OSError as error:
+        raise ConfigurationError(f"certificates of {server.host}: {error}") from error
+    if not server.verify_ssl:
+        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def _proxy_of(server: "Configuration") -> str | None:
+    """The proxy of the kubeconfig, or else of the environment. aiohttp would ask the environment, and the user's netrc,
+    in a thread for every request."""
+    host = urlsplit(str(server.host))
+    found = server.proxy
+    if not found and not proxy_bypass(host.netloc):
+        found = getproxies().get(host.scheme)
+    if found and urlsplit(found).scheme not in ("http", "https"):
+        raise ConfigurationError(f"proxy {found} of {server.host}: only http and https proxies can be used")
+    return found or None

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-from kubernetes_asyncio.client import ApiClient, Configuration
 from structlog.testing import capture_logs
 
+from slicebus.kube import credentials
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.reflector import Reflector
@@ -43,7 +43,7 @@ async def watched() -> AsyncIterator[Watched]:
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as direct:
         await direct.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         async with Proxy.before(urlsplit(server.url).port or 0) as proxy:
-            transport = HttpTransport(ApiClient(Configuration(host=f"http://127.0.0.1:{proxy.port}")))
+            transport = HttpTransport(credentials.of_url(f"http://127.0.0.1:{proxy.port}"))
             async with KubeClient(transport, timeouts=SHORT) as client:
                 cache = Cache()
                 running = asyncio.create_task(Reflector(client, CONFIGMAPS, cache, namespace=NAMESPACE).run())

@@ -1,0 +1,120 @@
+"""Connections to an API server: through a proxy, as many as needed, and with what a kubeconfig says."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import CONFIGMAPS
+from slicebus.proto.errors import ConfigurationError
+
+HOST = "http://api.example"
+AT_ONCE = 150
+"""More than aiohttp lets through by default."""
+
+
+@asynccontextmanager
+async def listening(asked: list[str], *, until: int = 1) -> AsyncIterator[int]:
+    """The port of a server that notes each request line, and answers when so many have come."""
+    enough = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b"\r\n")[0].decode())
+        if len(asked) >= until:
+            enough.set()
+        await enough.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=AT_ONCE)
+    async with server:
+        yield int(server.sockets[0].getsockname()[1])
+
+
+def kubeconfig(folder: Path, **cluster: str) -> Path:
+    manifest = {
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": HOST} | cluster}],
+        "users": [{"name": "it", "user": {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(manifest))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+async def test_a_kubeconfigs_proxy_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    async with listening(asked) as port:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        path = kubeconfig(tmp_path, **{"proxy-url": f"http://127.0.0.1:{port}"})
+        async with await KubeClient.from_kubeconfig(path) as client:
+            assert await client.get(CONFIGMAPS, "some", "team") == {}
+    assert asked == [f"GET {HOST}/api/v1/namespaces/team/configmaps/some HTTP/1.1"]
+
+
+async def test_the_proxy_of_the_environment_is_used_where_it_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through, past = list[str](), list[str]()
+    async with listening(through) as proxy, listening(past) as port:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy}")
+        async with await KubeClient.from_kubeconfig(kubeconfig(tmp_path)) as client:
+            await client.get(CONFIGMAPS, "some", "team")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with await KubeClient.from_kubeconfig(kubeconfig(tmp_path, server=f"http://127.0.0.1:{port}")) as client:
+            await client.get(CONFIGMAPS, "some", "team")
+    assert through == [f"GET {HOST}/api/v1/namespaces/team/configmaps/some HTTP/1.1"]
+    assert past == ["GET /api/v1/namespaces/team/configmaps/some HTTP/1.1"]
+
+
+async def test_a_proxy_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, **{"proxy-url": "socks5://127.0.0.1:1080"})
+    with pytest.raises(ConfigurationError, match=r"proxy socks5://127.0.0.1:1080 of .*: only http and https"):
+        await KubeClient.from_kubeconfig(path)
+
+
+async def test_certificates_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_text("no certificate")
+    path = kubeconfig(tmp_path, **{"server": "https://api.example", "certificate-authority": str(authority)})
+    with pytest.raises(ConfigurationError, match="certificates of https://api.example"):
+        await KubeClient.from_kubeconfig(path)
+
+
+async def test_no_request_waits_for_another() -> None:
+    """As the renewal of the Lease behind a burst of writes."""
+    asked = list[str]()
+    async with listening(asked, until=AT_ONCE) as port, KubeClient.from_url(f"http://127.0.0.1:{port}") as client:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(client.get(CONFIGMAPS, f"c{number}", "team") for number in range(AT_ONCE)))
+    assert len(asked) == AT_ONCE
+
+
+def test_the_generated_models_are_not_imported() -> None:
+    """They take 38 MB. Whoever wants them imports them all the same."""
+    code = """
+import sys
+import slicebus.kube.client
+assert not [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models")]
+from kubernetes_asyncio.client import ApiClient, V1Pod
+from kubernetes_asyncio import config
+assert ApiClient and V1Pod and config is sys.modules["kubernetes_asyncio.config"]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
