@@ -12,12 +12,14 @@ from typing import Any, Literal, Self
 
 import msgspec
 import orjson
+from prometheus_client import CollectorRegistry
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.kube import credentials
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
+from slicebus.kube.metering import MeteredTransport
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import NotFoundError, SlicebusError, TransientError
@@ -109,6 +111,10 @@ class KubeClient:
         if found is None:
             return await cls.from_kubeconfig(timeouts=timeouts)
         return cls(HttpTransport(found), timeouts=timeouts)
+
+    def metered(self, registry: CollectorRegistry) -> "KubeClient":
+        """The same connections for one role, whose requests are counted. Whoever has made the client closes it."""
+        return KubeClient(MeteredTransport(self._transport, registry), timeouts=self._timeouts)
 
     async def __aenter__(self) -> Self:
         return self

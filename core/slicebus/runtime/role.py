@@ -45,7 +45,7 @@ class Role(ABC, Generic[Settings]):
 
     def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
-        self._client = client
+        self._client = client = client.metered(registry)
         self._bus = bus
         self._registry = registry
         self._lease = LeaderElection(

@@ -93,7 +93,7 @@ async def test_certificates_that_cannot_be_used_are_told(tmp_path: Path) -> None
     authority = tmp_path / "ca.crt"
     authority.write_text("no certificate")
     path = kubeconfig(tmp_path, **{"server": "https://api.example", "certificate-authority": str(authority)})
-    with pytest.raises(ConfigurationError, match="certificates of https://api.example"):
+    with pytest.raises(ConfigurationError, match=r"certificates of https://api\.example"):
         await KubeClient.from_kubeconfig(path)
 
 

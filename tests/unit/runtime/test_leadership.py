@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from slicebus.ambient.clock import now
@@ -125,7 +126,7 @@ async def test_a_role_that_waits_for_a_definition_is_not_ready_until_it_comes(ap
     for resource in (WORKLOADS, RAYCLUSTERS, RAYJOBS):
         await api.delete(CRDS, resource.definition)
     bus = AwayBus()
-    role = Waiting(leader(api, bus)._settings, api, bus, leader(api, bus)._registry)
+    role = Waiting(leader(api, bus)._settings, api, bus, CollectorRegistry())
     async with runs(role):
         reason = "waits: the definition workloads.kueue.x-k8s.io is missing"
 
