@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# So many processes run the tests. Each has servers of its own, and takes 2 GB.
+TESTERS ?= 2
 TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools
 export TOOLS_CACHE
 READY := $(VENV)/.ready
@@ -25,7 +27,7 @@ recordings: $(READY) ## record anew what tests/replays makes again; ONLY=evictio
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)
 
 test: $(READY) servers lint ## set up what is missing and run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -1,23 +1,33 @@
 """Servers that tests start: free ports, child processes that never outlive the test run, readable failures."""
 
 import ctypes
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LOG_TAIL = 2000
 
 
+_PORTS = range(20_000, 30_000)
+"""Below those that the kernel gives to connections: one of them could take a port before its server listens."""
+_next = itertools.count(os.getpid() * 1009)
+"""Processes that test at the same time begin at different ports."""
+
+
 def free_port() -> int:
     """A loopback port that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    while True:
+        port = _PORTS[next(_next) % len(_PORTS)]
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def _die_with_parent() -> None:
