@@ -139,8 +139,8 @@ async def _served(client: KubeClient, resource: Resource) -> None:
 @asynccontextmanager
 async def fleet(
     world: World, amqp_urls: Mapping[str, str], *, schedulers: str = "", **of_the_manager: Any
-) -> AsyncIterator[None]:
-    """A manager and an agent for each worker, until the context is left.
+) -> AsyncIterator[dict[str, CollectorRegistry]]:
+    """A manager and an agent for each worker, until the context is left, with the metrics of each role.
 
     `amqp_urls` gives each role's broker address: `manager`, and the worker's names. `schedulers` are the profiles of
     every agent, as in its settings; `of_the_manager` are settings.
@@ -150,7 +150,8 @@ async def fleet(
         broker = msgspec.structs.asdict(broker_settings(amqp_urls["manager"]))
         own = broker | of_the_manager
         settings = ManagerSettings(**own, namespace=objects.SYSTEM_NAMESPACE, identity="manager-1")
-        manager = Manager(settings, world.manager, manager_bus, CollectorRegistry())
+        metrics = {role: CollectorRegistry() for role in ("manager", *world.workers)}
+        manager = Manager(settings, world.manager, manager_bus, metrics["manager"])
         roles = [manager.run()]
         started = [manager.leading]
         for name, client in world.workers.items():
@@ -169,12 +170,12 @@ async def fleet(
                 ),
                 client,
                 bus,
-                CollectorRegistry(),
+                metrics[name],
             )
             roles.append(agent.run())
             started.append(agent.leading)
         await stack.enter_async_context(running(*roles, started=started))
-        yield
+        yield metrics
 
 
 @asynccontextmanager

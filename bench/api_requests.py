@@ -1,0 +1,285 @@
+"""Counts what a manager and an agent ask of their API servers for each step of a job's life.
+
+    python bench/api_requests.py [--rounds 5] [--details]
+
+A fleet in this process, on the servers of the tests: API servers, Job controller, scheduler and RabbitMQ. One job at a
+time is dispatched, resized on its worker from 1 pod to 5 and down to 2, evicted, started again and deleted; another one
+ends. After each step the fleet comes to rest. Each role counts its requests by verb, resource and answer. Left out is
+what it asks whether anything happens or not: watches, lists, its Lease, heartbeats. What the API servers count beyond
+that is the controllers' part, and the bench's own.
+
+A figure is the median of the rounds. Counts do not depend on the machine; but how many conflicts there are, and whether
+two changes go into one write, may depend on what comes first.
+"""
+
+import argparse
+import asyncio
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, fleet, real_world
+from slicebus.kube import credentials
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS
+from slicebus.kube.transport import HttpTransport, Request
+from slicebus.proto.messages import ClusterName
+from slicebus.runtime.logs import configure_logging
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+
+from support.controlplane import ControlPlane  # noqa: E402 the tests are no package that is installed
+from support.rabbitmq import SERVER, RabbitBroker  # noqa: E402
+from support.scenario import Scenario, set_quota  # noqa: E402
+from support.servers import definitions, tools  # noqa: E402
+from support.waiting import eventually  # noqa: E402
+
+EAST = ClusterName("east")
+VHOST = "bench"
+TARGETS = {"dispatch": 10, "resize from 1 pod to 5": 18, "shrink from 5 pods to 2": 9}
+_STANDING_VERBS = ("watch", "list")
+_STANDING = ("", "leases", "workerclusters", "namespaces", "selfsubjectaccessreviews")
+_COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_REST_S = 1.5
+_LOOKS_S = 0.2
+Counts = Counter[tuple[str, ...]]
+
+
+class Asked(NamedTuple):
+    """The requests of one step: of each role by verb, resource and answer, and those of the controllers."""
+
+    roles: dict[str, Counts]
+    others: int
+
+    @property
+    def ours(self) -> int:
+        return sum(counts.total() for counts in self.roles.values())
+
+    def events(self) -> int:
+        return self._those(lambda resource, _: resource == "events")
+
+    def conflicts(self) -> int:
+        return self._those(lambda _, code: code == "409")
+
+    def _those(self, wanted: Callable[[str, str], bool]) -> int:
+        each = (item for counts in self.roles.values() for item in counts.items())
+        return sum(number for (_, resource, _, code), number in each if wanted(resource, code))
+
+
+class Meter:
+    """Reads the roles' counters and the API servers' own."""
+
+    def __init__(self, registries: Mapping[str, CollectorRegistry], servers: list[HttpTransport]) -> None:
+        self._registries = registries
+        self._servers = servers
+
+    def roles(self) -> dict[str, Counts]:
+        return {role: _counts_of(registry) for role, registry in self._registries.items()}
+
+    async def at_rest(self) -> None:
+        """Return when no role has asked for anything for a while."""
+        last, since = self.roles(), 0.0
+        while since < _REST_S:
+            await asyncio.sleep(_LOOKS_S)
+            found = self.roles()
+            last, since = found, (since + _LOOKS_S if found == last else 0.0)
+
+    async def during(self, step: Awaitable[None]) -> Asked:
+        """What was asked until the fleet is at rest again."""
+        await self.at_rest()
+        before, all_before = self.roles(), await self._of_servers()
+        await step
+        await self.at_rest()
+        after, all_after = self.roles(), await self._of_servers()
+        roles = {role: counts - before[role] for role, counts in after.items()}
+        return Asked(roles, all_after - all_before - sum(counts.total() for counts in roles.values()))
+
+    async def _of_servers(self) -> int:
+        answers = [await server.request(Request(method="GET", path="/metrics")) for server in self._servers]
+        return sum(map(_all_requests, (answer.body.decode() for answer in answers)))
+
+
+def _counts_of(registry: CollectorRegistry) -> Counts:
+    names = ("verb", "resource", "subresource", "code")
+    samples = (sample for metric in registry.collect() for sample in metric.samples)
+    found = (each for each in samples if each.name == "slicebus_api_requests_total")
+    counts = Counts({tuple(each.labels[name] for name in names): int(each.value) for each in found})
+    return Counts({key: count for key, count in counts.items() if not _is_standing(*key[:2])})
+
+
+def _all_requests(metrics: str) -> int:
+    found = ((dict(_LABEL.findall(labels)), float(value)) for labels, value in _COUNTED.findall(metrics))
+    return int(sum(value for each, value in found if not _is_standing(each["verb"].lower(), each["resource"])))
+
+
+def _is_standing(verb: str, resource: str) -> bool:
+    return verb in _STANDING_VERBS or resource in _STANDING
+
+
+class Steps:
+    """What happens to the jobs of one round."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._job = Scenario(world, "Job", f"train-{number}")
+        self._short = Scenario(world, "Job", f"short-{number}")
+
+    async def dispatch(self) -> None:
+        await self._world.manager.create(JOBS, objects.job(self._job.name))
+        await self._job.expect_pods(running=1)
+
+    async def grow(self) -> None:
+        await self._job.scale(5)
+        await self._job.expect_pods(running=5)
+
+    async def shrink(self) -> None:
+        await self._job.scale(2)
+        await self._job.expect_pods(running=2)
+
+    async def evict(self) -> None:
+        await self._stop("HoldAndDrain")
+        await self._job.expect_pods(running=0)
+
+    async def start_again(self) -> None:
+        await self._stop("None")
+        # A job that was evicted comes back at its spec's size.
+        await self._job.expect_pods(running=1)
+
+    async def delete(self) -> None:
+        await self._world.manager.delete(JOBS, self._job.name, objects.NAMESPACE)
+        await self._job.expect_nothing_left()
+
+    async def prepare_end(self) -> None:
+        manifest = objects.job(self._short.name)
+        manifest["spec"]["completions"] = 1
+        await self._world.manager.create(JOBS, manifest)
+        await self._short.expect_pods(running=1)
+
+    async def end(self) -> None:
+        for pod in await self._short.pods():
+            body = MergePatch({"status": {"phase": "Succeeded"}})
+            await self._world.workers[EAST].patch(
+                PODS, pod["metadata"]["name"], objects.NAMESPACE, body, subresource="status"
+            )
+
+        async def is_complete() -> bool:
+            job = await self._world.manager.get(JOBS, self._short.name, objects.NAMESPACE)
+            return any(each["type"] == "Complete" for each in job["status"].get("conditions", ()))
+
+        await eventually(is_complete, f"{self._short.name} is complete")
+
+    async def clear(self) -> None:
+        await self._world.manager.delete(JOBS, self._short.name, objects.NAMESPACE)
+        await self._short.expect_nothing_left()
+
+    async def _stop(self, policy: str) -> None:
+        body = MergePatch({"spec": {"stopPolicy": policy}})
+        await self._world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
+
+
+async def one_round(world: World, meter: Meter, number: int) -> dict[str, Asked]:
+    steps = Steps(world, number)
+    asked = {
+        "dispatch": await meter.during(steps.dispatch()),
+        "resize from 1 pod to 5": await meter.during(steps.grow()),
+        "shrink from 5 pods to 2": await meter.during(steps.shrink()),
+        "eviction": await meter.during(steps.evict()),
+        "start again with 1 pod": await meter.during(steps.start_again()),
+        "delete": await meter.during(steps.delete()),
+    }
+    await steps.prepare_end()
+    asked["end"] = await meter.during(steps.end())
+    await steps.clear()
+    return asked
+
+
+@asynccontextmanager
+async def measured() -> AsyncIterator[tuple[World, Meter]]:
+    """A fleet of a manager and one agent on servers of its own."""
+    with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
+        plane, broker = ControlPlane(Path(of_plane), tools(), ("manager", EAST)), RabbitBroker(Path(of_broker))
+        servers = list[HttpTransport]()
+        try:
+            plane.start()
+            broker.start()
+            broker.add_vhost(VHOST, EAST)
+            for cluster in plane.clusters.values():
+                cluster.define(*definitions())
+                servers.append(HttpTransport(await credentials.of_kubeconfig(cluster.kubeconfig)))
+            urls = {role: broker.url(VHOST, role) for role in ("manager", EAST)}
+            kubeconfigs = {EAST: plane.clusters[EAST].kubeconfig}
+            async with (
+                real_world(plane.clusters["manager"].kubeconfig, kubeconfigs) as world,
+                fleet(world, urls) as registries,
+            ):
+                await set_quota(world, 10)
+                yield world, Meter(registries, servers)
+        finally:
+            for server in servers:
+                await server.aclose()
+            broker.stop()
+            plane.stop()
+
+
+def table(rounds: list[dict[str, Asked]]) -> list[str]:
+    """One line a step."""
+    rows: list[tuple[str, ...]] = [
+        ("step", "manager", "agent", "ours", "of them Events", "conflicts", "controllers", "target")
+    ]
+    for step in rounds[0]:
+        each = [asked[step] for asked in rounds]
+
+        def median(of: Callable[[Asked], int], each: list[Asked] = each) -> str:
+            return f"{statistics.median(map(of, each)):g}"
+
+        roles = [f"{statistics.median(asked.roles[role].total() for asked in each):g}" for role in ("manager", EAST)]
+        rest = [median(of) for of in (lambda a: a.ours, Asked.events, Asked.conflicts, lambda a: a.others)]
+        rows.append((step, *roles, *rest, str(TARGETS.get(step, ""))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def details(asked: dict[str, Asked]) -> list[str]:
+    """Every request of one round."""
+    return [
+        f"{step}: {role} {count} {verb} {resource}{'/' + sub if sub else ''} {code}"
+        for step, found in asked.items()
+        for role, counts in found.roles.items()
+        for (verb, resource, sub, code), count in sorted(counts.items())
+    ]
+
+
+async def main(arguments: argparse.Namespace) -> int:
+    async with measured() as (world, meter):
+        rounds = [await one_round(world, meter, number) for number in range(arguments.rounds)]
+    if arguments.details:
+        print("\n".join(details(rounds[-1])))
+    print("\n".join(table(rounds)))
+    medians = {step: statistics.median(asked[step].ours for asked in rounds) for step in TARGETS}
+    return int(any(medians[step] > target for step, target in TARGETS.items()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--details", action="store_true", help="also show each request of the last round")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    given = _arguments()
+    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
+        sys.exit("the servers are not there: `make servers` installs and builds them")
+    configure_logging(level="ERROR")
+    sys.exit(asyncio.run(main(given)))
