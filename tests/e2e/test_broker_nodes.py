@@ -127,7 +127,7 @@ async def test_50_resizes_come_through_though_nodes_that_lead_queues_are_killed(
         await jobs.agreed(within_s=120)
     assert not quota.violations
     assert quota.looks > 20
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
     lost = [name for name, role in fleet.roles.items() if "bus.reconnected" in role.process.log_text()]
     assert lost, "somebody was connected to a node that was killed"
     assert not [name for name, role in fleet.roles.items() if "process.failed" in role.process.log_text()]

@@ -82,7 +82,7 @@ async def test_certificates_are_replaced_amid_resizes(
         events = [line["event"] for line in role.log()]
         assert events.count("lease.acquired") == 1, f"{name} did not start again"
         assert not {"bus.lost", "delivery.stale", "process.failed"} & {*events}, f"{name} was not cut off"
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
     doctor = await asyncio.to_thread(fleet.roles["east"].doctor)
     assert f"amqps://localhost:{rabbitmq.tls_port}/{quote(vhost)}, as user east" in doctor.stdout, doctor.stdout
     await nothing_is_left(rabbitmq.url(vhost, "manager"), await queues_of(clusters))

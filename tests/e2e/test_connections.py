@@ -110,7 +110,7 @@ async def test_an_agent_outlasts_bad_connections(
     at = loop.time()
     await jobs.agreed(within_s=LONG_S)
     _log.info("api.recovered", seconds=round(loop.time() - at, 1))
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
 
 
 async def test_a_broker_that_takes_nothing_is_waited_for(
@@ -147,4 +147,4 @@ async def test_a_broker_that_takes_nothing_is_waited_for(
         assert (await bus.depth(DEAD)).ready == 0
     finally:
         await bus.aclose()
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()

@@ -6,11 +6,12 @@ Grove and its scheduler are not there: the cluster's own scheduler places the po
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
@@ -203,6 +204,11 @@ class HangingClient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+    def metered(self, registry: CollectorRegistry) -> Self:
+        """As `KubeClient.metered`, for the only role that has it."""
+        self._client = self._client.metered(registry)
+        return self
 
     async def patch(
         self, resource: Resource, name: str, namespace: str | None, patch: MergePatch | JsonPatch, **how: Any

@@ -77,7 +77,7 @@ async def test_200_resizes_come_through_whatever_is_killed(
             await jobs.agreed(within_s=120)
         assert not quota.violations
         assert quota.looks > 20
-        assert not fleet.tracebacks()
+        fleet.expect_no_tracebacks()
         await nothing_is_left(rabbitmq.url(vhost, "manager"), await queues_of(world))
         for name in world.workers:
             assert await connected(world, name)

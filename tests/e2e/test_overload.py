@@ -219,7 +219,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
         assert (await bus.depth(DEAD)).ready == 0
         assert "process.failed" not in manager.process.log_text()
     assert await connected(clusters, "east"), "others were heard all the time"
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
 
 
 async def test_an_agent_outlasts_a_storm_of_notices(
@@ -261,7 +261,7 @@ async def test_an_agent_outlasts_a_storm_of_notices(
         assert memory.grown < MOST_GROWTH
         assert (await bus.depth(DEAD)).ready == 0
     assert "process.failed" not in agent.process.log_text()
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
 
 
 async def test_poison_in_every_queue_stops_nothing(
@@ -298,7 +298,7 @@ async def test_poison_in_every_queue_stops_nothing(
                 if len(found) == len(MESSAGES):
                     break
     assert found == {f"east.{name}": DeadReason.MALFORMED for name in MESSAGES}
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()
 
 
 def status(ref: JobRef, number: int) -> Status:

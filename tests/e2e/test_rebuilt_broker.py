@@ -33,4 +33,4 @@ async def test_a_fleet_goes_on_with_a_broker_that_was_rebuilt(
         await asyncio.to_thread(rebuild, rabbitmq, vhost, "east", "west")
         await jobs.agreed(within_s=120)
     assert not quota.violations
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()

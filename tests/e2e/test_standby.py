@@ -140,4 +140,4 @@ async def test_the_standby_takes_over_and_the_old_leader_that_wakes_up_is_fenced
         assert (await bus.depth(DEAD)).ready == 0
     finally:
         await bus.aclose()
-    assert not fleet.tracebacks()
+    fleet.expect_no_tracebacks()

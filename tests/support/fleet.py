@@ -116,14 +116,13 @@ class Fleet:
         """SIGKILL."""
         self.roles[name].kill()
 
-    def tracebacks(self) -> dict[str, str]:
-        """Roles that a programming error has ended, with what they printed. What libraries log of theirs is a line."""
-        found = {}
+    def expect_no_tracebacks(self) -> None:
+        """Fail where a programming error has ended a role, with what it printed. What libraries log of theirs is a
+        line."""
         for name, role in self.roles.items():
             text = role.process.log_text()
             if match := re.search(r"^(  \+ Exception Group )?Traceback", text, re.MULTILINE):
-                found[name] = text[match.start() :][:4000]
-        return found
+                raise AssertionError(f"{name} ended:\n{text[match.start() :][:20_000]}")
 
     async def _keep(self) -> None:
         while True:
