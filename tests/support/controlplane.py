@@ -112,8 +112,10 @@ class Cluster:
         return done.stdout
 
     def define(self, *files: str) -> None:
-        """Create what these files have."""
-        self.kubectl("create", "--validate=false", *(f"--filename={file}" for file in files))
+        """Create the definitions that these files have. They are served when it returns."""
+        named = [f"--filename={file}" for file in files]
+        self.kubectl("create", "--validate=false", *named)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *named)
 
     def add_nodes(self) -> None:
         """Nodes for kwok to play."""

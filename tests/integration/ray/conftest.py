@@ -10,13 +10,12 @@ from integration.ray.contract import Operator
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare, running
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import NAMESPACES, RAYSERVICES
+from slicebus.kube.resources import NAMESPACES
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from support.controlplane import ControlPlane
 from support.kuberay import KubeRay, binary_and_definitions
-from support.waiting import eventually
 
 _numbers = itertools.count(1)
 _QUIET_S = 0.5
@@ -56,8 +55,6 @@ async def operator(request: pytest.FixtureRequest, replica_labels: bool) -> Asyn
         namespace = request.getfixturevalue("kuberay")(replica_labels)
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
     async with await KubeClient.from_kubeconfig(control_plane.clusters["manager"].kubeconfig) as client:
-        # A definition that was just made takes a moment.
-        await eventually(lambda: client.serves(RAYSERVICES), "the definitions are served")
         if request.param == "kuberay":
             yield Operator(client, namespace, quiet_s=_QUIET_REAL_S)
             return
