@@ -1,6 +1,6 @@
 """The job kinds: how each tells its pod sets, counts and end, and what its copy on a worker looks like.
 
-`JobKind` is the interface, and `PlainKind` says for most kinds what they lack. `KINDS` holds slicebus' own, what other
+`JobKind` is the interface, and `PlainKind` says for every kind what it lacks. `KINDS` holds slicebus' own, what other
 packages bring by the entry points `slicebus.job_kinds`, and what the configuration declares; `LEFT_OUT` says which of
 those cannot be used. Both roles use these, so they live in the domain.
 """

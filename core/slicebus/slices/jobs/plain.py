@@ -1,4 +1,4 @@
-"""What the kinds share whose jobs carry their own counts, and that no autoscaler resizes."""
+"""What a kind says of all that it lacks."""
 
 from collections.abc import Collection
 from typing import Any
@@ -10,7 +10,8 @@ Manifest = dict[str, Any]
 
 
 class PlainKind:
-    """A kind without children, autoscaler and objects of its own. What it lacks needs no more than that."""
+    """A kind whose jobs carry their own counts, without children, autoscaler and objects of its own. One that has some
+    of it says so in its place."""
 
     child_kind = ""
     late_pod_sets = frozenset[str]()

@@ -1,11 +1,11 @@
 """What RayJob and RayService share: KubeRay makes RayClusters of them, whose specs have the counts from then on."""
 
-from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import Exposure, lacks_managed_by
+from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.resource import Resource
 
@@ -15,7 +15,7 @@ _ORIGIN_NAME = "ray.io/originated-from-cr-name"
 _ORIGIN_KIND = "ray.io/originated-from-crd"
 
 
-class RayParent:
+class RayParent(PlainKind):
     """A job with RayClusters of its own. Edits of its cluster's spec change none that runs."""
 
     resource: Resource
@@ -31,14 +31,6 @@ class RayParent:
     def lacks_dispatch(self, job: Manifest) -> str:
         """A `managedBy` for slicebus."""
         return lacks_managed_by(job)
-
-    def finished(self, job: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
-
-    def succeeded(self, status: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
 
     def exposure(self, job: Manifest) -> Exposure:
         """By its cluster's head."""
@@ -70,10 +62,6 @@ class RayParent:
         name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
         return name
 
-    def own_jobs(self, job: Manifest) -> list[str]:
-        """None: the operator makes the pods of its clusters."""
-        return []
-
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """The group's numOfHosts."""
         return ray.replica_size(self.cluster_spec(scale_target), pod_set)
@@ -95,10 +83,6 @@ class RayParent:
         """In a child's spec, or in that of the children that follow."""
         at = "/spec" if target["kind"] == self.child_kind else self._at
         return ray.set_bounds(self.cluster_spec(target), bounds, at=at)
-
-    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """Nothing: KubeRay takes no other spec for a cluster that runs."""
-        return []
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on in its cluster."""

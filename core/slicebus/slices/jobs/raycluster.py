@@ -1,13 +1,13 @@
 """ray.io/v1 RayCluster."""
 
-from collections.abc import Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal, lacks_managed_by
+from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.paths import Path
+from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.ray_validation import cluster_problems
 from slicebus.slices.resource import Resource
 
@@ -17,15 +17,11 @@ CLUSTER_LABEL = "ray.io/cluster"
 """KubeRay sets it on the pods of a RayCluster."""
 
 
-class RayCluster:
+class RayCluster(PlainKind):
     """A RayCluster has a pod set for the head and one for each worker group."""
 
     resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
-    child_kind = ""
-    late_pod_sets = frozenset[str]()
-    refusal = Refusal()
-    standing_ttl_s: int | None = None
     suspend_path: Path | None = SUSPEND_PATH
 
     def lacks_dispatch(self, job: Manifest) -> str:
@@ -39,14 +35,6 @@ class RayCluster:
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods as KubeRay will make them."""
         return ray.cluster_counts(scale_target["spec"])
-
-    def finished(self, job: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
-
-    def succeeded(self, status: Manifest) -> Counts:
-        """None: its pods run until it ends."""
-        return {}
 
     def problems(self, job: Manifest) -> list[Problem]:
         """What KubeRay on the worker would refuse, said here and now."""
@@ -90,18 +78,6 @@ class RayCluster:
         failed = status.get("state") == "failed"
         return Outcome(JobPhase.RUNNING, status.get("reason", "") if failed else "")
 
-    def children(self, job: Manifest) -> list[str] | None:
-        """None: a RayCluster carries its own counts."""
-        return None
-
-    def made_by(self, child: Manifest) -> str:
-        """Nothing: it has no children."""
-        return ""
-
-    def own_jobs(self, job: Manifest) -> list[str]:
-        """None: its operator makes its pods."""
-        return []
-
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """The label that KubeRay sets."""
         return [{CLUSTER_LABEL: job["metadata"]["name"]}]
@@ -126,17 +102,9 @@ class RayCluster:
         """In its spec."""
         return ray.set_bounds(target["spec"], bounds)
 
-    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """Nothing: KubeRay gives a cluster that runs no other pods."""
-        return []
-
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Where it is on: KubeRay takes no pod at random then."""
         return ray.autoscales(scale_target["spec"])
-
-    def is_upgrade(self, counts: Counts) -> bool:
-        """No."""
-        return False
 
     def scaler(self, scale_target: Manifest) -> str:
         """The autoscaler, where it is on."""

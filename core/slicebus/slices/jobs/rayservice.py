@@ -9,7 +9,7 @@ from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import content_hash
 from slicebus.slices.jobs import ray
-from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, Refusal
+from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
@@ -35,9 +35,6 @@ class RayService(RayParent):
     resource = Resource("ray.io", "v1", "rayservices", "RayService")
     cluster_field = "rayClusterConfig"
     owner_labels: tuple[str, ...] = (own_api.RAYSERVICE_LABEL,)
-    late_pod_sets = frozenset[str]()
-    refusal = Refusal()
-    standing_ttl_s: int | None = None
     suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
