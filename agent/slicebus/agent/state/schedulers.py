@@ -83,12 +83,12 @@ class Schedulers:
         """The objects that the agent has made for a worker's job. One that is served in several versions comes once, in
         that which its backend uses."""
         uid, seen = job["metadata"]["uid"], set[str]()
-        owner = job["kind"], job["metadata"]["namespace"], job["metadata"]["name"]
+        key = by_job(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
         for resource, cache in self._caches.items():
             if resource.definition in seen or not (resource.namespaced and self._serves(resource)):
                 continue
             seen.add(resource.definition)
-            for found in cache.by(BY_JOB, by_job(*owner)):
+            for found in cache.by(BY_JOB, key):
                 if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid:
                     yield resource, found
 
