@@ -40,6 +40,7 @@ sys.path.insert(0, str(TESTS))
 
 from support.controlplane import ControlPlane  # noqa: E402 the tests are no package that is installed
 from support.rabbitmq import SERVER, RabbitBroker  # noqa: E402
+from support.requests import api_requests  # noqa: E402
 from support.scenario import Scenario, set_quota  # noqa: E402
 from support.servers import definitions, tools  # noqa: E402
 from support.waiting import eventually  # noqa: E402
@@ -111,11 +112,7 @@ class Meter:
 
 
 def _counts_of(registry: CollectorRegistry) -> Counts:
-    names = ("verb", "resource", "subresource", "code")
-    samples = (sample for metric in registry.collect() for sample in metric.samples)
-    found = (each for each in samples if each.name == "slicebus_api_requests_total")
-    counts = Counts({tuple(each.labels[name] for name in names): int(each.value) for each in found})
-    return Counts({key: count for key, count in counts.items() if not _is_standing(*key[:2])})
+    return Counts({key: count for key, count in api_requests(registry).items() if not _is_standing(*key[:2])})
 
 
 def _all_requests(metrics: str) -> int:

@@ -8,6 +8,7 @@ from slicebus.kube.metering import Target
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.kube.transport import Request
 from slicebus.proto.errors import NotFoundError, UnavailableError
+from support.requests import api_requests
 from unit.kube.servers import NAMESPACE, config_map
 
 TARGETS = {
@@ -30,17 +31,6 @@ def test_what_a_request_is_about(method: str, path: str, query: dict[str, str], 
     assert Target.of(Request(method=method, path=path, query=query)) == expected
 
 
-def counted(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
-    """By verb, resource, subresource and code."""
-    names = ("verb", "resource", "subresource", "code")
-    return {
-        tuple(sample.labels[name] for name in names): sample.value
-        for metric in registry.collect()
-        for sample in metric.samples
-        if sample.name == "slicebus_api_requests_total"
-    }
-
-
 async def test_each_request_is_counted_with_its_answer(api: KubeClient) -> None:
     registry = CollectorRegistry()
     client = api.metered(registry)
@@ -54,7 +44,7 @@ async def test_each_request_is_counted_with_its_answer(api: KubeClient) -> None:
     async for event in client.watch(CONFIGMAPS, namespace=NAMESPACE, resource_version=version):
         assert event.type == "DELETED"
         break
-    assert counted(registry) == {
+    assert api_requests(registry) == {
         ("create", "configmaps", "", "201"): 1,
         ("patch", "configmaps", "", "200"): 2,
         ("get", "configmaps", "", "404"): 1,
@@ -72,7 +62,7 @@ async def test_a_request_without_an_answer_is_counted() -> None:
             await client.create(CONFIGMAPS, config_map())
         with pytest.raises(UnavailableError):
             await anext(client.watch(CONFIGMAPS, resource_version="1"))
-    assert counted(registry) == {
+    assert api_requests(registry) == {
         ("create", "configmaps", "", "none"): 1,
         ("watch", "configmaps", "", "none"): 1,
     }
