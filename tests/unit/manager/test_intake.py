@@ -12,6 +12,7 @@ from slicebus.manager.decide import intake
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import SizeRequest, reported_status
+from slicebus.manager.state.outbox import LOST as LOST_HASH
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import Readiness
 from slicebus.manager.state.worker_clusters import Sender
@@ -315,10 +316,10 @@ def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", *, version:
     return Status(job=REF, workload=workload, spec_version=version, phase=phase, **changes)
 
 
-def evicted_once() -> Manifest:
+def evicted_once(*, hash: str = "hash", applied: int = 0) -> Manifest:
     """A slice that has been admitted and dispatched again."""
-    workload = a_workload(admitted=1)
-    record = Dispatch(4, "hash", cluster="east", since=3)
+    workload = a_workload(admitted=1, applied=applied)
+    record = Dispatch(4, hash, cluster="east", since=3)
     workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
@@ -330,6 +331,7 @@ def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
 NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=True PodsReady")
 OVER = {"conditions": [condition("Complete")]}
 AGAIN = a_view(a_job(), evicted_once())
+WITHDRAWN_FIRST = [("w1", "version 5 is absent"), ("delete to east", 5)]
 SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
 LOST = ("w1", "PodsReady=False WaitForRecovery")
 NO_MORE = condition("PodsReady", False, "WaitForRecovery", "Not all pods are ready any more")
@@ -368,8 +370,28 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "the job's own status": (RUNNING, status(workload="w0", job_status={"active": 1}), [("train", "active")]),
     "the end of this run": (
         AGAIN,
-        status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
+        status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
         [("train", "Complete=True Some")],
+    ),
+    "the end of this run, and a newer order is under way": (
+        AGAIN,
+        status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
+        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+    ),
+    "the end of this run, and a newer order has been reported": (
+        a_view(a_job(), evicted_once(applied=4)),
+        status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
+        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+    ),
+    "the end of a copy that is lost": (
+        a_view(a_job(), evicted_once(hash=LOST_HASH, applied=4)),
+        status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
+        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+    ),
+    "the end of a copy that is being withdrawn": (
+        a_view(a_job(), withdrawn(applied=1)),
+        status(JobPhase.SUCCEEDED, job_status=OVER),
+        [("delete to east", 2), ("train", "Complete=True Some")],
     ),
     "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (

@@ -232,6 +232,8 @@ def test_its_end_counts_when_it_is_reported_after_all() -> None:
     world.settle()
     over = {"conditions": [condition("Complete")]}
     world.take(Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.SUCCEEDED, job_status=over))
+    assert world.reconcile() == []
+    world.take(Applied(job=REF, workload="w1", spec_version=4, deleted=True))
     assert world.reconcile()[0] == ("w1", "Finished=True Succeeded")
 
 

@@ -64,6 +64,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
     kind = KINDS[view.ref.kind]
     outcome = kind.outcome(view.job)
     if outcome.phase in _FINISHED:
+        if dispatch.may_have_next_copy(view):
+            return end(view, reason="JobFinished", ended=())
         reason = _FINISHED[outcome.phase]
         commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
         return commands + end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())

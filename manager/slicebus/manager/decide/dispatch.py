@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requ
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
-from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
@@ -165,6 +165,16 @@ def has_copy(view: JobView) -> bool:
     if view.is_withdrawing:
         return not view.is_withdrawn
     return any(applied_version(workload) for workload in view.workloads.values())
+
+
+def may_have_next_copy(view: JobView) -> bool:
+    """Whether the worker of a job that has ended may run another copy of it: its quota stays until that has gone.
+
+    An order that is under way makes one where the copy that ended is gone. Nothing starts on a given-up cluster.
+    """
+    if view.is_withdrawn or view.given_up:
+        return False
+    return view.state.progress in (Progress.WRITTEN, Progress.PUBLISHED) and view.state.held is not Held.SUSPENDED
 
 
 def is_unanswered(view: JobView) -> bool:

@@ -14,7 +14,7 @@ from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.decide.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
-from slicebus.manager.state.outbox import Held, Outbox, applied_version
+from slicebus.manager.state.outbox import Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
@@ -215,7 +215,8 @@ def status(
     """Take a status in with `take`, and record whether the worker's copy is gone.
 
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
-    have ended before its copy went stays: see `unknown_ends`.
+    have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
+    what that order makes is withdrawn.
     """
     if view.job is None or not _is_from_here(view, envelope):
         return []
@@ -229,8 +230,20 @@ def status(
             if unknown_ends.may_have_ended(view, report)
             else dispatch.note_vanished(view)
         )
-    # Both may write on one Workload: the first write makes the second conflict, and the message is handled again.
-    return [*dispatch.note_vanished(view, vanished=False), *take(view, report, now)]
+    # Several may write on one Workload: the first write makes the next conflict, and the message is handled again.
+    return [*dispatch.note_vanished(view, vanished=False), *_withdraw_next(view, report), *take(view, report, now)]
+
+
+def _withdraw_next(view: JobView, report: Status) -> list[Command]:
+    """Withdraw the copy that a newer order may have made since the one that has ended was gone.
+
+    Only then is the end shown, so that the quota stays until that copy has gone: see `builtin.decide`.
+    """
+    outbox = view.outbox
+    if outbox is None or not report.phase.is_terminal or not outbox.record.is_of_this_run(report.spec_version):
+        return []
+    is_last = report.spec_version >= outbox.record.version and view.state.progress is not Progress.LOST
+    return [] if is_last else dispatch.withdraw(view, reason="JobFinished")
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:
