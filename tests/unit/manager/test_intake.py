@@ -316,10 +316,10 @@ def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", *, version:
     return Status(job=REF, workload=workload, spec_version=version, phase=phase, **changes)
 
 
-def evicted_once(*, hash: str = "hash", applied: int = 0) -> Manifest:
+def evicted_once(*, hash: str = "hash", applied: int = 0, suspended: bool = False) -> Manifest:
     """A slice that has been admitted and dispatched again."""
     workload = a_workload(admitted=1, applied=applied)
-    record = Dispatch(4, hash, cluster="east", since=3)
+    record = Dispatch(4, hash, cluster="east", since=3, suspended=suspended)
     workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
@@ -391,7 +391,12 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "the end of a copy that is being withdrawn": (
         a_view(a_job(), withdrawn(applied=1)),
         status(JobPhase.SUCCEEDED, job_status=OVER),
-        [("delete to east", 2), ("train", "Complete=True Some")],
+        [("train", "Complete=True Some")],
+    ),
+    "the end of a copy that is being suspended": (
+        a_view(a_job(), evicted_once(suspended=True)),
+        status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
+        [("train", "Complete=True Some")],
     ),
     "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (

@@ -240,7 +240,9 @@ def _withdraw_next(view: JobView, report: Status) -> list[Command]:
     Only then is the end shown, so that the quota stays until that copy has gone: see `builtin.decide`.
     """
     outbox = view.outbox
-    if outbox is None or not report.phase.is_terminal or not outbox.record.is_of_this_run(report.spec_version):
+    if outbox is None or not report.phase.is_terminal or view.state.held is not Held.HOLD:
+        return []
+    if not outbox.record.is_of_this_run(report.spec_version):
         return []
     is_last = report.spec_version >= outbox.record.version and view.state.progress is not Progress.LOST
     return [] if is_last else dispatch.withdraw(view, reason="JobFinished")
