@@ -1,0 +1,106 @@
+"""What a benchmark has measured: figures beside their peer or limit, as a table and as JSON.
+
+A benchmark is a script that makes `Figure`s and hands them to `report`. Run alone it prints its own table;
+`bench/all.py` runs all of them, and puts their figures together.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A limit of a figure, or of its ratio to what it is measured beside."""
+
+    limit: float
+    is_least: bool = False
+    """Whether the figure shall be at least the limit; otherwise at most."""
+    of_ratio: bool = False
+
+    def __str__(self) -> str:
+        what = "ratio " if self.of_ratio else ""
+        return f"{what}{'at least' if self.is_least else 'at most'} {self.limit:g}"
+
+    def is_met_by(self, value: float) -> bool:
+        """Whether a value, or a ratio, keeps it."""
+        return value >= self.limit if self.is_least else value <= self.limit
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure. `ratio` is the figure divided by the one beside it, of the same run."""
+
+    name: str
+    value: float
+    unit: str
+    """`s`, `MB`, `requests` and so on; `/s` for rates."""
+    beside: str = ""
+    """What it was measured beside: a peer, or a limit that nothing can pass."""
+    beside_value: float | None = None
+    ratio: float | None = None
+    target: str = ""
+    met: bool | None = None
+    """None without a target."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        beside: str = "",
+        beside_value: float | None = None,
+        target: Target | None = None,
+    ) -> Self:
+        """A figure with its ratio, and whether its target is met. A target of the ratio needs `beside_value`."""
+        ratio = value / beside_value if beside_value else None
+        measured = ratio if target is not None and target.of_ratio else value
+        return cls(
+            name=name,
+            value=value,
+            unit=unit,
+            beside=beside,
+            beside_value=beside_value,
+            ratio=ratio,
+            target=str(target or ""),
+            met=None if target is None or measured is None else target.is_met_by(measured),
+        )
+
+
+def table(figures: Sequence[Figure]) -> list[str]:
+    """Lines for people."""
+    header = ("figure", "value", "beside", "ratio", "target", "")
+    rows = [header, *map(_row, figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `report` needs."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there, as JSON")
+
+
+def report(figures: Sequence[Figure], *, json: Path | None) -> int:
+    """Print the figures, and write them where they are wanted. The exit status: 1 when a target is missed."""
+    print("\n".join(table(figures)))
+    if json is not None:
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+    missed = [figure.name for figure in figures if figure.met is False]
+    if missed:
+        print(f"missed: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    beside = f"{_number(figure.beside_value)} {figure.beside}" if figure.beside_value is not None else figure.beside
+    ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
+    met = {True: "met", False: "missed", None: ""}[figure.met]
+    return (figure.name, f"{_number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
