@@ -39,6 +39,7 @@ from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.slices import kueue, own_api
@@ -154,6 +155,7 @@ class Sides:
             publish=self._publish,
             requeue=lambda ref, delay_s: self._differs(ref),
             component="bench",
+            record=self._record,
         )
         decide, limits = Decider(self.manager), Limits(share=0.2, count=20, window_s=60.0)
         guard = DeleteGuard(
@@ -167,6 +169,7 @@ class Sides:
             informers=informers,
             decide=decide,
             executor=executor,
+            locks=Locks(),
             guard=guard,
             registry=registry,
         )
@@ -195,6 +198,9 @@ class Sides:
         received = decode(sent)
         assert isinstance(received.message, Inventory)
         await self.resyncer.take(received.envelope, received.message)
+
+    def _record(self, regarding: Manifest, **event: Any) -> None:
+        raise AssertionError(f"nothing is to be said of {regarding['metadata']['name']}: {event}")
 
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
         self.published.append(command.message)

@@ -19,10 +19,12 @@ SMALL: dict[str, tuple[tuple[str, ...], str]] = {
 
 ON_SERVERS = {"api_requests.py"}
 """Those that tests/e2e/test_bench.py runs."""
+COMMON = {"figures.py"}
+"""What benchmarks share."""
 
 
 def test_every_benchmark_is_known() -> None:
-    assert {path.name for path in BENCH.glob("*.py")} == SMALL.keys() | ON_SERVERS
+    assert {path.name for path in BENCH.glob("*.py")} == SMALL.keys() | ON_SERVERS | COMMON
 
 
 @pytest.mark.timeout(120)

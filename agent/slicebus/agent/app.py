@@ -12,7 +12,6 @@ from slicebus.agent.act.heartbeat import Heartbeats
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.inventory import InventoryPublisher
-from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.namespaces import Namespaces
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
@@ -32,6 +31,7 @@ from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
+from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
@@ -41,6 +41,7 @@ from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
 from slicebus.proto.topology import Exchange, Topology
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, retry_until_available, run_role
 from slicebus.runtime.run import run_process
@@ -91,11 +92,12 @@ class Agent(Role[AgentSettings]):
             requeue=queue.add,
             changed=lambda: heartbeats.beat_now(),
         )
-        locks = JobLocks()
+        locks = Locks[JobKey]()
         backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         publisher = Publisher(self._bus, issuer, cluster_uid=uid)
         JobMetrics(self._registry).follow(store)
+        events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
@@ -103,6 +105,7 @@ class Agent(Role[AgentSettings]):
             publish=publisher.publish,
             requeue=lambda ref, delay_s: queue.add_after(JobKey.of(ref), delay_s),
             component=self.component,
+            record=events.record,
             check=self._lease.check,
             is_fenced=lambda: fence.closed,
             is_watched=annotations.is_ours,
@@ -187,6 +190,7 @@ class Agent(Role[AgentSettings]):
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
             group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
+            group.create_task(events.run(), name="events")
             group.create_task(heartbeats.run(), name="heartbeat")
             group.create_task(namespaces.run(), name="namespaces")
             group.create_task(refusals.run(), name="pod refusals")

@@ -1,8 +1,12 @@
-"""Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it is about."""
+"""Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it is about, nor writing one.
+
+They are written aside, by few writers, as client-go's recorder does. Equal ones are one Event that is counted up.
+"""
 
 import asyncio
 from collections import OrderedDict
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -11,23 +15,37 @@ from slicebus.ambient.clock import random_hex
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import NotFoundError, SlicebusError
+from slicebus.kube.workqueue import WorkQueue
+from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, PermanentError
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
 
 _AGGREGATE_S = 600.0
 """As client-go: the same Event within ten minutes is counted, not made again."""
+_COUNT_S = 60.0
+"""The count of an Event is written at most so often."""
 _REMEMBERED = 4096
+_WAITING = 1000
+"""As client-go: past so many unwritten Events further ones are lost."""
+_WRITERS = 2
 _NOTE_LENGTH = 1024
 """The API server refuses longer ones."""
 
 
-class _Recorded(msgspec.Struct):
-    namespace: str
-    name: str
-    count: int
+class _Key(NamedTuple):
+    uid: str
+    reason: str
+    note: str
+
+
+class _Event(msgspec.Struct):
+    manifest: Manifest
     first_at: float
+    count: int = 1
+    written: int = 0
+    """The count that the API server has; 0 before it has the Event."""
+    written_at: float = 0.0
 
 
 class EventRecorder:
@@ -36,37 +54,60 @@ class EventRecorder:
     def __init__(self, client: KubeClient, *, component: str) -> None:
         self._client = client
         self._component = component
-        self._recorded: OrderedDict[tuple[str, str, str], _Recorded] = OrderedDict()
+        self._events: OrderedDict[_Key, _Event] = OrderedDict()
+        self._unwritten: set[_Key] = set()
+        self._queue: WorkQueue[_Key] = WorkQueue("events")
 
-    async def record(self, regarding: Manifest, *, reason: str, note: str, warning: bool = False) -> None:
-        """Record an Event on an object, or count it up. Never raises a SlicebusError."""
+    def record(self, regarding: Manifest, *, reason: str, note: str, warning: bool = False) -> None:
+        """Record an Event on an object, or count it up. It is written later; past many unwritten ones it is lost."""
+        key, now = _Key(regarding["metadata"]["uid"], reason, note[:_NOTE_LENGTH]), asyncio.get_running_loop().time()
+        event = self._events.get(key)
+        if event is not None and now - event.first_at < _AGGREGATE_S:
+            event.count += 1
+            if event.written:
+                self._queue.add_after(key, event.written_at + _COUNT_S - now)
+        elif len(self._unwritten) >= _WAITING:
+            _log.warning("event.lost", reason=reason, note=note, error="too many Events wait to be written")
+        else:
+            self._events[key] = _Event(self._manifest(regarding, key, "Warning" if warning else "Normal"), now)
+            self._unwritten.add(key)
+            while len(self._events) > _REMEMBERED:
+                self._events.popitem(last=False)
+            self._queue.add(key)
+
+    async def run(self) -> None:
+        """Write Events until cancelled."""
+        await self._queue.run(self._write, workers=_WRITERS)
+
+    async def _write(self, key: _Key) -> None:
+        """Write an Event, or its count. Raises a TransientError, after which the queue has it written again."""
+        event = self._events.get(key)
+        if event is None:
+            self._unwritten.discard(key)
+            return
+        count = event.count
         try:
-            await self._record(regarding, reason, note[:_NOTE_LENGTH], "Warning" if warning else "Normal")
-        except SlicebusError as error:
-            _log.warning("event.lost", reason=reason, note=note, error=str(error))
+            await (self._count_up(event, count) if event.written else self._create(event, count))
+        except (ConflictError, PermanentError) as error:
+            _log.warning("event.lost", reason=key.reason, note=key.note, error=str(error))
+        event.written, event.written_at = count, asyncio.get_running_loop().time()
+        self._unwritten.discard(key)
+        if event.count > count:
+            self._queue.add_after(key, _COUNT_S)
 
-    async def _record(self, regarding: Manifest, reason: str, note: str, type: str) -> None:
-        key = (regarding["metadata"]["uid"], reason, note)
-        now = asyncio.get_running_loop().time()
-        known = self._recorded.get(key)
-        if known is not None and now - known.first_at < _AGGREGATE_S:
-            known.count += 1
-            body = {"count": known.count, "lastTimestamp": now_text()}
-            try:
-                await self._client.patch(EVENTS, known.name, known.namespace, MergePatch(body))
-            except NotFoundError:
-                self._recorded.pop(key, None)
-            else:
-                return
-        manifest = self._manifest(regarding, reason, note, type)
-        metadata = manifest["metadata"]
-        # Remembered before the request, so that equal Events at once seldom lead to more than one object.
-        self._recorded[key] = _Recorded(metadata["namespace"], metadata["name"], 1, now)
-        while len(self._recorded) > _REMEMBERED:
-            self._recorded.popitem(last=False)
-        await self._client.create(EVENTS, manifest, field_manager=self._component)
+    async def _create(self, event: _Event, count: int) -> None:
+        # It exists where an earlier try got no answer.
+        with suppress(AlreadyExistsError):
+            await self._client.create(EVENTS, event.manifest | {"count": count}, field_manager=self._component)
 
-    def _manifest(self, regarding: Manifest, reason: str, note: str, type: str) -> Manifest:
+    async def _count_up(self, event: _Event, count: int) -> None:
+        metadata, body = event.manifest["metadata"], {"count": count, "lastTimestamp": now_text()}
+        try:
+            await self._client.patch(EVENTS, metadata["name"], metadata["namespace"], MergePatch(body))
+        except NotFoundError:
+            await self._create(event, count)
+
+    def _manifest(self, regarding: Manifest, key: _Key, type: str) -> Manifest:
         metadata, now = regarding["metadata"], now_text()
         namespace = metadata.get("namespace", "default")
         return {
@@ -81,10 +122,9 @@ class EventRecorder:
                 "uid": metadata["uid"],
                 "resourceVersion": metadata.get("resourceVersion", ""),
             },
-            "reason": reason,
-            "message": note,
+            "reason": key.reason,
+            "message": key.note,
             "type": type,
-            "count": 1,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "source": {"component": self._component},

@@ -24,7 +24,6 @@ from slicebus.decisions.commands import (
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
-from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
@@ -67,14 +66,15 @@ class Executor:
         publish: Publisher,
         requeue: Callable[[JobRef, float], None],
         component: str,
+        record: Callable[..., None],
         check: Callable[[], None] = lambda: None,
         is_fenced: Callable[[], bool] = lambda: False,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
         confirm: Callable[[Resource], Awaitable[None]] = _accept_absence,
     ) -> None:
-        """`check` raises where this process may no longer lead: it may have stood still between decision and write.
-        `is_fenced`: whether no pod may start here now. `confirm` raises where an object that is not found may have gone
-        with its definition (`Informers.confirm`).
+        """`record` is `EventRecorder.record`. `check` raises where this process may no longer lead: it may have stood
+        still between decision and write. `is_fenced`: whether no pod may start here now. `confirm` raises where an
+        object that is not found may have gone with its definition (`Informers.confirm`).
 
         An object that `is_watched` stays in its cache until the watch reports its deletion: only the watch has its last
         state.
@@ -89,7 +89,7 @@ class Executor:
         self._is_fenced = is_fenced
         self._is_watched = is_watched
         self._confirm = confirm
-        self._events = EventRecorder(client, component=component)
+        self._record = record
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
         """Carry out all commands. Raises the first error, or LeaseLost; commands before it keep their effect."""
@@ -109,7 +109,7 @@ class Executor:
                 case Remove(resource=resource, target=target):
                     await self._remove(resource, target)
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
-                    await self._events.record(regarding, reason=reason, note=note, warning=warning)
+                    self._record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
                     await self._publish_or_forget(command, caused_by)
                 case Requeue(job=job, delay_s=delay_s):

@@ -11,6 +11,7 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
+from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
@@ -40,6 +41,7 @@ from slicebus.proto.rights import manager_uses
 from slicebus.proto.topology import Topology, journal_queue, manager_topology
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.run import run_process
@@ -80,7 +82,7 @@ class Manager(Role[ManagerSettings]):
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
-
+        events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
@@ -88,6 +90,7 @@ class Manager(Role[ManagerSettings]):
             publish=Publisher(self._bus, issuer, store).publish,
             requeue=queue.add_after,
             component=self.component,
+            record=events.record,
             check=self._lease.check,
             confirm=informers.confirm,
         )
@@ -112,11 +115,13 @@ class Manager(Role[ManagerSettings]):
             requeue=queue.add,
             registry=self._registry,
         )
+        locks = Locks[JobRef]()
         resyncer = Resyncer(
             client=self._client,
             informers=informers,
             decide=decide,
             executor=executor,
+            locks=locks,
             guard=guard,
             registry=self._registry,
         )
@@ -124,6 +129,7 @@ class Manager(Role[ManagerSettings]):
             bus=self._bus,
             decide=decide,
             executor=executor,
+            locks=locks,
             requeue=queue.add,
             resyncer=resyncer,
             registry=self._registry,
@@ -131,7 +137,7 @@ class Manager(Role[ManagerSettings]):
             fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
             epoch_skew_s=self._settings.epoch_skew_s,
         )
-        reconciler = Reconciler(decide, executor, guard=guard, resyncer=resyncer)
+        reconciler = Reconciler(decide, executor, locks=locks, guard=guard, resyncer=resyncer)
         watch = FleetWatch(
             self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, requeue=queue.add
         )
@@ -161,6 +167,7 @@ class Manager(Role[ManagerSettings]):
                 queue.run(reconciler.reconcile_job, workers=self._settings.workers),
                 name="jobs",
             )
+            group.create_task(events.run(), name="events")
             group.create_task(guard.run(), name="deletes")
             group.create_task(watch.run(), name="fleet")
             group.create_task(dead.run(), name="dead-letters")

@@ -13,7 +13,7 @@ from slicebus.agent.state import annotations
 from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import EVENTS, JOBS
+from slicebus.kube.resources import JOBS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
@@ -262,15 +262,15 @@ NOTICE = Pending(
 async def test_a_notice_is_an_event_on_the_job(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1))
     await manager.order(NOTICE)
-    [event] = (await worker.client.list(EVENTS, namespace=NAMESPACE)).items
-    assert (event["reason"], event["involvedObject"]["name"]) == ("Pending", "train")
+    [(name, event)] = worker.events
+    assert (event["reason"], name) == ("Pending", "train")
 
 
 async def test_a_notice_that_comes_again_after_a_newer_one_tells_nothing(worker: Worker, manager: Manager) -> None:
     await manager.order(a_spec(1))
     await manager.order(NOTICE, msgspec.structs.replace(NOTICE, message="request > maximum capacity"))
     await manager.order(msgspec.structs.replace(NOTICE, message="2 cpu short"))  # the first of its issuer
-    notes = [event["message"] for event in (await worker.client.list(EVENTS, namespace=NAMESPACE)).items]
+    notes = [event["note"] for _, event in worker.events]
     assert {note.rpartition(": ")[2] for note in notes} == {"4 cpu short", "request > maximum capacity"}
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
-from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
@@ -28,6 +27,7 @@ from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import JobRef, Manifest, Message, Terms
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.sandbox import schedulers as scheduler_crds
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices.schedulers import Profile, init
@@ -53,9 +53,11 @@ class Worker:
             unserved=self.store.unserved,
             definitions=self.store.definitions,
         )
-        self.locks = JobLocks()
+        self.locks = Locks[JobKey]()
         self.inventory_requests = 0
         self.published: list[Message] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        """The name of the object, and the Event."""
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
             client=client,
@@ -64,6 +66,7 @@ class Worker:
             publish=self._publish,
             requeue=self._requeue,
             component="slicebus-agent",
+            record=lambda regarding, **event: self.events.append((regarding["metadata"]["name"], event)),
             is_fenced=lambda: self.fence.closed,
             is_watched=annotations.is_ours,
         )

@@ -1,6 +1,7 @@
 """Events: created once, counted after that, and never in the way of the work that they are about."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.resources import CONFIGMAPS, EVENTS, Resource
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, UnavailableError
+from slicebus.proto.errors import AlreadyExistsError, ForbiddenError, NotFoundError, SlicebusError, UnavailableError
+from support.waiting import eventually
 from unit.kube.loop_time import LoopTime, settle
 from unit.kube.servers import NAMESPACE, config_map
 
@@ -54,12 +56,17 @@ def server() -> Events:
 
 
 @pytest.fixture
-def recorder(server: Events) -> EventRecorder:
-    return EventRecorder(server, component="slicebus-test")
+async def recorder(server: Events) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(server, component="slicebus-test")
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.run())
+        yield recorder
+        writing.cancel()
 
 
 async def test_an_event_has_its_object_reason_and_note(server: Events, recorder: EventRecorder) -> None:
-    await recorder.record(JOB, reason="Admitted", note="runs on east", warning=True)
+    recorder.record(JOB, reason="Admitted", note="runs on east", warning=True)
+    await settle()
     [event] = server.created
     assert event["involvedObject"] == {
         "apiVersion": "batch/v1",
@@ -77,14 +84,16 @@ async def test_an_event_has_its_object_reason_and_note(server: Events, recorder:
 async def test_an_event_on_a_cluster_scoped_object_is_in_the_default_namespace(
     server: Events, recorder: EventRecorder
 ) -> None:
-    await recorder.record(JOB | {"metadata": {"name": "east", "uid": "u2"}}, reason="Connected", note="")
+    recorder.record(JOB | {"metadata": {"name": "east", "uid": "u2"}}, reason="Connected", note="")
+    await settle()
     [event] = server.created
     assert (event["metadata"]["namespace"], event["involvedObject"]["namespace"]) == ("default", "")
 
 
 async def test_names_and_notes_fit(server: Events, recorder: EventRecorder) -> None:
     long = JOB | {"metadata": JOB["metadata"] | {"name": "j" * 253}}
-    await recorder.record(long, reason="Long", note="n" * 5000)
+    recorder.record(long, reason="Long", note="n" * 5000)
+    await settle()
     [event] = server.created
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["message"]) == 1024
@@ -92,18 +101,43 @@ async def test_names_and_notes_fit(server: Events, recorder: EventRecorder) -> N
 
 async def test_a_repeated_event_is_counted(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
     for _ in range(4):
-        await recorder.record(JOB, reason="Pending", note="waits")
+        recorder.record(JOB, reason="Pending", note="waits")
         await loop_time.advance(60)
     assert len(server.created) == 1
     assert server.counts == [2, 3, 4]
 
 
+async def test_the_count_is_written_once_a_minute(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
+    for _ in range(90):
+        recorder.record(JOB, reason="Pending", note="waits")
+        await loop_time.advance(1)
+    await loop_time.advance(60)
+    assert len(server.created) == 1
+    assert server.counts == [61, 90]
+
+
+async def test_those_that_come_before_the_first_is_written_are_counted_with_it(
+    server: Events, recorder: EventRecorder, loop_time: LoopTime
+) -> None:
+    server.gate.clear()
+    recorder.record(JOB, reason="Pending", note="waits")
+    await settle()
+    for _ in range(3):
+        recorder.record(JOB, reason="Pending", note="waits")
+    server.gate.set()
+    await settle()
+    await loop_time.advance(60)
+    assert [event["count"] for event in server.created] == [1]
+    assert server.counts == [4]
+
+
 async def test_after_ten_minutes_an_event_is_created_anew(
     server: Events, recorder: EventRecorder, loop_time: LoopTime
 ) -> None:
-    await recorder.record(JOB, reason="Pending", note="waits")
+    recorder.record(JOB, reason="Pending", note="waits")
     await loop_time.advance(601)
-    await recorder.record(JOB, reason="Pending", note="waits")
+    recorder.record(JOB, reason="Pending", note="waits")
+    await settle()
     assert len(server.created) == 2
     assert server.counts == []
 
@@ -119,53 +153,78 @@ OTHERS = {
 async def test_another_note_is_another_event(
     server: Events, recorder: EventRecorder, regarding: Manifest, reason: str, note: str
 ) -> None:
-    await recorder.record(JOB, reason="Pending", note="waits")
-    await recorder.record(regarding, reason=reason, note=note)
+    recorder.record(JOB, reason="Pending", note="waits")
+    recorder.record(regarding, reason=reason, note=note)
+    await settle()
     assert len(server.created) == 2
 
 
-async def test_an_event_that_the_server_has_dropped_is_created_anew(server: Events, recorder: EventRecorder) -> None:
-    await recorder.record(JOB, reason="Pending", note="waits")
-    server.fails = {"patch": NotFoundError("404")}
-    await recorder.record(JOB, reason="Pending", note="waits")
-    assert len(server.created) == 2
-
-
-async def test_many_at_once_that_the_server_has_dropped(server: Events, recorder: EventRecorder) -> None:
-    await recorder.record(JOB, reason="Pending", note="waits")
-    server.fails = {"patch": NotFoundError("404")}
-
-    async def slow(*_: Any) -> Manifest:
-        await asyncio.sleep(0)
-        raise NotFoundError("404")
-
-    server.patch = slow  # type: ignore[method-assign]
-    await asyncio.gather(*(recorder.record(JOB, reason="Pending", note="waits") for _ in range(5)))
-
-
-@pytest.mark.parametrize("verb", ["create", "patch"])
-@pytest.mark.parametrize("error", [UnavailableError("503"), ForbiddenError("403")], ids=["503", "403"])
-async def test_losing_an_event_stops_nothing(
-    server: Events, recorder: EventRecorder, verb: str, error: SlicebusError
+async def test_an_event_that_the_server_has_dropped_is_created_anew(
+    server: Events, recorder: EventRecorder, loop_time: LoopTime
 ) -> None:
-    if verb == "patch":
-        await recorder.record(JOB, reason="Pending", note="waits")
-    server.fails = {verb: error}
-    await recorder.record(JOB, reason="Pending", note="waits")
+    recorder.record(JOB, reason="Pending", note="waits")
+    await settle()
+    server.fails = {"patch": NotFoundError("404")}
+    recorder.record(JOB, reason="Pending", note="waits")
+    await loop_time.advance(60)
+    assert [event["count"] for event in server.created] == [1, 2]
+
+
+async def test_an_event_without_an_answer_is_written_again_by_its_name(
+    server: Events, recorder: EventRecorder, jumping: LoopTime
+) -> None:
+    server.fails = {"create": UnavailableError("503")}
+    recorder.record(JOB, reason="Pending", note="waits")
+    await asyncio.sleep(1)
+    server.fails = {"create": AlreadyExistsError("409")}
+    await asyncio.sleep(10)
+    tries = len(server.created)
+    assert tries > 1
+    assert len({event["metadata"]["name"] for event in server.created}) == 1
+    await asyncio.sleep(300)
+    assert len(server.created) == tries
+
+
+async def test_losing_an_event_stops_nothing(server: Events, recorder: EventRecorder, loop_time: LoopTime) -> None:
+    server.fails = {"create": ForbiddenError("403")}
+    recorder.record(JOB, reason="Pending", note="waits")
+    await settle()
+    server.fails = {}
+    recorder.record(JOB, reason="Other", note="waits")
+    await settle()
+    assert [event["reason"] for event in server.created] == ["Pending", "Other"]
+
+
+async def test_past_many_unwritten_ones_further_ones_are_lost(server: Events, recorder: EventRecorder) -> None:
+    server.gate.clear()
+    for number in range(1100):
+        recorder.record(JOB, reason="Pending", note=f"waits {number}")
+    server.gate.set()
+    await settle(20_000)
+    assert len(server.created) == 1000
+    recorder.record(JOB, reason="Pending", note="waits 1099")
+    await settle()
+    assert len(server.created) == 1001
 
 
 async def test_it_remembers_a_bounded_number(server: Events, recorder: EventRecorder) -> None:
     for number in range(4097):
-        await recorder.record(JOB, reason="Pending", note=f"waits {number}")
-    await recorder.record(JOB, reason="Pending", note="waits 0")
+        recorder.record(JOB, reason="Pending", note=f"waits {number}")
+        await settle(4)
+    recorder.record(JOB, reason="Pending", note="waits 0")
+    await settle()
     assert len(server.created) == 4098
 
 
 async def test_on_an_api_server(api: KubeClient) -> None:
     regarding = await api.create(CONFIGMAPS, config_map())
     recorder = EventRecorder(api, component="slicebus-test")
-    for _ in range(3):
-        await recorder.record(regarding, reason="Seen", note="again")
-    [event] = (await api.list(EVENTS, namespace=NAMESPACE)).items
-    assert (event["count"], event["reason"]) == (3, "Seen")
-    await settle()
+    recorder.record(regarding, reason="Seen", note="again")
+    writing = asyncio.create_task(recorder.run())
+
+    async def written() -> list[Manifest]:
+        return (await api.list(EVENTS, namespace=NAMESPACE)).items
+
+    [event] = await eventually(written, "the Event is written")
+    assert (event["count"], event["reason"], event["message"]) == (1, "Seen", "again")
+    writing.cancel()

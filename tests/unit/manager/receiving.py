@@ -29,6 +29,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Message, Terms
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices import kueue, own_api
 from unit.manager.objects import a_job, a_workload
@@ -54,11 +55,13 @@ class Manager:
             publish=self._publish,
             requeue=lambda job, delay_s: self.requeued.append(job),
             component="slicebus-manager",
+            record=lambda regarding, **event: None,
         )
         self.published: list[Message] = []
         self.registry = CollectorRegistry()
         limits = Limits(share=0.2, count=2, window_s=60.0)
         decide = Decider(self.store)
+        locks = Locks[JobRef]()
         self.guard = DeleteGuard(
             limits,
             client=client,
@@ -77,6 +80,7 @@ class Manager:
             ),
             decide=decide,
             executor=executor,
+            locks=locks,
             guard=self.guard,
             registry=self.registry,
         )
@@ -84,6 +88,7 @@ class Manager:
             bus=MemoryBus(self.broker, user="manager"),
             decide=decide,
             executor=executor,
+            locks=locks,
             requeue=self.requeued.append,
             resyncer=self.resyncer,
             registry=self.registry,

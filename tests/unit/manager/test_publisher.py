@@ -69,6 +69,7 @@ async def run(bus: Bus, *commands: Command) -> None:
         publish=Publisher(connection, issuer, bus.store).publish,
         requeue=lambda *_: None,
         component="slicebus-test",
+        record=lambda *_, **__: None,
     )
     await executor.run(commands)
 

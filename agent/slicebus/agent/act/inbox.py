@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, orders
@@ -37,6 +36,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import agent_queue
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
@@ -56,7 +56,7 @@ class Inbox:
         decide: Decider[Store],
         executor: Executor,
         tombstones: Tombstones,
-        locks: JobLocks,
+        locks: Locks[JobKey],
         policy: PolicySource,
         requeue: Callable[[JobKey], None],
         ask_inventory: Callable[[], None],

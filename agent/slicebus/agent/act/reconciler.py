@@ -7,7 +7,6 @@ from contextlib import suppress
 import structlog
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.act.job_locks import JobLocks
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.catalog import Cause, Then, Work
 from slicebus.agent.settings import AgentSettings
@@ -23,6 +22,7 @@ from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Reconciler:
         informers: Informers,
         decide: Decider[Store],
         executor: Executor,
-        locks: JobLocks,
+        locks: Locks[JobKey],
         queue: WorkQueue[JobKey],
         fence: Fence,
         ask_inventory: Callable[[], None],

@@ -7,6 +7,7 @@ is a message of another cluster with the same name: it is not in the fleet until
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
@@ -25,9 +26,10 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX
-from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status
+from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status, job_of
 from slicebus.proto.topology import manager_queue
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _SUBJECT, _SEQUENCE = f"{PREFIX}subject", f"{PREFIX}sequence"
@@ -43,6 +45,7 @@ class Inbox:
         bus: Bus,
         decide: Decider[Store],
         executor: Executor,
+        locks: Locks[JobRef],
         requeue: Callable[[JobRef], None],
         resyncer: Resyncer,
         registry: CollectorRegistry,
@@ -60,6 +63,7 @@ class Inbox:
         self._decide = decide
         self._store = decide.state
         self._executor = executor
+        self._locks = locks
         self._requeue = requeue
         self._resyncer = resyncer
         self._resizes = ResizeMetrics(registry)
@@ -97,6 +101,12 @@ class Inbox:
 
     async def _handle(self, delivery: Delivery) -> None:
         incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
+        job = job_of(incoming.message)
+        async with self._locks.of(job) if job is not None else nullcontext():
+            await self._take(incoming)
+
+    async def _take(self, incoming: Incoming) -> None:
+        """Decide what a message changes, and carry it out."""
         envelope, message = incoming.envelope, incoming.message
         try:
             commands = self._decide(

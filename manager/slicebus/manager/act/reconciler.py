@@ -10,26 +10,37 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.errors import PermanentError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 
 
 class Reconciler:
     """Decides and carries out what one job needs."""
 
-    def __init__(self, decide: Decider[Store], executor: Executor, *, guard: DeleteGuard, resyncer: Resyncer) -> None:
+    def __init__(
+        self,
+        decide: Decider[Store],
+        executor: Executor,
+        *,
+        locks: Locks[JobRef],
+        guard: DeleteGuard,
+        resyncer: Resyncer,
+    ) -> None:
         self._decide = decide
         self._executor = executor
+        self._locks = locks
         self._guard = guard
         self._resyncer = resyncer
 
     async def reconcile_job(self, ref: JobRef) -> None:
         """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised."""
-        deletes_held = await self._guard.holds(ref)
-        try:
-            commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
-            await self._executor.run(commands)
-        except PermanentError as error:
-            if (job := self._decide.state.view(ref).job) is not None:
-                failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
-                await self._executor.run([failed])
-            raise
-        await self._resyncer.delete_strays(ref)
+        async with self._locks.of(ref):
+            deletes_held = await self._guard.holds(ref)
+            try:
+                commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
+                await self._executor.run(commands)
+            except PermanentError as error:
+                if (job := self._decide.state.view(ref).job) is not None:
+                    failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
+                    await self._executor.run([failed])
+                raise
+            await self._resyncer.delete_strays(ref)

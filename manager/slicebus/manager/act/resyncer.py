@@ -37,6 +37,7 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW, Difference.WITHDRAWN)
@@ -58,6 +59,7 @@ class Resyncer:
         informers: Informers,
         decide: Decider[Store],
         executor: Executor,
+        locks: Locks[JobRef],
         guard: DeleteGuard,
         registry: CollectorRegistry,
     ) -> None:
@@ -66,6 +68,7 @@ class Resyncer:
         self._decide = decide
         self._store = decide.state
         self._executor = executor
+        self._locks = locks
         self._guard = guard
         self._assemblies: dict[str, Assembly] = {}
         """By speaker."""
@@ -133,7 +136,8 @@ class Resyncer:
             item = items.pop(ref, None)
             if self._lacks_request(listed, ref):
                 requests.append(ref)
-            verdict = await self._correct(listed, ref, item)
+            async with self._locks.of(ref):
+                verdict = await self._correct(listed, ref, item)
             if verdict is None:
                 if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
                     statuses.append(ref)

@@ -1,5 +1,6 @@
 """The Job controller's stand-in: keeps `parallelism` pods until enough have succeeded."""
 
+import asyncio
 from typing import Any
 
 from slicebus.ambient.clock import random_hex
@@ -26,7 +27,9 @@ class JobController:
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
-        await self._controller.run(self._reconcile)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run(), name="events")
+            await self._controller.run(self._reconcile)
 
     async def _reconcile(self, job: Manifest) -> None:
         if job["spec"].get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:
@@ -56,7 +59,7 @@ class JobController:
         try:
             await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
         except ForbiddenError as error:
-            await self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
+            self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
             # It tries again: a quota may be raised.
             raise UnavailableError(str(error)) from error
 

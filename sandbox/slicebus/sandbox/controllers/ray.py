@@ -4,6 +4,7 @@ Deletes and creates what KubeRay would, and as late: a group waits until its ear
 tests/integration/ray holds both to the same cases. Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray`.
 """
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -57,7 +58,9 @@ class RayClusterController:
     async def run(self) -> None:
         """Run RayClusters until cancelled."""
         self._controller.cache.subscribe(self._forget)
-        await self._controller.run(self._reconcile)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run(), name="events")
+            await self._controller.run(self._reconcile)
 
     async def _reconcile(self, cluster: Manifest) -> None:
         if not is_own(cluster["spec"]) or await keep_until_clean(self._controller, cluster):
@@ -128,7 +131,7 @@ class RayClusterController:
         except ForbiddenError as error:
             type = "Head" if group == HEAD else "Worker"
             note = f"Failed to create {type.lower()} Pod {metadata['namespace']}/{metadata['name']}, {error}"
-            await self._events.record(cluster, reason=f"FailedToCreate{type}Pod", note=note, warning=True)
+            self._events.record(cluster, reason=f"FailedToCreate{type}Pod", note=note, warning=True)
             # It tries again: a quota may be raised.
             raise UnavailableError(str(error)) from error
         self._expectations.expect_create(cluster["metadata"]["uid"], group, (metadata["namespace"], metadata["name"]))

@@ -1,0 +1,19 @@
+"""One lock an object: the commands of one decision are carried out before the next decision about the object."""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Locks(Generic[Key]):
+    """Locks by object. A lock lives as long as a task holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, key: Key) -> asyncio.Lock:
+        """The lock of an object. Hold it to decide about the object or to act on it."""
+        return self._locks.setdefault(key, asyncio.Lock())
