@@ -70,6 +70,8 @@ ONCE_FAILED: tuple[int, ...] = (
     1120936,  # a user deleted a job that had moved to its next slice before the copy of that came: nobody noticed
     1121428,  # the simulation lost the timers of an agent that it stopped twice at once
     1200110,  # the stand-in for RayServices did not try again to make a cluster while its definition was missing
+    1220571,  # a copy was made anew with the size of its spec, and the manager kept that of the autoscaler before it
+    1220588,  # as 1213245, with a write of another order between those of the end
     1213245,  # the end of a job came after its copy was ordered anew: its quota was free before that copy had gone
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""

@@ -8,12 +8,13 @@ from msgspec import structs
 from slicebus.decisions.commands import Emit, Patch, Publish
 from slicebus.manager.decide import unmanaged
 from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.inventory import forget_lost_requests
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
-from unit.manager.objects import NOW, a_view
+from unit.manager.objects import EAST, NOW, a_view
 from unit.manager.test_groups import BEFORE, WANTED, a_job, admitted, first_slice, resized
 
 Manifest = dict[str, Any]
@@ -92,6 +93,18 @@ def test_its_user_is_told_once() -> None:
 def test_otherwise_the_spec_or_the_last_request_counts(view: JobView, counts: Counts) -> None:
     assert view.desired.counts == counts
     assert shown(view) == []
+
+
+def test_a_copy_that_is_made_anew_begins_with_the_spec_again() -> None:
+    """Nobody stands by its request, and the slice that was made for it is larger."""
+    grown = admitted(first_slice(autoscaled(a_job(replicas=8))))
+    asked = a_view(autoscaled(a_job()), grown)
+    [forgotten] = forget_lost_requests(asked, None, speaker=EAST, published_at=(9, 9))
+    assert isinstance(forgotten, Patch)
+    assert isinstance(forgotten.body, dict)
+    assert a_view(merge_patch(autoscaled(a_job()), forgotten.body), grown).desired.counts == BEFORE
+    later = merge_patch(autoscaled(a_job(replicas=2)), forgotten.body)
+    assert a_view(later, grown).desired.counts == BEFORE, "an edit after that is for its next start"
 
 
 def dispatched(job: Manifest, workload: Manifest) -> tuple[list[int], Manifest]:

@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requ
 from slicebus.manager.decide.manifests import without_server_fields
 from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
-from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
@@ -170,11 +170,9 @@ def has_copy(view: JobView) -> bool:
 def may_have_next_copy(view: JobView) -> bool:
     """Whether the worker of a job that has ended may run another copy of it: its quota stays until that has gone.
 
-    An order that is under way makes one where the copy that ended is gone. Nothing starts on a given-up cluster.
+    That copy was withdrawn before the end was shown (`intake.status`). Nothing starts on a given-up cluster.
     """
-    if view.is_withdrawn or view.given_up:
-        return False
-    return view.state.progress in (Progress.WRITTEN, Progress.PUBLISHED) and view.state.held is not Held.SUSPENDED
+    return view.is_withdrawing and not view.is_withdrawn and not view.given_up
 
 
 def is_unanswered(view: JobView) -> bool:

@@ -162,15 +162,19 @@ def _is_evicted_whole(view: JobView) -> bool:
     return view.is_withdrawing and view.evicted is not None and not can_suspend(view.ref.kind)
 
 
-def forget_requests(view: JobView, published_at: tuple[int, int], *, speaker: str) -> list[Command]:
+def forget_requests(
+    view: JobView, published_at: tuple[int, int], *, speaker: str, made_anew: bool = False
+) -> list[Command]:
     """Forget the requests that a speaker published before this epoch and sequence: the one that is known, and those
-    that are still on their way."""
+    that are still on their way. `made_anew`: whether another copy takes the place of the one that made them. It begins
+    with the size of the manager's spec."""
     if view.job is None:
         return []
     last = SizeRequest.from_job(view.job)
     if last is not None and last.is_since(published_at, speaker=speaker):
         return []
-    forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last)
+    begins_with = view.desired.own if made_anew else None
+    forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last, begins_with=begins_with)
     body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 

@@ -155,7 +155,7 @@ def forget_lost_requests(
     Nobody stands by them: the copy made in its place begins with the size of the job's spec. A request that was
     published since this inventory is that copy's.
     """
-    return forget_requests(view, published_at, speaker=speaker) if _has_lost_copy(item) else []
+    return forget_requests(view, published_at, speaker=speaker, made_anew=True) if _has_lost_copy(item) else []
 
 
 def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> list[Command]:
@@ -165,7 +165,7 @@ def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> lis
     tells its first inventory before its first request, and takes over what an earlier one had written down.
     """
     epoch, _ = published_at
-    return forget_requests(view, (epoch, 0), speaker=speaker)
+    return forget_requests(view, (epoch, 0), speaker=speaker, made_anew=True)
 
 
 def _has_lost_copy(item: InventoryItem | None) -> bool:

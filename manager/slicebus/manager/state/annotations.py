@@ -66,6 +66,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a worker asked for last, on the manager's job."""
 
     counts: Counts
+    """Where it asks for none: the size that the worker's present copy began with; empty where that is the slice's."""
     worker_uid: str
     worker_generation: int
     baseline: Counts
@@ -94,14 +95,17 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return cls(counts={}, worker_uid="", worker_generation=0, baseline={}, correlation=_NO_MESSAGE)
 
     @classmethod
-    def none_before(cls, published_at: tuple[int, int], *, speaker: str, last: Self | None) -> Self:
-        """No size, and no request that the speaker published before this epoch and sequence counts any more.
+    def none_before(
+        cls, published_at: tuple[int, int], *, speaker: str, last: Self | None, begins_with: Counts | None = None
+    ) -> Self:
+        """No request that the speaker published before this epoch and sequence counts any more.
 
-        What was written into the job's spec for the last request stays known.
+        `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is. What was written
+        into the job's spec for the last request stays known.
         """
         epoch, sequence = published_at
         return cls(
-            counts={},
+            counts=begins_with or {},
             worker_uid="",
             worker_generation=0,
             baseline={},

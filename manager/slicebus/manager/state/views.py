@@ -130,13 +130,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def kept_counts(self) -> Counts | None:
-        """The size that Ray's autoscaler has asked for, where somebody has edited another one since."""
+        """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since."""
         if self.reading is None or self.holder is None or self.checks or not self.reading.is_autoscaled:
             return None
         edited, requested = self.reading.desired, self.reading.desired.requested
         if edited.correlation is not None:
             return None
-        kept = requested.counts if requested is not None and requested.asks_for_size else self.holder.counts
+        kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
 
     @property
