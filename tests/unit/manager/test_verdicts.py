@@ -34,7 +34,14 @@ def slice_of(view: Any, name: str) -> Slice:
 def test_quota_and_admission_come_in_one_write() -> None:
     commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), ADMIT, now=NOW)
     assert shorts(commands) == [
-        ("w2", "QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "admission", "clusterName"),
+        (
+            "w2",
+            "QuotaReserved=True QuotaReserved",
+            "Admitted=True Admitted",
+            "PodsReady=False WaitForStart",
+            "admission",
+            "clusterName",
+        ),
         ("event Workload", "Admitted"),
         ("event Job", "Admitted"),
     ]

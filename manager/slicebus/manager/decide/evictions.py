@@ -9,13 +9,13 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
-from slicebus.manager.decide.manifests import annotation_patch, counts_patch
+from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.jobs.suspension import to_resume, to_suspend
-from slicebus.slices.kueue import WAIT_FOR_START, Condition, EvictionReason
+from slicebus.slices.kueue import Condition, EvictionReason
 from slicebus.slices.workload import Slice
 
 
@@ -81,7 +81,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
     ]
     if Condition.PODS_READY in slice.conditions:
         # Also where they were waited for: the next run begins with none of them.
-        findings.append(Finding(Condition.PODS_READY, False, WAIT_FOR_START, "Not all pods are ready or succeeded"))
+        findings.append(NOT_YET_READY)
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
     if slice.reclaimable:
         # The next run begins with all pods.

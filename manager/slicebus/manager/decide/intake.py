@@ -11,7 +11,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, unknown_ends
-from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
+from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, findings_patch, write_status
 from slicebus.manager.decide.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
 from slicebus.manager.state.outbox import Held, Outbox, Progress, applied_version
@@ -280,7 +280,7 @@ def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
     elif before.get("status") == "True" or before.get("reason") == kueue.WAIT_FOR_RECOVERY:
         finding = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_RECOVERY, "Not all pods are ready any more")
     else:
-        finding = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_START, "Not all pods are ready or succeeded")
+        finding = NOT_YET_READY
     if has_finding(workload, finding):
         return []
     body = findings_patch(workload, finding, now=now)

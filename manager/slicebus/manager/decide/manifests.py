@@ -8,7 +8,11 @@ from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.jobs.copies import without
+from slicebus.slices.kueue import Condition
 from slicebus.slices.workload import Slice
+
+NOT_YET_READY = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_START, "Not all pods are ready or succeeded")
+"""The finding of a slice whose pods are to start."""
 
 
 def workload_manifest(

@@ -6,7 +6,7 @@ The cycle itself is `slicebus.slices.admission`.
 from slicebus.decisions.commands import Command, Emit, Patch, Remember
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.evictions import quota_held
-from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch
 from slicebus.manager.state.store import Uncertain
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
@@ -84,7 +84,7 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     status = {
         "admission": decision.admission.to_manifest(),
         "clusterName": decision.cluster,
-        "conditions": with_findings(workload, reserved, admitted, *_end_eviction(slice), now=now),
+        "conditions": with_findings(workload, reserved, admitted, *_starting(slice), *_end_eviction(slice), now=now),
     }
     note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
     if decision.admission.counts != slice.counts:
@@ -94,6 +94,11 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
         Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),
         *(Emit(regarding=target, reason="Admitted", note=note) for target in targets),
     ]
+
+
+def _starting(slice: Slice) -> list[Finding]:
+    """The finding that its pods are not ready, as the first report of its worker says: it needs no write of its own."""
+    return [] if Condition.PODS_READY in slice.conditions else [NOT_YET_READY]
 
 
 def _end_eviction(slice: Slice) -> list[Finding]:
