@@ -223,7 +223,8 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
         assert record is not None
         what = "gone" if record.has_vanished else "absent" if record.held is Held.ABSENT else "held"
         more = (own_api.APPLIED_ANNOTATION,) if own_api.APPLIED_ANNOTATION in annotations else ()
-        return f"version {record.version} is {what}", *more
+        resized = {pod_set["name"]: pod_set["count"] for pod_set in patch.body.get("spec", {}).get("podSets", ())}
+        return *(("counts", resized) if resized else ()), f"version {record.version} is {what}", *more
     if annotations:
         return tuple(annotations.items())
     if "finalizers" in patch.body.get("metadata", {}):

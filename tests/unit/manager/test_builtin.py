@@ -67,6 +67,7 @@ WITHDRAW = [("w1", "version 2 is absent"), ("delete to east", 2)]
 WITHDRAW_AGAIN = [("delete to east", 2)]
 REMEMBER = [("train", "version 2 is absent", own_api.APPLIED_ANNOTATION)]
 HOLD_ANEW = [("w1", "version 3 is held"), ("workload-spec to east", 3)]
+SHRUNK = [("w1", "counts", {"main": 3}, "version 2 is held"), ("workload-spec to east", 2)]
 SUCCEEDED = [("w1", "Finished=True Succeeded")]
 FAILED = [("w1", "Finished=True Failed")]
 
@@ -212,7 +213,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     "the worker wants less": (
         asking(5, 3),
         [holding(count=5, job_count=5, applied=1)],
-        [("w1", "counts", {"main": 3})],
+        SHRUNK,
     ),
     "the worker wanted less, and was answered, before the spec was for more for a while": (
         asking(5, 3),
@@ -227,12 +228,12 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
     "an edit here is as much less as the worker has asked for already": (
         a_job(3, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [holding(count=5, job_count=5, applied=1)],
-        [("w1", "counts", {"main": 3})],
+        SHRUNK,
     ),
     "an edit here is less than the worker has asked for already": (
         a_job(2, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [holding(count=5, job_count=5, applied=1)],
-        [("w1", "counts", {"main": 3})],
+        SHRUNK,
     ),
     "an edit here is less, and what the worker asked for before was answered": (
         a_job(3, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),

@@ -236,7 +236,7 @@ def test_then_the_worker_asks_for_it_and_the_quota_is_free() -> None:
     assert isinstance(noted.body, dict)
     job = merge_patch(taken_back(), noted.body)
     shrinks = [each for each in shorts(decide(grown(SCALE_UPS, READY, job=job), after(302))) if each[1] == "counts"]
-    assert shrinks == [("w2", "counts", {"main": 3})]
+    assert shrinks == [("w2", "counts", {"main": 3}, "version 4 is held")]
     desired = desired_size_of(job, KINDS["Job"])
     assert (desired.counts, desired.sent) == ({"main": 3}, {"main": 3}), "the worker's job is not resized again"
 

@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, evictions, pod_templates, readiness, too_large, unknown_ends
+from slicebus.manager.decide import dispatch, endings, evictions, holding, pod_templates, readiness, unknown_ends
 from slicebus.manager.decide.manifests import (
     counts_patch,
     finalizer_patch,
@@ -95,17 +95,21 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     edited = _edited_pods(view)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
+    # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
+    may_send = not edited or dispatch.has_copy(view)
     commands: list[Command] = []
     for command in planned:
-        commands += _commands_for(view, job, command, desired=desired, now=now)
+        if isinstance(command, SetCounts) and command.slice == view.holder:
+            may_order = may_send and not evictions.resume(view, command.slice)
+            commands += holding.shrink(view, command.slice, command.counts, orders=may_order, now=now)
+        else:
+            commands += _commands_for(view, job, command, desired=desired, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, (SetCounts, Reclaim))}
     if view.holder is not None and view.holder.key not in resized:
         commands += evictions.resume(view, view.holder)
-        # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
-        held = dispatch.hold(view, view.holder) if not edited or dispatch.has_copy(view) else []
-        commands += too_large.checked(view, view.holder, held, now=now)
+        commands += holding.hold(view, view.holder, now=now) if may_send else []
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.

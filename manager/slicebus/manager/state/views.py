@@ -1,6 +1,7 @@
 """The input of decisions about one job: its cached objects, as values."""
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import msgspec
 from propcache.api import cached_property
@@ -215,6 +216,19 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def has_left_copy(self) -> bool:
         """Whether it counts as withdrawn although its cluster, which was given up, may have a copy left."""
         return self.is_withdrawing and self.cluster in self.left_copies
+
+    def with_workload(self, changed: Manifest) -> Self:
+        """The view as it is once one of the Workloads is this."""
+        name = changed["metadata"]["name"]
+        before, slice, outbox = self.workloads[name], Slice.from_manifest(changed), self.outbox
+        if outbox is not None and outbox.recorded_on is before:
+            outbox = msgspec.structs.replace(outbox, recorded_on=changed)
+        return msgspec.structs.replace(
+            self,
+            workloads=self.workloads | {name: changed},
+            slices=tuple(slice if each.name == name else each for each in self.slices),
+            outbox=outbox,
+        )
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""

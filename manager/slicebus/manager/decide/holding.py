@@ -1,0 +1,27 @@
+"""What the slice that a worker holds needs: its order, and its counts when it shrinks."""
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide import dispatch, too_large
+from slicebus.manager.decide.manifests import counts_patch
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Counts
+from slicebus.slices.workload import Slice
+
+
+def hold(view: JobView, holder: Slice, *, now: str) -> list[Command]:
+    """Commands that make the worker hold an admitted slice, or that show that the order for it is too large."""
+    return too_large.checked(view, holder, dispatch.hold(view, holder), now=now)
+
+
+def shrink(view: JobView, holder: Slice, counts: Counts, *, orders: bool, now: str) -> list[Command]:
+    """Commands that set the counts of the slice, and the order that follows from them, in one write. `orders`: whether
+    anything may be ordered now."""
+    workload = view.workload(holder)
+    body = counts_patch(workload, counts)
+    resized = view.with_workload(workload | {"spec": workload["spec"] | body["spec"]})
+    order = hold(resized, resized.slices[view.slices.index(holder)], now=now) if orders else []
+    match order:
+        case [Patch(resource=resource, body=dict() as recorded, subresource=""), *rest] if resource == WORKLOADS:
+            return [Patch(resource=WORKLOADS, target=workload, body=body | recorded), *rest]
+    return [Patch(resource=WORKLOADS, target=workload, body=body)]
