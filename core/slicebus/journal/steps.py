@@ -243,9 +243,9 @@ class _Reader:
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
     def _request(self, text: str, job: str) -> Iterator[Step]:
-        """The first record of a size request. The broker's confirm and the answer to it are recorded there later."""
+        """The first record of a size request. The answer to it is recorded there later."""
         recorded = _read(text)
-        if not recorded or recorded.get("confirmed", False):
+        if not recorded or recorded.get("unanswered") == []:
             return
         counts = recorded.get("wanted") or recorded.get("counts") or {}
         request = str(recorded.get("worker_uid", "")), int(recorded.get("worker_generation", 0))

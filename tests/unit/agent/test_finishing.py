@@ -7,7 +7,7 @@ from msgspec import UNSET, structs
 
 from slicebus.agent.decide import finishing, reconcile
 from slicebus.agent.decide.finishing import SETTLES_S
-from slicebus.agent.state.annotations import PendingRequests
+from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.views import Finishing, JobReading, WorkerView
 from slicebus.decisions.commands import Forget, Publish, Remember, Requeue
 from slicebus.proto.messages import Counts, RequestKey, ScaleRequest
@@ -15,6 +15,9 @@ from unit.agent.objects import EAST, KEY, a_job
 
 SINCE = Finishing(since_s=100.0)
 SETTLED = Finishing(since_s=100.0, settled=True)
+
+
+WAITS = PendingRequest("worker-uid", 2, {"main": 4})
 
 
 def asked(wanted: int, finished: int = 0, **how: Any) -> PendingRequests:
@@ -84,7 +87,8 @@ def test_the_request_lowers_the_grant_and_names_them() -> None:
 
 def test_a_request_without_any_is_as_it_was() -> None:
     [publish, *_] = reconcile.request(
-        structs.replace(a_view(0, granted=4, parallelism=4, requested=asked(4, confirmed=False)), published=None), EAST
+        structs.replace(a_view(0, granted=4, parallelism=4, requested=asked(4, unanswered=(WAITS,))), published=None),
+        EAST,
     )
     assert isinstance(publish, Publish)
     assert isinstance(publish.message, ScaleRequest)

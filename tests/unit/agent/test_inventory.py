@@ -68,17 +68,13 @@ def test_a_pod_that_gets_ready_changes_the_status() -> None:
 
 
 ASKED = annotations.PendingRequests.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})
-CONFIRMED = msgspec.structs.replace(ASKED, confirmed=True)
-NEXT = annotations.PendingRequests.after(
-    CONFIRMED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1}
-)
+NEXT = annotations.PendingRequests.after(ASKED, RequestKey("worker-uid", 4), wanted={"main": 3}, granted={"main": 1})
 REQUESTS: dict[str, tuple[annotations.PendingRequests | None, RequestKey | None]] = {
     "none": (None, None),
-    "not confirmed": (ASKED, RequestKey("worker-uid", 2)),
-    "not answered": (CONFIRMED, RequestKey("worker-uid", 2)),
-    "answered": (CONFIRMED.answered(by=RequestKey("worker-uid", 2)), None),
+    "not answered": (ASKED, RequestKey("worker-uid", 2)),
+    "answered": (ASKED.answered(by=RequestKey("worker-uid", 2)), None),
     "only the one before is answered": (
-        msgspec.structs.replace(NEXT, confirmed=True).answered(by=RequestKey("worker-uid", 2)),
+        NEXT.answered(by=RequestKey("worker-uid", 2)),
         RequestKey("worker-uid", 4),
     ),
 }

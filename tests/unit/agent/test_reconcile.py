@@ -8,7 +8,7 @@ from msgspec import structs
 
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import PendingRequests
+from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Patch, PatchEach, Publish, Remember
@@ -24,6 +24,7 @@ def asked(wanted: int, *, uid: str = "worker-uid", generation: int = 1) -> Pendi
     return PendingRequests(uid, generation, {"main": wanted})
 
 
+LEFT = PendingRequest("gone", 1, {"main": 5})
 REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     "no job": (a_view(None), None),
     "at the granted size": (a_view(a_job(1)), None),
@@ -62,7 +63,7 @@ REQUESTS: dict[str, tuple[WorkerView, int | None]] = {
     ),
     "asked by a worker object that is no more": (a_view(a_job(5, requested=asked(5, uid="gone"))), None),
     "written for a worker object that is gone, and not published": (
-        a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), confirmed=False))),
+        a_view(a_job(5, requested=structs.replace(asked(5, uid="gone"), unanswered=(LEFT,)))),
         5,
     ),
     "at the granted size, asked for more by one that is no more": (a_view(a_job(1, requested=asked(5, uid="gone"))), 1),
@@ -138,14 +139,14 @@ def test_a_request_has_the_scaler_the_wanted_and_the_granted_counts() -> None:
     ]
 
 
-def test_a_request_is_written_before_it_is_published_and_again_when_the_broker_has_it() -> None:
+def test_a_request_is_written_before_it_is_published() -> None:
     view = a_view(a_job(5))
     [first] = reconcile.request(view, EAST)
     view = noted(view, first)
-    [publish, published, second] = reconcile.request(view, EAST)
+    [publish, published] = reconcile.request(view, EAST)
     assert isinstance(publish, Publish)
     assert isinstance(publish.message, ScaleRequest)
-    assert reconcile.request(noted(noted(view, published), second), EAST) == []
+    assert reconcile.request(noted(view, published), EAST) == []
 
 
 def test_an_unanswered_request_of_an_earlier_agent_is_published_once_more() -> None:
@@ -156,15 +157,6 @@ def test_an_unanswered_request_of_an_earlier_agent_is_published_once_more() -> N
     assert isinstance(again.message, ScaleRequest)
     assert again.message.wanted == {"main": 5}
     assert reconcile.request(noted(view, published), EAST) == []
-
-
-def test_after_a_conflict_only_the_annotation_is_written_again() -> None:
-    view = a_view(a_job(5))
-    [first] = reconcile.request(view, EAST)
-    view = noted(view, first)
-    published = structs.replace(view, published=RequestKey("worker-uid", 1))
-    [note] = reconcile.request(published, EAST)
-    assert isinstance(note, Patch)
 
 
 def test_a_size_that_changes_before_its_request_is_published_is_the_one_requested() -> None:

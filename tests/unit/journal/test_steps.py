@@ -110,7 +110,11 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
         patch(WORKLOADS, TARGET, {"spec": {"podSets": [{"name": "main", "count": 3}]}}),
         "resizes slice slice-2 to main=3",
     ),
-    "a size request": (EAST, size_request(wanted={"main": 5}, confirmed=False), "records the request for main=5"),
+    "a size request": (
+        EAST,
+        size_request(wanted={"main": 5}, unanswered=[["target", 2, {"main": 5}]]),
+        "records the request for main=5",
+    ),
     "a size request at the manager": (MANAGER, size_request(counts={"main": 5}), "records the request for main=5"),
     "a job": (
         EAST,
@@ -150,7 +154,7 @@ NO_STEPS: dict[str, tuple[Source, dict[str, Any]]] = {
         MANAGER,
         {"do": "emit", "regarding": "Job team/train u@7", "reason": "", "note": "", "warning": True},
     ),
-    "a confirmed size request": (EAST, size_request(wanted={"main": 5}, confirmed=True)),
+    "an answered size request": (EAST, size_request(wanted={"main": 5}, unanswered=[])),
     "a mirrored condition": (EAST, conditions(("QuotaReserved", "False", "Pending", "no"))),
     "a condition of no interest": (MANAGER, conditions(("PodsReady", "True", "Started", "yes"))),
     "a status": (MANAGER, on_job({"status": {"ready": 1}})),
@@ -243,7 +247,7 @@ def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
     )
     east = batch(
         EAST,
-        decided(size_request(wanted={"main": 5}, confirmed=False), key=KEY, at_s=0.9),
+        decided(size_request(wanted={"main": 5}, unanswered=[["target", 2, {"main": 5}]]), key=KEY, at_s=0.9),
         received(spec, at_s=1.4),
         decided(create("slice-2", 5, owned=False), incoming=1, at_s=1.5),
         decided(UNGATE, UNGATE, key=KEY, at_s=1.7),

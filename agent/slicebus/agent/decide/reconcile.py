@@ -6,7 +6,6 @@ restart neither loses nor repeats it.
 
 from collections.abc import Collection, Mapping
 
-import msgspec
 from msgspec import UNSET
 
 from slicebus.agent.decide import gangs, waiting
@@ -87,12 +86,12 @@ def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     """The next step of requesting the job's present size; nothing when the manager has the request.
 
-    Three steps: write the request on the job, publish it, note on the job that the broker has it. Wherever this stops,
-    the next reconcile goes on. The first step also lowers the grant to the request: the manager frees the quota as soon
-    as it knows, and pods of a later request must not start under the old grant.
+    Two steps: write the request on the job, publish it. Wherever this stops, the next reconcile goes on. The first step
+    also lowers the grant to the request: the manager frees the quota as soon as it knows, and pods of a later request
+    must not start under the old grant.
 
-    A request that an earlier agent has published and no order has answered is published again: the manager may have
-    refused it, because the epoch had ended before it arrived.
+    A request that no order has answered is published once by each agent: the broker may not have had it from the one
+    before, and the manager may have refused it, because the epoch had ended before it arrived.
 
     A request that the manager has overruled by a size of its own no longer stands. The same size needs a new request:
     otherwise the manager would never learn of it. So does a size below what an order has granted since: the manager
@@ -115,7 +114,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         return _without(wanted, going) != _without(known, going)
 
     key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
-    is_lost = last is not None and not last.confirmed and last.worker_uid != uid
+    is_published = last is not None and (not last.unanswered or view.published == last.key)
+    is_lost = last is not None and not is_published and last.worker_uid != uid
     was_overruled = last is not None and last.overruled is True and last.made_for != key
     is_overruled = was_overruled and (not going or is_news(own or {}))
     is_untold = last is None and own is not None and is_news(own)
@@ -130,7 +130,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
             own_api.GRANTED_ANNOTATION: annotations.encode_counts(most),
         }
         return [_note(job, note)]
-    if last is None or (last.confirmed and (not last.unanswered or view.published == last.key)):
+    if last is None or is_published:
         return []
     message = ScaleRequest(
         job=job.ref,
@@ -142,12 +142,10 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         finished=last.finished or UNSET,
         why=kind.scaler(scale_target),
     )
-    confirmed = msgspec.structs.replace(last, confirmed=True)
-    published = Remember(table=TableName.PUBLISHED, key=view.key, value=last.key)
-    publish: list[Command] = [Publish(cluster=cluster, message=message), published]
-    # After a conflict only the note on the job is missing.
-    confirm = [] if last.confirmed else [_note(job, {own_api.REQUESTED_ANNOTATION: confirmed.to_annotation()})]
-    return [*(publish if view.published != last.key else []), *confirm]
+    return [
+        Publish(cluster=cluster, message=message),
+        Remember(table=TableName.PUBLISHED, key=view.key, value=last.key),
+    ]
 
 
 def _note(job: JobReading, annotations: dict[str, str]) -> Command:

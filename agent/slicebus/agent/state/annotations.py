@@ -31,8 +31,6 @@ class PendingRequests(msgspec.Struct, frozen=True):
     worker_uid: str
     worker_generation: int
     wanted: Counts
-    confirmed: bool = True
-    """Whether the broker has the last request."""
     finished: Counts = {}
     """The pods that had ended for good by then: `wanted` leaves them out."""
     instead_of: Counts = {}
@@ -78,7 +76,6 @@ class PendingRequests(msgspec.Struct, frozen=True):
             key.worker_uid,
             key.worker_generation,
             wanted,
-            confirmed=False,
             finished=finished,
             instead_of=granted,
             unanswered=(*before, request),
