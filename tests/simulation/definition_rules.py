@@ -15,6 +15,10 @@ _Where = tuple[str, tuple[str, str]]
 """A cluster, and the group and plural of a kind."""
 
 
+_OF_JOBS_THAT_STAY = ("ClusterLost", "AdmittedElsewhere")
+"""The reasons of deletes that follow from something else than the end of a job."""
+
+
 class DefinitionRules:
     """Follows the definitions of the job kinds, and what goes with them."""
 
@@ -57,8 +61,9 @@ class DefinitionRules:
 
     def check_order(self, order: Manifest) -> None:
         """A job may be deleted on a worker that no user has deleted: not because it went with its definition, as long
-        as that is missing. On a cluster that was given up it is deleted wherever it is by now."""
+        as that is missing. On a cluster that was given up it is deleted wherever it is by now. A suspended copy goes for
+        the job's next place, which was decided while the job was there."""
         job, uid = order["job"], order["job"]["uid"]
         had_to_go = uid in self._ended or order["spec_version"] <= self._withdrawn.get(uid, 0)
-        if order["reason"] != "ClusterLost" and not had_to_go and self._went.get(uid) in self._missing:
+        if order["reason"] not in _OF_JOBS_THAT_STAY and not had_to_go and self._went.get(uid) in self._missing:
             raise Violation(f"rule 6: {job['name']} went with its definition, and is deleted where it runs")
