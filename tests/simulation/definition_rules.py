@@ -61,8 +61,8 @@ class DefinitionRules:
 
     def check_order(self, order: Manifest) -> None:
         """A job may be deleted on a worker that no user has deleted: not because it went with its definition, as long
-        as that is missing. On a cluster that was given up it is deleted wherever it is by now. A suspended copy goes for
-        the job's next place, which was decided while the job was there."""
+        as that is missing. On a cluster that was given up it is deleted wherever it is by now. A suspended copy goes
+        for the job's next place, which was decided while the job was there."""
         job, uid = order["job"], order["job"]["uid"]
         had_to_go = uid in self._ended or order["spec_version"] <= self._withdrawn.get(uid, 0)
         if order["reason"] not in _OF_JOBS_THAT_STAY and not had_to_go and self._went.get(uid) in self._missing:

@@ -11,6 +11,7 @@ error and ends the process.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -26,11 +27,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class WorkQueue(Generic[Key]):
-    """Keys in the order in which they were added."""
+    """Keys in the order in which they were added, but for those that go first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: dict[Key, None] = {}
+        self._waiting: OrderedDict[Key, None] = OrderedDict()
         self._active: set[Key] = set()
         self._again: dict[Key, float] = {}
         """Keys that were added while they are handled, with the time of that."""
@@ -42,8 +43,8 @@ class WorkQueue(Generic[Key]):
         self._ready = asyncio.Semaphore(0)
         """Counts the waiting keys, so that each wakes one worker."""
 
-    def add(self, key: Key) -> None:
-        """Have a key handled as soon as a worker is free."""
+    def add(self, key: Key, *, first: bool = False) -> None:
+        """Have a key handled as soon as a worker is free; with `first` before all that wait."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -54,6 +55,8 @@ class WorkQueue(Generic[Key]):
             self._waiting[key] = None
             self._due_since.setdefault(key, now_s)
             self._ready.release()
+        if first and key in self._waiting:
+            self._waiting.move_to_end(key, last=False)
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Have a key handled after `delay_s` seconds, or earlier where it is added before. The earliest of several
@@ -120,8 +123,7 @@ class WorkQueue(Generic[Key]):
 
     async def _take(self) -> Key:
         await self._ready.acquire()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
+        key, _ = self._waiting.popitem(last=False)
         self._active.add(key)
         return key
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from functools import partial
 
 import msgspec
 import structlog
@@ -159,7 +160,14 @@ class Manager(Role[ManagerSettings]):
             else:
                 strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
                 writers = self._settings.admission_writers
-                admitter = Admitter(decide, executor, writers=writers, strategy=strategy, fair_sharing=fair_sharing)
+                admitter = Admitter(
+                    decide,
+                    executor,
+                    writers=writers,
+                    admitted=partial(queue.add, first=True),
+                    strategy=strategy,
+                    fair_sharing=fair_sharing,
+                )
                 group.create_task(admitter.run(), name="admission")
                 group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
                 group.create_task(self._collect(decide, executor), name="history")

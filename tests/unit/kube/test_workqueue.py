@@ -76,6 +76,17 @@ async def test_keys_are_handled_in_the_order_in_which_they_were_added(loop_time:
         assert queue.idle
 
 
+async def test_what_goes_first_is_handled_before_all_that_wait(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    queue.add("c", first=True)
+    queue.add("d", first=True)
+    async with working(queue, handler, workers=1):
+        assert handler.calls == ["d", "c", "a", "b"]
+        assert queue.idle
+
+
 async def test_a_burst_while_a_key_is_handled_costs_one_more_call(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     gate = handler.hold("a")

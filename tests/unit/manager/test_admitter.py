@@ -12,6 +12,7 @@ from slicebus.decisions.decider import Decider
 from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.messages import JobRef
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue
 from slicebus.slices.workload import SliceKey
@@ -58,6 +59,8 @@ class World:
         self.tried: list[tuple[str, bool]] = []
         self.write_s = 0.0
         """How long a write is under way."""
+        self.ordered: list[JobRef] = []
+        """The jobs whose orders are to go out."""
         self._version = 100
 
     async def run(self, commands: Sequence[Command], *, caused_by: Any = None) -> None:
@@ -101,7 +104,9 @@ class World:
 
 @asynccontextmanager
 async def admitting(world: World, *, writers: int = 16) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(Admitter(Decider(world.store), world, writers=writers).run())
+    task = asyncio.create_task(
+        Admitter(Decider(world.store), world, writers=writers, admitted=world.ordered.append).run()
+    )
     try:
         yield task
     finally:
@@ -117,6 +122,7 @@ async def test_what_fits_is_admitted_and_the_rest_waits(jumping: LoopTime) -> No
         await asyncio.sleep(5)
     assert world.admitted == ["w1"]
     assert world.tried == [("w1", True), ("w2", False)]
+    assert [job.uid for job in world.ordered] == [world.workload("w1")["metadata"]["ownerReferences"][0]["uid"]]
 
 
 async def test_one_that_the_server_refuses_holds_up_no_other(jumping: LoopTime) -> None:

@@ -36,6 +36,7 @@ from slicebus.proto.messages import (
     WorkloadSpec,
 )
 from slicebus.slices import kueue, own_api
+from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
@@ -254,7 +255,9 @@ def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     copy, status = _copy(view, order.workload["metadata"]["name"]), order.workload.get("status", {})
     if copy is None or annotations.spec_version(copy) != order.spec_version:
         return []
-    shown = {name: status[name] for name in ("admission", "clusterName", "conditions") if name in status}
+    shown = {name: status[name] for name in ("admission", "clusterName") if name in status}
+    conditions = [each for each in conditions_of(order.workload) if each["type"] != own_api.ORDER_CONDITION]
+    shown |= {"conditions": conditions} if conditions else {}
     if all(copy.get("status", {}).get(name) == value for name, value in shown.items()):
         return []
     return [Patch(resource=WORKLOADS, target=copy, body={"status": shown}, subresource="status")]

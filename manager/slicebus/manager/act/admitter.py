@@ -12,6 +12,7 @@ frees quota: nobody else admits, and an admission was charged with everything th
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -22,8 +23,9 @@ from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.decide import catalog, verdicts
-from slicebus.manager.state.store import Store, Uncertain
+from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.fleet import Strategy
@@ -44,15 +46,18 @@ class Admitter:
         executor: Executor,
         *,
         writers: int,
+        admitted: Callable[[JobRef], None],
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
     ) -> None:
-        """`writers` is the number of decisions that are written at once."""
+        """`writers` is the number of decisions that are written at once. `admitted` gets the job of each slice that was
+        admitted: its order goes out before the jobs of a burst that wait for quota are looked at again."""
         store = decide.state
         self._decide = decide
         self._store = store
         self._executor = executor
         self._writers = writers
+        self._admitted = admitted
         self._strategy = strategy
         self._fair_sharing = fair_sharing
         self._dirty = DirtyTrees(store)
@@ -122,6 +127,8 @@ class Admitter:
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
+            if (ref := owner_ref(workload)) is not None:
+                self._admitted(ref)
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True

@@ -39,25 +39,40 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
     A suspended job that is admitted to another cluster, or to other flavors, needs another copy. The present copy is
     withdrawn first.
     """
-    if view.place is None or view.job is None:
+    wanted, place = _held(view, slice), view.place
+    if wanted is None or place is None:
         return []
-    requested, workload, place = view.desired.requested, view.workload(slice), view.place
+    return _order(
+        view,
+        wanted,
+        lambda record: _spec_messages(view, slice, record, place),
+        withdraws_because="AdmittedElsewhere",
+    )
+
+
+def next_record(view: JobView, slice: Slice) -> Dispatch | None:
+    """The dispatch that makes the worker hold an admitted slice; None where that needs no new one, or another first."""
+    wanted = _held(view, slice)
+    if wanted is None or step(view, wanted) is not Step.WRITE:
+        return None
+    return following(view.outbox, wanted.record)
+
+
+def _held(view: JobView, slice: Slice) -> Wanted | None:
+    if view.place is None or view.job is None:
+        return None
+    requested = view.desired.requested
     content = Dispatch(
         version=0,
-        hash=spec_hash(place, slice.name, slice.granted, view.desired.sent),
+        hash=spec_hash(view.place, slice.name, slice.granted, view.desired.sent),
         answers=requested.key if requested else NO_REQUEST,
-        cluster=place,
+        cluster=view.place,
         place=_flavors_hash(slice),
         bounds=_bounds_hash(view.job),
         taken_back=view.desired.taken_back.id if view.desired.taken_back else msgspec.UNSET,
     )
     must_answer = requested is not None and _holds_back(requested, slice.granted)
-    return _order(
-        view,
-        Wanted(record=content, on=workload, must_answer=must_answer),
-        lambda record: _spec_messages(view, slice, record, place),
-        withdraws_because="AdmittedElsewhere",
-    )
+    return Wanted(record=content, on=view.workload(slice), must_answer=must_answer)
 
 
 def suspend(view: JobView, slice: Slice) -> list[Command]:

@@ -14,7 +14,7 @@ from slicebus.manager.decide import dispatch, unknown_ends
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, findings_patch, write_status
 from slicebus.manager.decide.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
-from slicebus.manager.state.outbox import Held, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
@@ -153,7 +153,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     return forgotten + [
         Patch(resource=resource, target=target, body=body)
         for resource, target in holding
-        if annotation(target, own_api.DISPATCHED_ANNOTATION) and applied_version(target) < report.spec_version
+        if Dispatch.from_manifest(target) is not None and applied_version(target) < report.spec_version
     ]
 
 

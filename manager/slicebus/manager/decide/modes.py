@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Change
 from slicebus.manager.decide import (
+    admitting,
     beside_kueue,
     builtin,
     change_filter,
@@ -13,7 +14,6 @@ from slicebus.manager.decide import (
     kueue_checks,
     kueue_status,
     unmanaged,
-    verdicts,
     waiting,
 )
 from slicebus.manager.state.requirements import is_nearly_managed
@@ -75,8 +75,8 @@ class Builtin:
         return _go_on_ending(view, builtin.end)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
-        """Write quota and admission, the reason to wait, or the eviction."""
-        return verdicts.commands(view, slice, decision, now=now)
+        """Write quota, admission and order, the reason to wait, or the eviction."""
+        return admitting.commands(view, slice, decision, now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write the status as it is, and whether the pods are ready."""

@@ -15,6 +15,7 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import ClusterName, Manifest, RequestKey
 from slicebus.slices import own_api
 from slicebus.slices.annotation_values import read_json, read_number
+from slicebus.slices.conditions import Finding, conditions_of
 
 LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
@@ -133,8 +134,18 @@ class Dispatch(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_manifest(manifest: Manifest) -> "Dispatch | None":
-        """The dispatch on a Workload or a job; None where there is none or it is unreadable."""
-        return read_json(annotation(manifest, own_api.DISPATCHED_ANNOTATION), _DISPATCH)
+        """The dispatch on a Workload or a job; None where there is none or it is unreadable.
+
+        One that was written with an admission is a condition. What is noted of it later is an annotation.
+        """
+        texts = [annotation(manifest, own_api.DISPATCHED_ANNOTATION)]
+        texts += [each.get("message") for each in conditions_of(manifest) if each["type"] == own_api.ORDER_CONDITION]
+        found = filter(None, (read_json(text, _DISPATCH) for text in texts))
+        return max(found, key=attrgetter("version"), default=None)
+
+    def to_finding(self) -> Finding:
+        """The condition."""
+        return Finding(own_api.ORDER_CONDITION, True, "Admitted", self.to_annotation())
 
 
 class Outbox(msgspec.Struct, frozen=True):

@@ -218,16 +218,14 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.is_withdrawing and self.cluster in self.left_copies
 
     def with_workload(self, changed: Manifest) -> Self:
-        """The view as it is once one of the Workloads is this."""
-        name = changed["metadata"]["name"]
-        before, slice, outbox = self.workloads[name], Slice.from_manifest(changed), self.outbox
-        if outbox is not None and outbox.recorded_on is before:
-            outbox = msgspec.structs.replace(outbox, recorded_on=changed)
+        """The view as it is once one of the Workloads is this. What it says of clusters stays."""
+        name, slice = changed["metadata"]["name"], Slice.from_manifest(changed)
+        is_elsewhere = self.outbox is not None and self.outbox.recorded_on is not self.workloads[name]
         return msgspec.structs.replace(
             self,
             workloads=self.workloads | {name: changed},
             slices=tuple(slice if each.name == name else each for each in self.slices),
-            outbox=outbox,
+            outbox=Outbox.newest([self.outbox if is_elsewhere else None, Outbox.from_manifest(changed)]),
         )
 
     def workload(self, slice: Slice) -> Manifest:

@@ -1,0 +1,50 @@
+"""An admission with the order that follows from it, in one write.
+
+The next reconcile would write the order, before it publishes it. A crash after the one write leaves an admitted slice
+whose order is written and not published, which is what a crash after the second has left.
+"""
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.manager.decide import dispatch, pod_templates, verdicts
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import JobPhase, Manifest
+from slicebus.slices.admission import Admit, Decision
+from slicebus.slices.conditions import with_findings
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload import Slice
+
+
+def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
+    """The writes of one decision about a slice of this job."""
+    match verdicts.commands(view, slice, decision, now=now):
+        case [Patch(body={"status": {"admission": dict()} as status}) as patch, *rest] if isinstance(decision, Admit):
+            return [_with_order(view, slice, patch, status, now=now), *rest]
+        case written:
+            return written
+
+
+def _with_order(view: JobView, slice: Slice, patch: Patch, status: Manifest, *, now: str) -> Patch:
+    workload = view.workload(slice)
+    admitted = workload | {"status": workload.get("status", {}) | status}
+    after = view.with_workload(admitted)
+    record = dispatch.next_record(after, after.slices[view.slices.index(slice)]) if _goes_on(after) else None
+    if record is None:
+        return patch
+    conditions = with_findings(admitted, record.to_finding(), now=now)
+    return Patch(
+        resource=patch.resource,
+        target=workload,
+        body={"status": status | {"conditions": conditions}},
+        subresource="status",
+    )
+
+
+def _goes_on(view: JobView) -> bool:
+    """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.decide`."""
+    job, holder = view.job, view.holder
+    if job is None or holder is None or not view.is_managed or "deletionTimestamp" in job["metadata"]:
+        return False
+    if view.vanished or dispatch.has_unknown_end(view) or any(slice.deleting for slice in view.unfinished):
+        return False
+    is_running = KINDS[view.ref.kind].outcome(job).phase is JobPhase.RUNNING
+    return is_running and (dispatch.has_copy(view) or not pod_templates.refused(holder, view))
