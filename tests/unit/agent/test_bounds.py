@@ -10,6 +10,7 @@ from slicebus.agent.decide import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch
+from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import JobRef, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
@@ -88,3 +89,67 @@ def test_a_copy_of_an_older_agent_keeps_what_it_has(autoscales: bool) -> None:
     assert most(after) == 5
     assert (annotations.bounds(after.job or {}) is not None) is autoscales
     assert most(carried_out(after, an_order(8, 3, autoscales=autoscales))) == (8 if autoscales else 5)
+
+
+JOB = JobRef("ray.io/v1", "RayJob", "team", "train", "manager-uid")
+
+
+def managers_job(most: int) -> Manifest:
+    cluster = managers(most)
+    spec = {"rayClusterSpec": cluster["spec"], "entrypoint": "python train.py"}
+    return cluster | {"kind": "RayJob", "spec": spec}
+
+
+def a_clusters_job(*, named: str | None) -> Manifest:
+    """A RayJob of the first order, on the worker; `named` is the cluster in its status."""
+    view = WorkerView(key=JobKey("RayJob", "team", "train"), job=None)
+    steps = orders.workload_spec(an_order_of_job(5, 1), EAST)
+    [made] = [
+        command.manifest
+        for step in steps
+        for command in step.decide(view)
+        if isinstance(command, Create) and command.manifest["kind"] == "RayJob"
+    ]
+    made = made | {"metadata": made["metadata"] | {"uid": "w", "resourceVersion": "1"}}
+    return made | ({"status": {"rayClusterName": named}} if named else {})
+
+
+def an_order_of_job(most: int, version: int) -> WorkloadSpec:
+    order = a_spec(version, job=JOB, manifest=managers_job(most), granted=1)
+    return structs.replace(order, granted={"head": 1, "small": 1, "submitter": 1}, flavors={})
+
+
+def noted(job: Manifest, *clusters: Manifest) -> int:
+    """The bounds that the job notes by the next order, which it has taken into its own spec."""
+    patch = KINDS["RayJob"].set_bounds(job, KINDS["RayJob"].bounds(managers_job(7)))
+    job = jsonpatch.apply_patch(job, patch)
+    view = WorkerView(
+        key=JobKey("RayJob", "team", "train"),
+        job=job,
+        reading=JobReading.from_manifest(job),
+        scale_target=next(iter(clusters), None),
+    )
+    *_, upsert, _ = orders.workload_spec(an_order_of_job(7, 2), EAST)
+    [written] = upsert.decide(view)
+    assert isinstance(written, Patch)
+    assert isinstance(written.body, dict)
+    bounds = annotations.bounds(merge_patch(job, written.body))
+    assert bounds is not None
+    found: int = bounds["groups"]["small"]["maxReplicas"]
+    return found
+
+
+def a_child(most: int) -> Manifest:
+    cluster = managers(most)
+    return cluster | {"metadata": cluster["metadata"] | {"name": "train-x7k2p", "uid": "c", "resourceVersion": "1"}}
+
+
+def test_a_cluster_that_is_made_meanwhile_gets_them_before_they_are_noted() -> None:
+    """KubeRay made it from the spec before, and the agent learned of it after it had set the job's."""
+    job = a_clusters_job(named="train-x7k2p")
+    with pytest.raises(ConflictError, match="a cluster of RayJob/team/train has yet to take"):
+        noted(job)
+    with pytest.raises(ConflictError, match="a cluster of RayJob/team/train has yet to take"):
+        noted(job, a_child(5))
+    assert noted(job, a_child(7)) == 7
+    assert noted(a_clusters_job(named=None)) == 7

@@ -13,6 +13,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
@@ -59,6 +60,21 @@ def take(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command
     A suspended job comes back with the counts of the manager's spec, whatever it had grown to.
     """
     return [*_take_counts(view, order, job), *_take_bounds(view, order, job)]
+
+
+def ensure_taken(view: WorkerView, order: WorkloadSpec, job: JobReading) -> None:
+    """Call this before the job notes what an order sets. Raises ConflictError while a cluster that the job names lacks
+    that: KubeRay has made it since, and what is set on the job alone does not reach it."""
+    kind = KINDS[view.key.kind]
+    named = kind.children(job.manifest) if job.runs else None
+    if not named or not (sets_another(order, job) or sets_other_bounds(order, job)):
+        return
+    missing = {*named} - {target["metadata"]["name"] for target in view.scale_targets}
+    left = [
+        each for each in take(view, order, job) if isinstance(each, Patch) and each.target["kind"] == kind.child_kind
+    ]
+    if missing or left:
+        raise ConflictError(f"a cluster of {view.key} has yet to take what the order sets")
 
 
 def take_over(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:

@@ -288,6 +288,7 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         copy = _new_job(order, scheduling=lambda pod_set: backend.prepare(order.manifest, pod_set))
         manifest, impersonate = _with_metadata(copy, at), creator(view.policy, view.key.namespace)
         return [Create(resource=resource, manifest=manifest, impersonate=impersonate)]
+    order_sizes.ensure_taken(view, order, job)
     counts = order_sizes.counts_of(order)
     is_resized = order_sizes.sets_another(order, job)
     if job.slice == name and job.version < order.spec_version:
