@@ -33,7 +33,6 @@ REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
 _IN_NAMESPACES = (
     *(Permission(resource, (*READ, "create", "patch", "delete")) for resource in JOB_RESOURCES.values()),
     Permission(WORKLOADS, (*READ, "create", "patch", "delete")),
-    Permission(WORKLOADS, ("patch",), "status"),
     Permission(PODS, (*READ, "patch")),
     Permission(EVENTS, ("list", "create", "patch")),
     Permission(NAMESPACES, ("get",)),

@@ -25,6 +25,8 @@ UNPLACED_LABEL: Final = "slicebus.dev/unplaced"
 """On a worker's pods: "true" where their template says nothing of their flavor, which was chosen later."""
 PLACEMENTS_ANNOTATION: Final = "slicebus.dev/placements"
 """On a worker's Workload, JSON by pod set: where the unplaced pods run."""
+FLAVORS_ANNOTATION: Final = "slicebus.dev/flavors"
+"""On a worker's Workload, JSON by pod set and resource: the flavors that it was given."""
 JOB_ANNOTATION: Final = "slicebus.dev/job"
 """On a Workload: `Kind/name` of its job. On the manager's the owner says it too, until the Workload is orphaned."""
 JOB_UID_ANNOTATION: Final = "slicebus.dev/job-uid"
@@ -110,6 +112,7 @@ AGENTS_OWN: Final = frozenset(
         RAYSERVICE_LABEL,
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
+        FLAVORS_ANNOTATION,
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
         WAITING_ANNOTATION,

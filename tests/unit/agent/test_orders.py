@@ -54,16 +54,15 @@ NOT_OURS = {"foreign": [REFUSE], "of another job": [WAIT], "going": [WAIT]}
 CREATED = [("create Job", "train")]
 
 EXPECTED: dict[str, dict[str, list[Any]]] = {
-    # copy, its status, sizes, what it takes over, job, report
+    # copy, sizes, what it takes over, job, report
     "spec of the same slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w1")], [], [], [], CREATED, []],
-        "a copy only": [[("w1", "v2")], [], [], [], CREATED, []],
-        "older": [[("w1", "v2")], [], [], [], [AT_W1], []],
-        "older, suspended": [[("w1", "v2")], [], [], [], [(*AT_W1, "resumed")], []],
+        "nothing": [[("create Workload", "w1")], [], [], CREATED, []],
+        "a copy only": [[("w1", "v2")], [], [], CREATED, []],
+        "older": [[("w1", "v2")], [], [], [AT_W1], []],
+        "older, suspended": [[("w1", "v2")], [], [], [(*AT_W1, "resumed")], []],
         "same": [
             [("w1", "v2")],
-            [],
             [("train", "/spec/parallelism=1")],
             [],
             [("train", 'baseline {"main":1}')],
@@ -71,22 +70,20 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         ],
         "same, without its copy": [
             [("w1", "v2")],
-            [],
             [("train", "/spec/parallelism=1")],
             [],
             [("train", 'baseline {"main":1}')],
             [("applied", "w2", 2)],
         ],
-        "newer": [[], [], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], [], []],
+        "newer": [[], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], []],
     },
     "spec of the next slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w2")], [], [], [], CREATED, []],
-        "a copy only": [[("create Workload", "w2")], [], [], [], CREATED, []],
+        "nothing": [[("create Workload", "w2")], [], [], CREATED, []],
+        "a copy only": [[("create Workload", "w2")], [], [], CREATED, []],
         "older": [
             [("create Workload", "w2")],
-            [],
             [("train", "/spec/parallelism=5")],
             [],
             [("train", 'baseline {"main":5}')],
@@ -94,16 +91,15 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         ],
         "older, suspended": [
             [("create Workload", "w2")],
-            [],
             [("train", "/spec/parallelism=5")],
             [],
             [("train", 'baseline {"main":5}')],
             [],
         ],
-        "same": [[], [("w2", "status")], [], [], [], [("remove Workload", "w1"), ("applied", "w2", 2)]],
-        "same, without its copy": [[("create Workload", "w2")], [], [], [], [], [("applied", "w2", 2)]],
-        "newer": [[], [], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], [], []],
+        "same": [[], [], [], [], [("remove Workload", "w1"), ("applied", "w2", 2)]],
+        "same, without its copy": [[("create Workload", "w2")], [], [], [], [("applied", "w2", 2)]],
+        "newer": [[], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], []],
     },
     # job, copies, report
     "relabel": NOT_OURS
@@ -242,16 +238,16 @@ LATE = a_spec(1, "w1", granted=1, parallelism=1)
 def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
     """The next slice's spec has come and its relabel has not: the job is still at the version of the late one."""
     view = a_view(a_job(5, baseline=5), a_copy(), a_copy("w2", version=2))
-    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[2:4]] == [[], []]
+    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[1:3]] == [[], []]
 
 
 def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
     view = a_view(None, a_copy(of=OTHER, version=9))
-    assert shorts(orders.workload_spec(LATE, EAST)[4].decide(view)) == CREATED
+    assert shorts(orders.workload_spec(LATE, EAST)[3].decide(view)) == CREATED
 
 
 def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> None:
-    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[4].decide(a_view(None))
+    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
     assert annotations.is_of(job, REF)
@@ -288,13 +284,14 @@ def test_a_kueue_here_leaves_a_copy_alone() -> None:
     assert "status" not in create.manifest
 
 
-def test_the_managers_status_is_written_on_the_copy_once() -> None:
-    mirror, spec = orders.workload_spec(a_spec(2), EAST)[1], a_spec(2)
-    copy = a_copy(version=2)
-    [patch] = mirror.decide(a_view(a_job(), copy))
-    assert isinstance(patch, Patch)
-    assert patch.body["status"] == spec.workload["status"]
-    assert list(mirror.decide(a_view(a_job(), copy | {"status": patch.body["status"]}))) == []
+def test_a_copy_says_which_flavors_its_slice_was_given() -> None:
+    spec = a_spec(3)
+    assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 1, "resourceUsage": {"cpu": "1"}}]
+    spec.workload["status"] = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
+    [create] = orders.workload_spec(spec, EAST)[0].decide(a_view(None))
+    assert isinstance(create, Create)
+    assert annotations.flavors(create.manifest) == {"main": {"cpu": "spot"}}
+    assert "status" not in create.manifest
 
 
 COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
@@ -309,13 +306,13 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("job", "expected"), COUNTS.values(), ids=COUNTS.keys())
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
-    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[2]
+    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[1]
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
 def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="its pods were not ready")
-    take_counts = orders.workload_spec(spec, EAST)[2]
+    take_counts = orders.workload_spec(spec, EAST)[1]
     told = take_counts.decide(a_view(a_job(5, baseline=1)))
     assert shorts(told) == [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
     assert list(take_counts.decide(a_view(a_job(3, baseline=1)))) == [], "it is told with the resize only"
@@ -330,8 +327,8 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
     job["metadata"]["annotations"] |= {own_api.TAKEN_BACK_ANNOTATION: known} if known else {}
     steps = orders.workload_spec(spec, EAST)
     resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
-    assert shorts(steps[2].decide(a_view(job))) == (resized if is_taken else [])
-    [stamped] = steps[4].decide(a_view(job))
+    assert shorts(steps[1].decide(a_view(job))) == (resized if is_taken else [])
+    [stamped] = steps[3].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     left = merge_patch(job, stamped.body)
@@ -357,7 +354,7 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
     relabel = Relabel(
         job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[4], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
@@ -400,7 +397,7 @@ def test_a_request_that_the_manager_has_forgotten_is_made_again(job: Manifest, a
     relabel = Relabel(
         job=REF, spec_version=9, from_workload="w1", to_workload="w1", granted={"main": 1}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[4], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(a_view(job))
         assert isinstance(patch, Patch)
         moved = merge_patch(job, patch.body)
@@ -424,7 +421,7 @@ def test_a_copy_that_is_made_anew_is_granted_nothing_that_the_one_before_has_giv
 ) -> None:
     view = msgspec.structs.replace(a_view(None, a_copy()), left_requests={REF.uid: REQUEST})
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
-    [create] = orders.workload_spec(spec, EAST)[4].decide(view)
+    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
     assert isinstance(create, Create)
     assert annotations.granted(create.manifest) == {"main": granted}
     requested = annotations.PendingRequests.from_job(create.manifest)
@@ -440,7 +437,7 @@ def test_a_copy_that_is_made_anew_asks_for_its_own_size(known: dict[str, annotat
     """The manager has answered a request of the copy before, which waits: it would go on waiting for that size."""
     view = msgspec.structs.replace(a_view(None, a_copy()), left_requests=known)
     spec = msgspec.structs.replace(a_spec(2, granted=1), answers=REQUEST.key)
-    [create] = orders.workload_spec(spec, EAST)[4].decide(view)
+    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
     assert isinstance(create, Create)
     job = merge_patch(create.manifest, {"metadata": {"uid": "another-uid", "generation": 1}})
     [patch] = reconcile.request(a_view(job), EAST)
@@ -469,7 +466,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
     written = {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}
-    for patch in orders.workload_spec(spec, EAST)[4].decide(view):
+    for patch in orders.workload_spec(spec, EAST)[3].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         written |= patch.body["metadata"]["annotations"]

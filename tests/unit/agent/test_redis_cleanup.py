@@ -131,8 +131,9 @@ def test_it_takes_nothing_of_the_heads_grant() -> None:
 def test_it_is_counted_nowhere(gated: bool) -> None:
     bound = a_cleanup_pod(gated=gated)
     bound["spec"]["nodeName"] = "n"
-    admission = {"clusterQueue": "cq", "podSetAssignments": [{"name": "head", "count": 1, "flavors": {"cpu": "f"}}]}
-    view = a_view(a_cluster(going=False), bound, copies=(a_copy(of=CLUSTER, status={"admission": admission}),))
+    copy = a_copy(of=CLUSTER)
+    copy["metadata"]["annotations"][own_api.FLAVORS_ANNOTATION] = '{"head":{"cpu":"f"}}'
+    view = a_view(a_cluster(going=False), bound, copies=(copy,))
     status = reconcile.status(view)
     assert status is not None
     assert status.pods == {}

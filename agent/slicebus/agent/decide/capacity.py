@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
@@ -16,7 +17,7 @@ from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.quantities import Amounts, amounts, format_amount
 from slicebus.slices.suitability import forbids
 from slicebus.slices.ungate import is_over, pod_set_of
-from slicebus.slices.workload import Admission, FlavorName
+from slicebus.slices.workload import FlavorName
 
 Quantities = dict[str, dict[str, str]]
 """Kubernetes quantities by flavor and resource."""
@@ -91,17 +92,17 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     job = view.reading
     if job is None:
         return
-    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == job.slice), {})
-    admission = copy.get("status", {}).get("admission")
-    if admission is None:
+    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == job.slice), None)
+    flavors = annotations.flavors(copy) if copy is not None else None
+    if flavors is None:
         return
-    given, left = Admission.from_manifest(admission), dict(job.granted)
+    left = dict(job.granted)
     charged = (pod.manifest for pod in view.pods if not pod.cleans_up)
     for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
             left[pod_set] -= 1
-            yield Granted(pod, given.flavors_of(pod_set))
+            yield Granted(pod, flavors.get(pod_set, {}))
 
 
 def slim(pod: Manifest) -> Manifest:

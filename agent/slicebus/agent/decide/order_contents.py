@@ -72,13 +72,26 @@ class _WorkloadContent(msgspec.Struct, rename="camel"):
     pod_sets: list[_PodSet]
 
 
+class _Assignment(msgspec.Struct):
+    name: str = "main"
+    flavors: dict[str, str] = {}
+
+
+class _Admission(msgspec.Struct, rename="camel"):
+    pod_set_assignments: list[_Assignment] = []
+
+
+class _Status(msgspec.Struct):
+    admission: _Admission | None = None
+
+
 def ensure_readable(order: WorkloadSpec) -> None:
     """Raises ProtocolError for an order whose objects have not the shape of a job and its Workload. Of a kind that no
     package brings only the outer shape is known."""
     _read(order.manifest, _Object, "manifest")
     _read(order.workload, _Workload, "workload")
     _read(order.workload["spec"], _WorkloadContent, "workload.spec")
-    _read(order.workload.get("status", {}), dict[str, Any], "workload.status")
+    _read(order.workload.get("status", {}), _Status, "workload.status")
     kind = KINDS.get(order.job.kind)
     if kind is None:
         return
@@ -87,6 +100,12 @@ def ensure_readable(order: WorkloadSpec) -> None:
     except _UNREADABLE as error:
         detail = f"manifest: no {order.job.kind} that can be read: {type(error).__name__}: {error}"
         raise ProtocolError(DeadReason.MALFORMED, detail) from error
+
+
+def flavors_of(order: WorkloadSpec) -> dict[str, dict[str, str]]:
+    """The flavors that its slice was given, by pod set and resource; empty without an admission."""
+    admission = msgspec.convert(order.workload.get("status", {}), _Status).admission
+    return {each.name: each.flavors for each in admission.pod_set_assignments} if admission else {}
 
 
 def ensure_named(order: WorkloadSpec) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
-from slicebus.agent.decide.order_contents import ensure_named
+from slicebus.agent.decide.order_contents import ensure_named, flavors_of
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
@@ -36,7 +36,6 @@ from slicebus.proto.messages import (
     WorkloadSpec,
 )
 from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
@@ -99,7 +98,6 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     """
     return [
         Step(lambda view: _upsert_copy(view, order)),
-        Step(lambda view: _mirror_status(view, order), is_seen=False),
         Step(lambda view: _take_sizes(view, order)),
         Step(lambda view: _take_over(view, order)),
         Step(lambda view: _upsert_job(view, order)),
@@ -235,6 +233,8 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
         own_api.SPEC_VERSION_ANNOTATION: str(order.spec_version),
         own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
     }
+    if flavors := flavors_of(order):
+        annotations[own_api.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
     if job is not None:
         annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {
@@ -248,19 +248,6 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
         },
         "spec": {name: value for name, value in spec.items() if name != "queueName"},
     }
-
-
-def _mirror_status(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """Shows the manager's status of the slice on its copy, for users of this cluster."""
-    copy, status = _copy(view, order.workload["metadata"]["name"]), order.workload.get("status", {})
-    if copy is None or annotations.spec_version(copy) != order.spec_version:
-        return []
-    shown = {name: status[name] for name in ("admission", "clusterName") if name in status}
-    conditions = [each for each in conditions_of(order.workload) if each["type"] != own_api.ORDER_CONDITION]
-    shown |= {"conditions": conditions} if conditions else {}
-    if all(copy.get("status", {}).get(name) == value for name, value in shown.items()):
-        return []
-    return [Patch(resource=WORKLOADS, target=copy, body={"status": shown}, subresource="status")]
 
 
 def _take_sizes(view: WorkerView, order: WorkloadSpec) -> list[Command]:

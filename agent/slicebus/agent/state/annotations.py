@@ -12,6 +12,7 @@ from msgspec import UnsetType
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices import kueue, own_api
 from slicebus.slices.annotation_values import read_json, read_number
+from slicebus.slices.workload import FlavorName
 
 _MOST_UNANSWERED = 16
 _NOTHING: Counts = {}
@@ -137,6 +138,7 @@ def left_behind(requested: PendingRequests | None, by: RequestKey | UnsetType) -
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
+_FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -193,6 +195,11 @@ def baseline(job: Manifest) -> Counts | None:
 def bounds(job: Manifest) -> Manifest | None:
     """What the manager has last set for the autoscaler of a job; None where nobody knows."""
     return read_json(annotation(job, own_api.BOUNDS_ANNOTATION), _BOUNDS)
+
+
+def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
+    """The flavors that a Workload copy was given, by pod set and resource; None where nobody knows."""
+    return read_json(annotation(copy, own_api.FLAVORS_ANNOTATION), _FLAVORS)
 
 
 def scheduler(job: Manifest) -> str:
