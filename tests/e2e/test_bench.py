@@ -10,16 +10,38 @@ from support.missing import skip_or_fail
 from support.rabbitmq import SERVER
 from support.servers import tools
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
+SMALL: dict[str, tuple[tuple[str, ...], str]] = {
+    "bus.py": (("--messages", "50", "--single", "5", "--rounds", "1"), "one at a time"),
+}
+"""Options that make those over RabbitMQ short, and a figure."""
 
 
+def run(name: str, *options: str) -> str:
+    """What a benchmark prints."""
+    command = [sys.executable, str(TOP / "bench" / name), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False)
+    # 1: a target was missed.
+    assert done.returncode in (0, 1), done.stderr[-4000:]
+    assert "Traceback" not in done.stderr, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
 @pytest.mark.timeout(240)
 def test_requests_are_counted() -> None:
     if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
         skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
-    command = [sys.executable, str(TOP / "bench" / "api_requests.py"), "--rounds", "1", "--details"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False)
-    # 1: a target was missed.
-    assert done.returncode in (0, 1), done.stderr[-4000:]
-    assert "dispatch: east 1 create jobs 201" in done.stdout
-    assert "resize from 1 pod to 5: east 4 patch pods 200" in done.stdout
+    shown = run("api_requests.py", "--rounds", "1", "--details")
+    assert "dispatch: east 1 create jobs 201" in shown
+    assert "resize from 1 pod to 5: east 4 patch pods 200" in shown
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", SMALL)
+def test_it_measures(name: str) -> None:
+    if not SERVER.exists():
+        skip_or_fail("no RabbitMQ")
+    options, figure = SMALL[name]
+    assert figure in run(name, *options)

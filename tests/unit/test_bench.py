@@ -17,14 +17,14 @@ SMALL: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-ON_SERVERS = {"api_requests.py"}
+ON_SERVERS = {"api_requests.py", "bus.py"}
 """Those that tests/e2e/test_bench.py runs."""
-COMMON = {"figures.py"}
+SHARED = {"broker.py", "figures.py"}
 """What benchmarks share."""
 
 
 def test_every_benchmark_is_known() -> None:
-    assert {path.name for path in BENCH.glob("*.py")} == SMALL.keys() | ON_SERVERS | COMMON
+    assert {path.name for path in BENCH.glob("*.py")} == SMALL.keys() | ON_SERVERS | SHARED
 
 
 @pytest.mark.timeout(120)

@@ -1,0 +1,41 @@
+"""A RabbitMQ of a bench's own, and messages as an agent publishes them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from slicebus.ambient.clock import now, random_bytes
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import ClusterName
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.rabbitmq import SERVER, RabbitBroker
+
+MANAGER = "manager"
+_VHOST = "bench"
+
+
+@contextmanager
+def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
+    """A broker for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name.
+
+    Ends the process where there is no RabbitMQ.
+    """
+    if not SERVER.exists():
+        sys.exit("there is no RabbitMQ: `make servers` installs it")
+    with TemporaryDirectory() as folder:
+        broker = RabbitBroker(Path(folder))
+        try:
+            broker.start()
+            broker.add_vhost(_VHOST, *clusters)
+            yield lambda role: broker.url(_VHOST, role)
+        finally:
+            broker.stop()
+
+
+def issuer_of(cluster: str, *, epoch: int = 1) -> Issuer:
+    """The issuer of an agent's envelopes."""
+    return Issuer(epoch=epoch, user=ClusterName(cluster), now=now, random=random_bytes)
