@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from slicebus.ambient.clock import now, random_bytes
+from slicebus.bus.contract import Delivery
+from slicebus.proto.headers import PREFIX
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName
 
@@ -16,24 +18,34 @@ from support.rabbitmq import SERVER, RabbitBroker
 
 MANAGER = "manager"
 _VHOST = "bench"
+_SUBJECT = f"{PREFIX}subject"
 
 
 @contextmanager
-def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
-    """A broker for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name.
-
-    Ends the process where there is no RabbitMQ.
-    """
+def rabbitmq() -> Iterator[RabbitBroker]:
+    """A broker. Ends the process where there is no RabbitMQ."""
     if not SERVER.exists():
         sys.exit("there is no RabbitMQ: `make servers` installs it")
     with TemporaryDirectory() as folder:
         broker = RabbitBroker(Path(folder))
         try:
             broker.start()
-            broker.add_vhost(_VHOST, *clusters)
-            yield lambda role: broker.url(_VHOST, role)
+            yield broker
         finally:
             broker.stop()
+
+
+@contextmanager
+def vhost(broker: RabbitBroker, *clusters: str) -> Iterator[Callable[[str], str]]:
+    """A vhost for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name."""
+    broker.add_vhost(_VHOST, *clusters)
+    yield lambda role: broker.url(_VHOST, role)
+    broker.remove_vhost(_VHOST)
+
+
+def subject_of(delivery: Delivery) -> str:
+    """What a message is about: those of one subject stay in order."""
+    return delivery.message.headers.get(_SUBJECT, "")
 
 
 def issuer_of(cluster: str, *, epoch: int = 1) -> Issuer:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import aio_pika
 import figures
 from aio_pika.abc import AbstractIncomingMessage
-from broker import MANAGER, issuer_of, rabbitmq
+from broker import MANAGER, issuer_of, rabbitmq, subject_of, vhost
 from figures import Figure, Target
 
 from slicebus.bus.contract import Delivery
@@ -79,15 +79,12 @@ async def by_slicebus(url: Callable[[str], str], effect: Effect) -> AsyncIterato
     async def handle(delivery: Delivery) -> None:
         effect()
 
-    def key(delivery: Delivery) -> str:
-        return delivery.message.headers.get("cloudEvents_subject", "")
-
     async with AsyncExitStack() as stack:
         buses = [await connect(url(role), name=f"bench {role}") for role in (EAST, MANAGER)]
         for bus in buses:
             stack.push_async_callback(bus.aclose)
         subscription = await stack.enter_async_context(buses[1].subscribe(QUEUE, prefetch=PREFETCH))
-        await stack.enter_async_context(running(dispatch(subscription, handle, key=key, workers=WORKERS)))
+        await stack.enter_async_context(running(dispatch(subscription, handle, key=subject_of, workers=WORKERS)))
 
         async def publish(message: WireMessage) -> None:
             await buses[0].publish(UP, message)
@@ -223,7 +220,7 @@ def main() -> int:
     figures.add_argument(parser)
     given = parser.parse_args()
     configure_logging(format="console", level="ERROR")
-    with rabbitmq(EAST) as url:
+    with rabbitmq() as broker, vhost(broker, EAST) as url:
         return figures.report(asyncio.run(measure(url, given)), json=given.json)
 
 

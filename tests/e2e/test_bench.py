@@ -26,15 +26,31 @@ def run(name: str, *options: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def servers() -> None:
+    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
+        skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
+
+
 @pytest.mark.rabbitmq
 @pytest.mark.controlplane
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("servers")
 def test_requests_are_counted() -> None:
-    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
-        skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
     shown = run("api_requests.py", "--rounds", "1", "--details")
     assert "dispatch: east 1 create jobs 201" in shown
     assert "resize from 1 pod to 5: east 4 patch pods 200" in shown
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+@pytest.mark.timeout(240)
+@pytest.mark.usefixtures("servers")
+def test_restarts_are_measured() -> None:
+    shown = run("restart.py", "--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1")
+    assert "manager with" in shown
+    assert "50 statuses that waited" in shown
+    assert "agent with" in shown
 
 
 @pytest.mark.rabbitmq

@@ -92,9 +92,14 @@ class Cluster:
             server.kill()
             server.start()
 
-    def stop(self) -> None:
-        for server in [*reversed(self._others), self.api_server]:
+    def stop_controllers(self) -> None:
+        """End all but the API server."""
+        for server in reversed(self._others):
             server.kill()
+
+    def stop(self) -> None:
+        self.stop_controllers()
+        self.api_server.kill()
 
     def is_ready(self) -> bool:
         try:
@@ -238,10 +243,10 @@ class ControlPlane:
         self._etcd = Server(
             "etcd", [str(bin / "etcd"), *self._etcd_flags(folder, client, peer)], log=folder / "etcd.log"
         )
-        self._etcd_url = f"http://127.0.0.1:{client}"
+        self.etcd_url = f"http://127.0.0.1:{client}"
         self._pki = Pki(folder)
         self.clusters = {
-            name: Cluster(name, folder / name, bin=bin, etcd=self._etcd_url, pki=self._pki, worker=name != names[0])
+            name: Cluster(name, folder / name, bin=bin, etcd=self.etcd_url, pki=self._pki, worker=name != names[0])
             for name in names
         }
 
@@ -258,7 +263,7 @@ class ControlPlane:
         """One more worker, without nodes and not among `clusters`, until the context is left. The files have what is
         there before its controllers: the garbage collector looks for new kinds every 30 s only."""
         folder = self._folder / name
-        cluster = Cluster(name, folder, bin=self._bin, etcd=self._etcd_url, pki=self._pki, worker=True, alpha=alpha)
+        cluster = Cluster(name, folder, bin=self._bin, etcd=self.etcd_url, pki=self._pki, worker=True, alpha=alpha)
         try:
             cluster.api_server.start()
             cluster.wait_ready()
@@ -303,7 +308,7 @@ class ControlPlane:
 
     def _etcd_is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._etcd_url}/health", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.etcd_url}/health", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

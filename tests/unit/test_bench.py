@@ -17,9 +17,9 @@ SMALL: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-ON_SERVERS = {"api_requests.py", "bus.py"}
+ON_SERVERS = {"api_requests.py", "bus.py", "restart.py"}
 """Those that tests/e2e/test_bench.py runs."""
-SHARED = {"broker.py", "figures.py"}
+SHARED = {"broker.py", "copies.py", "figures.py"}
 """What benchmarks share."""
 
 

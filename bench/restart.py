@@ -1,0 +1,264 @@
+"""Measures how soon a role works after a restart, and how fast the manager catches up with what has waited.
+
+    python bench/restart.py [--workloads 50000] [--agent-jobs 5000] [--messages 100000] [--rounds 3]
+
+On a real API server and RabbitMQ. A fleet runs one job; copies of its objects are written straight into etcd, and its
+controllers end. A role starts in a process of its own: the time is from its start, by when it is connected, until it
+does its work. In the same process everything that the role watches is listed just before: all resources at once as the
+role does, in pages of 500. A figure is the median of the rounds.
+
+Then the manager is away, and every job of ten clusters reports its status, which changes nothing: again and again
+until so many messages wait. The manager starts; what counts is the time from when it works until its queue is empty.
+Meanwhile it looks at every job once, as after each start. Bare aio-pika has consumed a fifth as many of the same
+messages before, with the same prefetch, and has only acknowledged them.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aio_pika
+import figures
+from aio_pika.abc import AbstractIncomingMessage
+from broker import MANAGER, issuer_of, rabbitmq, vhost
+from copies import Copies, template, write_to_etcd
+from figures import Figure, Target
+from roles import Place, RoleProcess
+
+from slicebus.agent.state.store import SELECTORS
+from slicebus.bus.contract import Bus
+from slicebus.bus.rabbitmq_messages import to_message
+from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import fleet, real_world
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.store import Store
+from slicebus.proto.codec import encode
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.epochs import epoch_at
+from slicebus.proto.errors import TransientError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import UP, manager_queue
+from slicebus.runtime.logs import configure_logging
+from support.controlplane import ControlPlane
+from support.scenario import set_quota
+from support.servers import definitions, tools
+
+EAST = ClusterName("east")
+CLUSTERS = [ClusterName(f"worker-{number}") for number in range(10)]
+"""The manager's jobs are there. Their agents speak only by the messages that wait."""
+QUEUE = manager_queue(Lane.STATUS)
+_PAGE = 500
+_CPU = 1_000_000
+_READY = Target(1.5, of_ratio=True)
+_DRAIN = Target(0.7, is_least=True, of_ratio=True)
+_LOOKS_S = 0.05
+_BARE_SHARE = 5
+_PATIENCE_S = 600.0
+
+
+async def list_all(role: str, client: KubeClient) -> None:
+    """Plain lists of what a role lists before it works, all at once as it does."""
+    watched = [(resource, None) for resource, _ in Store().caches()] if role == MANAGER else [*SELECTORS.items()]
+    await asyncio.gather(*(_list(client, *each) for each in watched))
+
+
+async def _list(client: KubeClient, resource: Resource, labels: str | None) -> None:
+    """A list whose objects are kept until its end, as a cache keeps them."""
+    items, token = [], ""
+    while True:
+        page = await client.list(resource, labels=labels, limit=_PAGE, continue_token=token or None)
+        items += page.items
+        token = page.continue_token
+        if not token:
+            return
+
+
+async def starts(place: Place, rounds: int) -> list[tuple[float, float, float]]:
+    """The seconds of a list and of a start, and the MB that are resident then, of each round."""
+    found = []
+    for _ in range(rounds):
+        process = RoleProcess(place, before=list_all)
+        found.append((*await process.started(), process.resident_mb))
+        await process.end()
+    return found
+
+
+def start_figures(what: str, found: Sequence[tuple[float, float, float]]) -> list[Figure]:
+    list_s, ready_s, resident_mb = map(statistics.median, zip(*found, strict=True))
+    return [
+        Figure.of(f"{what}: until it works", ready_s, "s", beside="plain list", beside_value=list_s, target=_READY),
+        Figure.of(f"{what}: resident then", resident_mb, "MB"),
+    ]
+
+
+# --- what waits -----------------------------------------------------------------------------------------------------
+
+
+def statuses(copies: Copies, workloads: int, count: int) -> Iterator[tuple[ClusterName, WireMessage]]:
+    """Reports on all jobs in turn, until there are so many; with the clusters that publish them."""
+    epoch = epoch_at(datetime.now(UTC))
+    issuers = {cluster: issuer_of(cluster, epoch=epoch) for cluster in CLUSTERS}
+    for number in range(count):
+        job = 1 + number % workloads
+        cluster, message = CLUSTERS[job % len(CLUSTERS)], copies.status(job)
+        yield cluster, encode(issuers[cluster].envelope(message, cluster), message)
+
+
+async def publish(url: Callable[[str], str], messages: Iterator[tuple[ClusterName, WireMessage]]) -> None:
+    """Publish as the clusters' users. The broker confirms nothing: its queue is counted afterwards."""
+    async with AsyncExitStack() as stack:
+        exchanges = {}
+        for cluster in CLUSTERS:
+            connection = await stack.enter_async_context(await aio_pika.connect(url(cluster)))
+            channel = await connection.channel(publisher_confirms=False)
+            exchanges[cluster] = await channel.get_exchange(UP, ensure=False)
+        for cluster, message in messages:
+            await exchanges[cluster].publish(to_message(message), message.routing_key)
+
+
+async def consume(url: str, count: int, prefetch: int) -> float:
+    """Take so many messages with bare aio-pika and acknowledge them; seconds."""
+    done, taken = asyncio.Event(), 0
+
+    async def take(message: AbstractIncomingMessage) -> None:
+        nonlocal taken
+        if taken < count:
+            await message.ack()
+        taken += 1
+        if taken == count:
+            done.set()
+
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=prefetch)
+        queue = await channel.get_queue(QUEUE, ensure=False)
+        began = time.perf_counter()
+        await queue.consume(take)
+        await done.wait()
+        return time.perf_counter() - began
+
+
+async def until_depth(bus: Bus, wanted: Callable[[int], bool], *, look: Callable[[], None] = lambda: None) -> None:
+    """Wait for a number of ready messages; calls `look` meanwhile."""
+    while not wanted((await bus.depth(QUEUE)).ready):
+        look()
+        await asyncio.sleep(_LOOKS_S)
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def filled(url: Callable[[str], str], given: argparse.Namespace) -> AsyncIterator[tuple[ControlPlane, Copies]]:
+    """API servers with all objects, and no controllers."""
+    with TemporaryDirectory() as folder:
+        plane = ControlPlane(Path(folder), tools(), (MANAGER, EAST))
+        try:
+            plane.start()
+            for cluster in plane.clusters.values():
+                cluster.define(*definitions())
+            kubeconfigs = {name: cluster.kubeconfig for name, cluster in plane.clusters.items()}
+            urls = {role: url(role) for role in (MANAGER, EAST)}
+            async with real_world(kubeconfigs[MANAGER], {EAST: kubeconfigs[EAST]}) as world:
+                await set_quota(world, _CPU)
+                async with fleet(world, urls), bus_of(url(MANAGER), name="bench") as bus:
+                    copies = Copies(await template(world, EAST, bus))
+                for cluster in CLUSTERS:
+                    await world.manager.create(WORKERCLUSTERS, objects.worker_cluster(cluster))
+            for cluster in plane.clusters.values():
+                cluster.stop_controllers()
+            of_manager = (
+                manifest
+                for number in range(1, given.workloads + 1)
+                for manifest in copies.of_manager(number, CLUSTERS[number % len(CLUSTERS)])
+            )
+            await write_to_etcd(plane.etcd_url, MANAGER, of_manager)
+            of_worker = (each for number in range(1, given.agent_jobs + 1) for each in copies.of_worker(number))
+            await write_to_etcd(plane.etcd_url, EAST, of_worker)
+            for cluster in plane.clusters.values():
+                await until_listed(cluster.kubeconfig)
+            yield plane, copies
+        finally:
+            plane.stop()
+
+
+async def until_listed(kubeconfig: Path) -> None:
+    """Wait until the API server has seen all that was written to its etcd: before that it refuses lists."""
+    async with asyncio.timeout(_PATIENCE_S), await KubeClient.from_kubeconfig(kubeconfig) as client:
+        for resource in (JOBS, WORKLOADS, PODS):
+            while True:
+                try:
+                    await client.list(resource, limit=1)
+                    break
+                except TransientError:
+                    await asyncio.sleep(_LOOKS_S)
+
+
+async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: argparse.Namespace) -> list[Figure]:
+    """The manager's queue of statuses, after a while without the manager."""
+    bare = given.messages // _BARE_SHARE
+    prefetch = ManagerSettings(amqp_url=place.url).prefetch_of(len(Lane))
+    most = 0.0
+    async with bus_of(place.url, name="bench") as bus:
+        before = (await bus.depth(QUEUE)).ready
+        await publish(url, statuses(copies, given.workloads, bare + given.messages))
+        await until_depth(bus, lambda ready: ready == before + bare + given.messages)
+        bare_s = await consume(place.url, before + bare, prefetch)
+        process = RoleProcess(place)
+        await process.started()
+
+        def look() -> None:
+            nonlocal most
+            most = max(most, process.resident_mb)
+
+        look()
+        began = time.perf_counter()
+        await until_depth(bus, lambda ready: not ready, look=look)
+        took = time.perf_counter() - began
+        await process.end()
+    rate, bare_rate = given.messages / took, (before + bare) / bare_s
+    name = f"{given.messages:,} statuses that waited"
+    return [
+        Figure.of(name, rate, "/s", beside="bare consumption", beside_value=bare_rate, target=_DRAIN),
+        Figure.of("resident while they are taken in, at most", most, "MB"),
+    ]
+
+
+async def measure(url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
+    async with filled(url, given) as (plane, copies):
+        places = {role: Place(role, cluster.kubeconfig, url(role)) for role, cluster in plane.clusters.items()}
+        ours, agents = f"manager with {given.workloads:,} workloads", f"agent with {given.agent_jobs:,} jobs"
+        return [
+            *start_figures(ours, await starts(places[MANAGER], given.rounds)),
+            *await drain(places[MANAGER], url, copies, given),
+            *start_figures(agents, await starts(places[EAST], given.rounds)),
+        ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--workloads", type=int, default=50_000, help="on the manager's cluster, each with its job")
+    parser.add_argument("--agent-jobs", type=int, default=5000, help="on the agent's cluster, each with a pod")
+    parser.add_argument("--messages", type=int, default=100_000, help="that wait for the manager")
+    parser.add_argument("--rounds", type=int, default=3)
+    figures.add_argument(parser)
+    given = parser.parse_args()
+    configure_logging(format="console", level="ERROR")
+    if not (tools() / "kube-apiserver").exists():
+        sys.exit("there is no API server: `make servers` builds it")
+    with rabbitmq() as broker, vhost(broker, EAST, *CLUSTERS) as url:
+        return figures.report(asyncio.run(measure(url, given)), json=given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

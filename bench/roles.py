@@ -1,0 +1,118 @@
+"""A manager or an agent in a process of its own, which tells what it takes."""
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from broker import MANAGER
+from prometheus_client import CollectorRegistry
+
+from slicebus.agent.app import Agent
+from slicebus.agent.settings import AgentSettings
+from slicebus.bus.contract import Bus
+from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import running
+from slicebus.kube.client import KubeClient
+from slicebus.manager.app import Manager
+from slicebus.manager.settings import ManagerSettings
+from slicebus.proto.messages import ClusterName
+from slicebus.runtime.logs import configure_logging
+
+Before = Callable[[str, KubeClient], Awaitable[None]]
+"""What a process does before its role starts, given the role: `manager`, or a cluster's name. A function of a module:
+it is called in another process."""
+
+
+class Place(NamedTuple):
+    """Where a role works: its API server, and its address at the broker."""
+
+    role: str
+    """`manager`, or a cluster's name."""
+    server: Path | str
+    """A kubeconfig, or the URL of an embedded API server."""
+    url: str
+
+
+class Start(NamedTuple):
+    """Seconds that something took before the start, and the start of the role until it works."""
+
+    before_s: float
+    ready_s: float
+
+
+async def nothing(role: str, client: KubeClient) -> None:
+    """Do nothing before the start."""
+
+
+class RoleProcess:
+    """A role in a process of its own."""
+
+    def __init__(self, place: Place, before: Before = nothing) -> None:
+        spawn = get_context("spawn")
+        self._pipe, there = spawn.Pipe()
+        self._process = spawn.Process(target=_live, args=(place, before, there), daemon=True)
+        self._process.start()
+        there.close()
+
+    async def started(self) -> Start:
+        """Return when the role works. Raises EOFError where its process ends before."""
+        found: Start = await asyncio.to_thread(self._pipe.recv)
+        return found
+
+    @property
+    def resident_mb(self) -> float:
+        """What of its memory is resident now."""
+        pages = int(self._proc("statm").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    @property
+    def cpu_s(self) -> float:
+        """The processor time that it has taken so far."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    async def end(self) -> None:
+        """Let it end, and return when it has."""
+        self._pipe.send("end")
+        await asyncio.to_thread(self._process.join)
+
+    def _proc(self, name: str) -> str:
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+
+def _live(place: Place, before: Before, pipe: Connection) -> None:
+    """The other process."""
+    configure_logging(format="console", level="ERROR")
+
+    async def live() -> None:
+        async with await _client(place.server) as client, bus_of(place.url, name=f"bench {place.role}") as bus:
+            began = time.perf_counter()
+            await before(place.role, client)
+            before_s = time.perf_counter() - began
+            gc.collect()
+            role = _role(place, client, bus)
+            began = time.perf_counter()
+            async with running(role.run(), started=[role.leading]):
+                pipe.send(Start(before_s, time.perf_counter() - began))
+                await asyncio.to_thread(pipe.recv)
+
+    asyncio.run(live())
+
+
+async def _client(server: Path | str) -> KubeClient:
+    return KubeClient.from_url(server) if isinstance(server, str) else await KubeClient.from_kubeconfig(server)
+
+
+def _role(place: Place, client: KubeClient, bus: Bus) -> Manager | Agent:
+    common = {"amqp_url": place.url, "namespace": objects.SYSTEM_NAMESPACE, "identity": "bench"}
+    if place.role == MANAGER:
+        return Manager(ManagerSettings(**common), client, bus, CollectorRegistry())
+    settings = AgentSettings(**common, cluster=ClusterName(place.role), manager_user=MANAGER)
+    return Agent(settings, client, bus, CollectorRegistry())
