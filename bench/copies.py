@@ -116,6 +116,10 @@ class Copies:
         job, workload = (orjson.loads(self._copy(text, number)) for text in self._texts[:2])
         return msgspec.structs.replace(self._of.status, job=job_ref(job), workload=workload["metadata"]["name"])
 
+    def worker_uid(self, number: int) -> str:
+        """The UID of the job there."""
+        return self._copy(self._of.worker_job["metadata"]["uid"], number)
+
     def _copy(self, text: str, number: int) -> str:
         text = text.replace(_FIRST, _NAME.format(number))
         for uid in self._uids:

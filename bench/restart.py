@@ -193,12 +193,13 @@ async def filled(url: Callable[[str], str], given: argparse.Namespace) -> AsyncI
 
 
 async def until_listed(kubeconfig: Path) -> None:
-    """Wait until the API server has seen all that was written to its etcd: before that it refuses lists."""
+    """Wait until the API server has seen all that was written to its etcd: before that it refuses second pages."""
     async with asyncio.timeout(_PATIENCE_S), await KubeClient.from_kubeconfig(kubeconfig) as client:
         for resource in (JOBS, WORKLOADS, PODS):
             while True:
                 try:
-                    await client.list(resource, limit=1)
+                    page = await client.list(resource, limit=1)
+                    await client.list(resource, limit=1, continue_token=page.continue_token or None)
                     break
                 except TransientError:
                     await asyncio.sleep(_LOOKS_S)

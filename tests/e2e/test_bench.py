@@ -12,6 +12,24 @@ from support.servers import tools
 
 SMALL: dict[str, tuple[tuple[str, ...], str]] = {
     "bus.py": (("--messages", "50", "--single", "5", "--rounds", "1"), "one at a time"),
+    "fleet.py": (
+        (
+            "--clusters",
+            "1",
+            "2",
+            "--workloads",
+            "10",
+            "--rate",
+            "2",
+            "--seconds",
+            "2",
+            "--idle",
+            "1",
+            "--idle-jobs",
+            "3",
+        ),
+        "fleet of 2",
+    ),
 }
 """Options that make those over RabbitMQ short, and a figure."""
 
