@@ -93,8 +93,8 @@ class Copies:
         self._texts = [orjson.dumps(_without_version(each)).decode() for each in of[:5]]
         self._uids = [each["metadata"]["uid"] for each in of[:5]]
         [original] = self.of_manager(0, ClusterName(of.workload["status"]["clusterName"]), renamed=False)[1:]
-        key = own_api.DISPATCHED_ANNOTATION
-        assert annotation(original, key) == annotation(of.workload, key), "what the worker holds is hashed otherwise"
+        made, recorded = Dispatch.from_manifest(original), Dispatch.from_manifest(of.workload)
+        assert made == recorded, "what the worker holds is hashed otherwise"
 
     def of_manager(self, number: int, cluster: ClusterName, *, renamed: bool = True) -> list[Manifest]:
         """A job and its Workload, on a cluster."""
