@@ -17,9 +17,9 @@ SMALL: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-ON_SERVERS = {"api_requests.py", "bus.py", "fleet.py", "restart.py"}
+ON_SERVERS = {"api_requests.py", "bus.py", "dispatch.py", "fleet.py", "restart.py"}
 """Those that tests/e2e/test_bench.py runs."""
-SHARED = {"broker.py", "copies.py", "figures.py", "light_agents.py", "roles.py"}
+SHARED = {"broker.py", "copies.py", "figures.py", "light_agents.py", "roles.py", "watches.py"}
 """What benchmarks share."""
 
 
