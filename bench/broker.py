@@ -22,25 +22,21 @@ _SUBJECT = f"{PREFIX}subject"
 
 
 @contextmanager
-def rabbitmq() -> Iterator[RabbitBroker]:
-    """A broker. Ends the process where there is no RabbitMQ."""
+def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
+    """A broker for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name.
+
+    Ends the process where there is no RabbitMQ.
+    """
     if not SERVER.exists():
         sys.exit("there is no RabbitMQ: `make servers` installs it")
     with TemporaryDirectory() as folder:
         broker = RabbitBroker(Path(folder))
         try:
             broker.start()
-            yield broker
+            broker.add_vhost(_VHOST, *clusters)
+            yield lambda role: broker.url(_VHOST, role)
         finally:
             broker.stop()
-
-
-@contextmanager
-def vhost(broker: RabbitBroker, *clusters: str) -> Iterator[Callable[[str], str]]:
-    """A vhost for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name."""
-    broker.add_vhost(_VHOST, *clusters)
-    yield lambda role: broker.url(_VHOST, role)
-    broker.remove_vhost(_VHOST)
 
 
 def subject_of(delivery: Delivery) -> str:

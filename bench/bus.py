@@ -24,7 +24,7 @@ from typing import NamedTuple
 import aio_pika
 import figures
 from aio_pika.abc import AbstractIncomingMessage
-from broker import MANAGER, issuer_of, rabbitmq, subject_of, vhost
+from broker import MANAGER, issuer_of, rabbitmq, subject_of
 from figures import Figure, Target
 
 from slicebus.bus.contract import Delivery
@@ -220,7 +220,7 @@ def main() -> int:
     figures.add_argument(parser)
     given = parser.parse_args()
     configure_logging(format="console", level="ERROR")
-    with rabbitmq() as broker, vhost(broker, EAST) as url:
+    with rabbitmq(EAST) as url:
         return figures.report(asyncio.run(measure(url, given)), json=given.json)
 
 

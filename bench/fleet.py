@@ -2,11 +2,11 @@
 
     python bench/fleet.py [--clusters 1 10 100 1000] [--workloads 10000] [--rate 8] [--seconds 20] [--idle 20]
 
-RabbitMQ is real, and so is the manager, in a process of its own. Its API server is the embedded one, in another
-process, and begins with all workloads. The agents are light ones in this process: each has its own connection, user and
-queues, sends a heartbeat every ten seconds, asks for other sizes, and answers orders; it has no API server. So many
-jobs a second, in turn, go from 1 pod to 2, and later back. The rate does not depend on the answers: where it is too
-much for the machine, the latencies grow from second to second. Two cores do not do 200 a second.
+RabbitMQ is real, a new one for each fleet. The manager is real, in a process of its own; its API server is the embedded
+one, in another process, and begins with all workloads. The agents are light ones in this process: each has its own
+connection, user and queues, sends a heartbeat every ten seconds, asks for other sizes, and answers orders; it has no
+API server. So many jobs a second, in turn, go from 1 pod to 2, and later back. The rate does not depend on the answers:
+where it is too much for the machine, the latencies grow from second to second. Two cores do not do 200 a second.
 
 The latency is from the publish of a request until its spec is received. The processor time is that of the manager; what
 it takes while nothing is resized, for heartbeats mostly, is subtracted. The memory of a workload, with its job, is what
@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import figures
-from broker import MANAGER, RabbitBroker, rabbitmq, vhost
+from broker import MANAGER, rabbitmq
 from copies import Copies, Template, resource_of, template
 from figures import Figure, Target
 from light_agents import LightAgent, LightJob, light_agents
@@ -170,10 +170,10 @@ async def resize(agents: Iterable[LightAgent], *, rate: float, seconds: float) -
     return latencies
 
 
-async def measure_fleet(broker: RabbitBroker, of: Template, clusters: int, given: argparse.Namespace) -> Fleet:
+async def measure_fleet(of: Template, clusters: int, given: argparse.Namespace) -> Fleet:
     names, copies = [ClusterName(f"cluster-{number:04}") for number in range(clusters)], Copies(of)
     jobs = jobs_of(copies, given.workloads, names)
-    with vhost(broker, *names) as url:
+    with rabbitmq(*names) as url:
         async with (
             asyncio.timeout(_PATIENCE_S),
             api_server(Filled(of, given.workloads, names)) as server,
@@ -200,16 +200,16 @@ async def share_of(process: RoleProcess, seconds: float) -> float:
 # --- the other figures ----------------------------------------------------------------------------------------------
 
 
-async def resident_without(broker: RabbitBroker, of: Template) -> float:
+async def resident_without(of: Template) -> float:
     """MB of a manager without workloads."""
-    with vhost(broker, EAST) as url:
+    with rabbitmq(EAST) as url:
         async with api_server(Filled(of, 0, [EAST])) as server, role(Place(MANAGER, server, url(MANAGER))) as manager:
             await asyncio.sleep(_SETTLE_S)
             return manager.resident_mb
 
 
-async def idle_agent(broker: RabbitBroker, of: Template, given: argparse.Namespace) -> Figure:
-    with vhost(broker, EAST) as url:
+async def idle_agent(of: Template, given: argparse.Namespace) -> Figure:
+    with rabbitmq(EAST) as url:
         async with (
             asyncio.timeout(_PATIENCE_S),
             api_server(Filled(of, given.idle_jobs, [EAST])) as managers,
@@ -265,10 +265,10 @@ def _beside(
     )
 
 
-async def measure(broker: RabbitBroker, given: argparse.Namespace) -> list[Figure]:
+async def measure(given: argparse.Namespace) -> list[Figure]:
     of = await one_job()
-    without = await resident_without(broker, of)
-    fleets = {clusters: await measure_fleet(broker, of, clusters, given) for clusters in sorted(given.clusters)}
+    without = await resident_without(of)
+    fleets = {clusters: await measure_fleet(of, clusters, given) for clusters in sorted(given.clusters)}
     fewest, most = fleets[min(fleets)], fleets[max(fleets)]
     found = [*figures_of(fleets)]
     of_workload = (fewest.resident_mb - without) / given.workloads
@@ -276,7 +276,7 @@ async def measure(broker: RabbitBroker, given: argparse.Namespace) -> list[Figur
     if most.clusters > fewest.clusters:
         of_cluster = (most.resident_mb - fewest.resident_mb) / (most.clusters - fewest.clusters)
         found.append(Figure.of(f"memory of one of {most.clusters:,} clusters", 1e3 * of_cluster, "KB"))
-    return [*found, await idle_agent(broker, of, given)]
+    return [*found, await idle_agent(of, given)]
 
 
 def main() -> int:
@@ -290,8 +290,7 @@ def main() -> int:
     figures.add_argument(parser)
     given = parser.parse_args()
     configure_logging(format="console", level="ERROR")
-    with rabbitmq() as broker:
-        return figures.report(asyncio.run(measure(broker, given)), json=given.json)
+    return figures.report(asyncio.run(measure(given)), json=given.json)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import aio_pika
 import figures
 from aio_pika.abc import AbstractIncomingMessage
-from broker import MANAGER, issuer_of, rabbitmq, vhost
+from broker import MANAGER, issuer_of, rabbitmq
 from copies import Copies, template, write_to_etcd
 from figures import Figure, Target
 from roles import Place, RoleProcess
@@ -39,7 +39,7 @@ from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import fleet, real_world
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.kube.resources import WORKERCLUSTERS, Resource
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.codec import encode
@@ -66,10 +66,14 @@ _BARE_SHARE = 5
 _PATIENCE_S = 600.0
 
 
+def watched(role: str) -> list[tuple[Resource, str | None]]:
+    """What a role lists before it works, with the selectors."""
+    return [(resource, None) for resource, _ in Store().caches()] if role == MANAGER else [*SELECTORS.items()]
+
+
 async def list_all(role: str, client: KubeClient) -> None:
-    """Plain lists of what a role lists before it works, all at once as it does."""
-    watched = [(resource, None) for resource, _ in Store().caches()] if role == MANAGER else [*SELECTORS.items()]
-    await asyncio.gather(*(_list(client, *each) for each in watched))
+    """Plain lists, all at once as the role lists."""
+    await asyncio.gather(*(_list(client, *each) for each in watched(role)))
 
 
 async def _list(client: KubeClient, resource: Resource, labels: str | None) -> None:
@@ -175,8 +179,9 @@ async def filled(url: Callable[[str], str], given: argparse.Namespace) -> AsyncI
                     copies = Copies(await template(world, EAST, bus))
                 for cluster in CLUSTERS:
                     await world.manager.create(WORKERCLUSTERS, objects.worker_cluster(cluster))
+            # An API server that follows tens of thousands of changes takes gigabytes; one that starts lists them.
             for cluster in plane.clusters.values():
-                cluster.stop_controllers()
+                cluster.stop()
             of_manager = (
                 manifest
                 for number in range(1, given.workloads + 1)
@@ -185,24 +190,31 @@ async def filled(url: Callable[[str], str], given: argparse.Namespace) -> AsyncI
             await write_to_etcd(plane.etcd_url, MANAGER, of_manager)
             of_worker = (each for number in range(1, given.agent_jobs + 1) for each in copies.of_worker(number))
             await write_to_etcd(plane.etcd_url, EAST, of_worker)
-            for cluster in plane.clusters.values():
-                await until_listed(cluster.kubeconfig)
+            for role, cluster in plane.clusters.items():
+                cluster.api_server.start()
+                await asyncio.to_thread(cluster.wait_ready)
+                await until_cached(role, cluster.kubeconfig)
             yield plane, copies
         finally:
             plane.stop()
 
 
-async def until_listed(kubeconfig: Path) -> None:
-    """Wait until the API server has seen all that was written to its etcd: before that it refuses second pages."""
+async def until_cached(role: str, kubeconfig: Path) -> None:
+    """Wait until the API server has all objects in its caches. Before that lists go to etcd, and take longer."""
     async with asyncio.timeout(_PATIENCE_S), await KubeClient.from_kubeconfig(kubeconfig) as client:
-        for resource in (JOBS, WORKLOADS, PODS):
-            while True:
-                try:
-                    page = await client.list(resource, limit=1)
-                    await client.list(resource, limit=1, continue_token=page.continue_token or None)
-                    break
-                except TransientError:
-                    await asyncio.sleep(_LOOKS_S)
+        for resource, labels in watched(role):
+            while not await _answers(client, resource):  # noqa: ASYNC110 another process reads them
+                await asyncio.sleep(_LOOKS_S)
+            await client.list(resource, labels=labels, limit=1)
+
+
+async def _answers(client: KubeClient, resource: Resource) -> bool:
+    """Whether the API server answers from its cache: only that knows version 0."""
+    try:
+        await client.list(resource, fields="metadata.name=none", resource_version="0")
+    except TransientError:
+        return False
+    return True
 
 
 async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: argparse.Namespace) -> list[Figure]:
@@ -257,7 +269,7 @@ def main() -> int:
     configure_logging(format="console", level="ERROR")
     if not (tools() / "kube-apiserver").exists():
         sys.exit("there is no API server: `make servers` builds it")
-    with rabbitmq() as broker, vhost(broker, EAST, *CLUSTERS) as url:
+    with rabbitmq(EAST, *CLUSTERS) as url:
         return figures.report(asyncio.run(measure(url, given)), json=given.json)
 
 

@@ -92,14 +92,9 @@ class Cluster:
             server.kill()
             server.start()
 
-    def stop_controllers(self) -> None:
-        """End all but the API server."""
-        for server in reversed(self._others):
-            server.kill()
-
     def stop(self) -> None:
-        self.stop_controllers()
-        self.api_server.kill()
+        for server in [*reversed(self._others), self.api_server]:
+            server.kill()
 
     def is_ready(self) -> bool:
         try:
