@@ -232,6 +232,7 @@ async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: 
 
         def look() -> None:
             nonlocal most
+            process.check()
             most = max(most, process.resident_mb)
 
         look()

@@ -18,7 +18,6 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
 from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import running
 from slicebus.kube.client import KubeClient
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
@@ -66,6 +65,11 @@ class RoleProcess:
         found: Start = await asyncio.to_thread(self._pipe.recv)
         return found
 
+    def check(self) -> None:
+        """Raises RuntimeError where it has ended, which nobody has told it."""
+        if not self._process.is_alive():
+            raise RuntimeError(f"the process of the role has ended with {self._process.exitcode}")
+
     @property
     def resident_mb(self) -> float:
         """What of its memory is resident now."""
@@ -99,11 +103,29 @@ def _live(place: Place, before: Before, pipe: Connection) -> None:
             gc.collect()
             role = _role(place, client, bus)
             began = time.perf_counter()
-            async with running(role.run(), started=[role.leading]):
+            working = asyncio.create_task(role.run())
+            try:
+                await _until(role.leading, working)
                 pipe.send(Start(before_s, time.perf_counter() - began))
-                await asyncio.to_thread(pipe.recv)
+                told = asyncio.Event()
+                asyncio.get_running_loop().add_reader(pipe.fileno(), told.set)
+                await _until(told, working)
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
 
     asyncio.run(live())
+
+
+async def _until(event: asyncio.Event, working: asyncio.Task[None]) -> None:
+    """Wait for the event. Raises what ends the role before."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((waiting, working), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        waiting.cancel()
 
 
 async def _client(server: Path | str) -> KubeClient:
