@@ -12,7 +12,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim recordings test lint unit proto servers lock clean
+.PHONY: help demo sim recordings test lint unit bench proto servers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ lint: $(READY) ## check style, types and the direction of imports
 
 unit: $(READY) ## run the tests that need no servers
 	$(BIN)/python -m pytest tests/unit
+
+bench: $(READY) servers ## run every benchmark, half an hour on a quiet machine (BENCH=--quick: small sizes)
+	$(BIN)/python bench/all.py $(BENCH)
 
 proto: $(READY) ## write the JSON Schemas and asyncapi.yaml from the message types
 	$(BIN)/python proto/generate.py

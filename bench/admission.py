@@ -11,10 +11,12 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import figures
 import orjson
+from figures import Figure, Target
 
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import Store
@@ -28,7 +30,9 @@ A_QUEUE = ((35, 1, 50), (11, 5, 100), (4, 20, 200))
 """How many workloads, of how many cores, with what priority."""
 CORES = 20
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
-MOST_GROWTH, LEAST_RATE, MOST_BYTES = 1.3, 1_000, 1_000_000_000
+COHORT = "cohort/cohort-3"
+MOST_GROWTH, LEAST_RATE = Target(1.3, of_ratio=True), Target(1_000, is_least=True)
+MOST_MB, ONLY_ITS_COHORT = Target(1_000), Target(1, of_ratio=True)
 
 
 def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Manifest:
@@ -111,50 +115,65 @@ def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
     return took, len(decided), sum(not isinstance(decision, Wait) for decision in decided)
 
 
+def cycles(sizes: Sequence[int]) -> list[Figure]:
+    """Cycles over so many pending workloads each, by the processor time of the best of three."""
+    found, costs = [], {}
+    for pending in sizes:
+        store = a_store(pending)
+        took, count, _ = min(timed(store, None) for _ in range(3))
+        of_part_s, of_part, _ = min(timed(store, [COHORT]) for _ in range(3))
+        costs[pending] = took / count
+        found += [
+            Figure.of(f"decisions over {pending:,} pending", count / took, "/s", target=LEAST_RATE),
+            Figure.of(f"cycle over one cohort of {pending:,} pending", of_part_s, "s"),
+            Figure.of(
+                f"decisions of that cycle, of {pending:,} pending",
+                of_part,
+                "decisions",
+                beside="in one cohort",
+                beside_value=count / COHORTS,
+                target=ONLY_ITS_COHORT,
+            ),
+        ]
+    return [*found, growth("a decision", costs)]
+
+
+def preempting(sizes: Sequence[int]) -> list[Figure]:
+    """Cycles that evict, by the processor time of the better of two."""
+    found, costs = [], {}
+    for pending in sizes:
+        took, count, _ = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
+        costs[pending] = took / count
+        name = f"decisions with preemption over {pending:,} pending"
+        found.append(Figure.of(name, count / took, "/s", target=LEAST_RATE))
+    return [*found, growth("a decision with preemption", costs)]
+
+
+def growth(what: str, costs: Mapping[int, float]) -> Figure:
+    """The processor time of a decision by how many are pending: of the most, beside that of the fewest."""
+    most, fewest = max(costs), min(costs)
+    name, beside = f"{what} over {most:,} pending", f"over {fewest:,}"
+    return Figure.of(name, 1e6 * costs[most], "us", beside=beside, beside_value=1e6 * costs[fewest], target=MOST_GROWTH)
+
+
+def memory(workloads: int) -> Figure:
+    """The most memory that this process has had, with a cache of so many."""
+    store = a_store(workloads)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return Figure.of(f"memory with {len(store.workloads):,} workloads cached", peak_mb, "MB", target=MOST_MB)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pending", type=int, nargs="+", default=[5_000, 15_000, 50_000])
     parser.add_argument("--cached", type=int, default=100_000)
+    figures.add_argument(parser)
     given = parser.parse_args()
-    least, most = min(given.pending), max(given.pending)
-    problems, costs = [], {}
-    print(f"{'pending':>8} {'s':>7} {'decisions/s':>12} {'us each':>8} {'admitted':>9} {'one cohort, s':>14}")
-    for pending in given.pending:
-        store = a_store(pending)
-        took, count, admitted = min(timed(store, None) for _ in range(3))
-        part, of_part, _ = min(timed(store, ["cohort/cohort-3"]) for _ in range(3))
-        costs[pending] = took / count
-        rate, cost = count / took, took / count * 1e6
-        print(f"{pending:>8,} {took:>7.2f} {rate:>12,.0f} {cost:>8.1f} {admitted:>9,} {part:>14.3f}")
-        if rate < LEAST_RATE:
-            problems.append(f"fewer than {LEAST_RATE:,} decisions a second")
-        if of_part * COHORTS != count:
-            problems.append(f"one cohort's cycle looked at {of_part} of {count}")
-        del store
-    growth = costs[most] / costs[least]
-    print(f"a decision over {most:,} costs {growth:.2f} of one over {least:,} (at most {MOST_GROWTH})")
-    if growth > MOST_GROWTH:
-        problems.append("the cost of a decision grows with their number")
-    print(f"{'preempting':>10} {'s':>5} {'decisions/s':>12} {'us each':>8} {'evicted':>9}")
-    preempting = {}
-    for pending in (least, most):
-        took, count, evicted = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
-        preempting[pending] = took / count
-        print(f"{pending:>8,} {took:>7.2f} {count / took:>12,.0f} {took / count * 1e6:>8.1f} {evicted:>9,}")
-        if count / took < LEAST_RATE:
-            problems.append(f"fewer than {LEAST_RATE:,} decisions a second with preemption")
-    growth = preempting[most] / preempting[least]
-    print(f"with preemption a decision over {most:,} costs {growth:.2f} of one over {least:,}")
-    if growth > MOST_GROWTH:
-        problems.append("the cost of a decision grows with their number, with preemption")
-    store = a_store(given.cached)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"{len(store.workloads):,} workloads cached: {peak / 1e6:,.0f} MB at most (below {MOST_BYTES / 1e6:,.0f})")
-    if peak >= MOST_BYTES:
-        problems.append("the caches take too much memory")
-    for problem in problems:
-        print(f"missed: {problem}", file=sys.stderr)
-    return 1 if problems else 0
+    ends = sorted({min(given.pending), max(given.pending)})
+    return figures.report(
+        [*cycles(given.pending), *preempting(ends), memory(given.cached)],
+        json=given.json,
+    )
 
 
 if __name__ == "__main__":

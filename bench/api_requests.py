@@ -20,10 +20,13 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import figures
+from figures import Figure, Target
 from prometheus_client import CollectorRegistry
 
 from slicebus.cli.demo import objects
@@ -47,7 +50,7 @@ from support.waiting import eventually  # noqa: E402
 
 EAST = ClusterName("east")
 VHOST = "bench"
-TARGETS = {"dispatch": 10, "resize from 1 pod to 5": 18, "shrink from 5 pods to 2": 9}
+TARGETS = {"dispatch": Target(10), "resize from 1 pod to 5": Target(18), "shrink from 5 pods to 2": Target(9)}
 _STANDING_VERBS = ("watch", "list")
 _STANDING = ("", "leases", "workerclusters", "namespaces", "selfsubjectaccessreviews")
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -62,10 +65,13 @@ class Asked(NamedTuple):
 
     roles: dict[str, Counts]
     others: int
+    """Of the controllers, and the bench's own."""
 
-    @property
     def ours(self) -> int:
         return sum(counts.total() for counts in self.roles.values())
+
+    def of_role(self, role: str) -> int:
+        return self.roles[role].total()
 
     def events(self) -> int:
         return self._those(lambda resource, _: resource == "events")
@@ -76,6 +82,14 @@ class Asked(NamedTuple):
     def _those(self, wanted: Callable[[str, str], bool]) -> int:
         each = (item for counts in self.roles.values() for item in counts.items())
         return sum(number for (_, resource, _, code), number in each if wanted(resource, code))
+
+
+PARTS: dict[str, Callable[[Asked], int]] = {
+    "requests of the manager": partial(Asked.of_role, role="manager"),
+    "requests of the agent": partial(Asked.of_role, role=EAST),
+    "Events of both": Asked.events,
+    "conflicts of both": Asked.conflicts,
+}
 
 
 class Meter:
@@ -229,22 +243,20 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
             plane.stop()
 
 
-def table(rounds: list[dict[str, Asked]]) -> list[str]:
-    """One line a step."""
-    rows: list[tuple[str, ...]] = [
-        ("step", "manager", "agent", "ours", "of them Events", "conflicts", "controllers", "target")
-    ]
+def figures_of(rounds: list[dict[str, Asked]]) -> list[Figure]:
+    """The medians of each step."""
+    found = []
     for step in rounds[0]:
         each = [asked[step] for asked in rounds]
 
-        def median(of: Callable[[Asked], int], each: list[Asked] = each) -> str:
-            return f"{statistics.median(map(of, each)):g}"
+        def median(of: Callable[[Asked], int], each: list[Asked] = each) -> float:
+            return statistics.median(map(of, each))
 
-        roles = [f"{statistics.median(asked.roles[role].total() for asked in each):g}" for role in ("manager", EAST)]
-        rest = [median(of) for of in (lambda a: a.ours, Asked.events, Asked.conflicts, lambda a: a.others)]
-        rows.append((step, *roles, *rest, str(TARGETS.get(step, ""))))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        ours, others, target = median(Asked.ours), median(lambda asked: asked.others), TARGETS.get(step)
+        name, beside = f"{step}: requests", "of controllers"
+        found.append(Figure.of(name, ours, "requests", beside=beside, beside_value=others, target=target))
+        found += [Figure.of(f"{step}: {part}", median(of), "requests") for part, of in PARTS.items()]
+    return found
 
 
 def details(asked: dict[str, Asked]) -> list[str]:
@@ -257,26 +269,25 @@ def details(asked: dict[str, Asked]) -> list[str]:
     ]
 
 
-async def main(arguments: argparse.Namespace) -> int:
+async def measure(given: argparse.Namespace) -> list[Figure]:
     async with measured() as (world, meter):
-        rounds = [await one_round(world, meter, number) for number in range(arguments.rounds)]
-    if arguments.details:
+        rounds = [await one_round(world, meter, number) for number in range(given.rounds)]
+    if given.details:
         print("\n".join(details(rounds[-1])))
-    print("\n".join(table(rounds)))
-    medians = {step: statistics.median(asked[step].ours for asked in rounds) for step in TARGETS}
-    return int(any(medians[step] > target for step, target in TARGETS.items()))
+    return figures_of(rounds)
 
 
-def _arguments() -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--details", action="store_true", help="also show each request of the last round")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    given = _arguments()
+    figures.add_argument(parser)
+    given = parser.parse_args()
     if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
         sys.exit("the servers are not there: `make servers` installs and builds them")
     configure_logging(level="ERROR")
-    sys.exit(asyncio.run(main(given)))
+    return figures.report(asyncio.run(measure(given)), json=given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,7 +24,7 @@ import gzip
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -34,13 +34,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import coroutine
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
+import figures
 import orjson
+from figures import Figure, Target
 from prometheus_client import CollectorRegistry
+from recorders import MeasuredAgent, MeasuredManager, MeasuredRecorder
 
-from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
@@ -52,24 +53,22 @@ from slicebus.cli.replay_page import MODELS
 from slicebus.decisions.replay import WINDOW, Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.export import to_line
-from slicebus.journal.recorder import Recorder
-from slicebus.journal.recording import Decided, Noted, Received, Record, Source, decode_batch
+from slicebus.journal.recording import Decided, Noted, Received, decode_batch
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS
-from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto import codec
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
-from slicebus.runtime.role import Role
 from slicebus.sandbox.bus import MemoryBroker
 
 EAST = ClusterName("east")
-LEAST_SHARE = 0.5
-MOST_COST = 0.05
+LEAST_SHARE = Target(0.5, is_least=True, of_ratio=True)
+MOST_COST = Target(5)
+"""Percent."""
 _POLL_S = 0.02
 _PATIENCE_S = 120.0
 _VOLUMES = ("datasets", "checkpoints", "shared-memory", "credentials", "logs")
@@ -257,74 +256,24 @@ def rounds_of(path: Path, rounds: int) -> Rounds:
     return Rounds(size, records, decisions, [[timed(what, path) for what in measured] for _ in range(rounds)])
 
 
-async def measure_replay(jobs: int, rounds: int) -> bool:
+async def measure_replay(jobs: int, rounds: int) -> list[Figure]:
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         path = Path(folder, "life.jsonl.gz")
         await export(jobs, path)
         size, records, decisions, times = await asyncio.wrap_future(pool.submit(rounds_of, path, rounds))
-    reading, decoding, _, replaying = (statistics.median(each) for each in zip(*times, strict=True))
-    share = statistics.median(decoded / replayed for _, decoded, _, replayed in times)
-    inner = statistics.median(decoded / replayed for _, _, decoded, replayed in times)
-    print(f"replay of {records:,} records, {decisions:,} of them decisions, {size:,} bytes, median of {rounds} rounds")
-    print(f"  reading the file  {records / reading:>10,.0f} records/s")
-    print(f"  decoding alone    {records / decoding:>10,.0f} records/s")
-    print(f"  replay            {records / replaying:>10,.0f} records/s   {share:.2f} of it, target {LEAST_SHARE}")
-    print(f"                    {inner:>10.2f} of decoding the recordings alone")
-    return share >= LEAST_SHARE
+    reading, decoding, inner, replaying = (statistics.median(each) for each in zip(*times, strict=True))
+    rate, all_rate, inner_rate = (records / took_s for took_s in (replaying, decoding, inner))
+    return [
+        Figure.of("records replayed", rate, "/s", beside="decoding all", beside_value=all_rate, target=LEAST_SHARE),
+        Figure.of("records replayed, of recordings alone", rate, "/s", beside="decoding them", beside_value=inner_rate),
+        Figure.of("records in that journal", records, "records"),
+        Figure.of("reading that journal", records / reading, "/s"),
+        Figure.of("decisions in that journal", decisions, "decisions"),
+        Figure.of("size of that journal", size / 1e6, "MB"),
+    ]
 
 
 # --- recording ------------------------------------------------------------------------------------------------------
-
-
-class MeasuredRecorder(Recorder):
-    """Can be switched off, and counts the processor time of every recorder in this process."""
-
-    on: ClassVar[bool] = True
-    took_s: ClassVar[float] = 0.0
-
-    def add(self, make: Callable[[], Record]) -> None:
-        if self.on:
-            with _counted():
-                super().add(make)
-
-    async def _run(self) -> None:
-        await _counted_steps(super()._run())
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    began = time.thread_time()
-    try:
-        yield
-    finally:
-        MeasuredRecorder.took_s += time.thread_time() - began
-
-
-@coroutine
-def _counted_steps(steps: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
-    """What a coroutine does, without its waiting."""
-    step = partial(steps.send, None)
-    while True:
-        try:
-            with _counted():
-                waits = step()
-        except StopIteration:
-            return
-        try:
-            step = partial(steps.send, (yield waits))
-        except BaseException as error:  # noqa: BLE001 also the cancellation is the coroutine's
-            step = partial(steps.throw, error)
-
-
-class Measured(Role[Any]):
-    def recorder(self, source: Source) -> Recorder:
-        return MeasuredRecorder(self._bus, source, registry=self._registry)
-
-
-class MeasuredManager(Measured, Manager): ...
-
-
-class MeasuredAgent(Measured, Agent): ...
 
 
 @asynccontextmanager
@@ -357,7 +306,7 @@ def live(jobs: int, pipe: Connection, progress: Progress) -> None:
     asyncio.run(resize())
 
 
-async def measure_recording(name: str, url: Callable[[str], str], given: argparse.Namespace) -> bool:
+async def measure_recording(name: str, url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
     """`url` gives the address of a role."""
     spawn = get_context("spawn")
     progress = Progress(spawn.Value("i", 0), spawn.Value("d", 0.0))
@@ -376,14 +325,21 @@ async def measure_recording(name: str, url: Callable[[str], str], given: argpars
             if MeasuredRecorder.on:
                 of_fleet.append(took / fleet_took)
                 of_roles.append(took / roles)
-    cost = statistics.median(of_fleet)
     differences = [1 - off / on for on, off in zip(times[True], times[False], strict=True)]
-    print(f"recording on {name}, {given.blocks} blocks of {given.resizes} resizes")
-    print(f"  without           {1 / statistics.median(times[False]):>10,.1f} resizes for each second of the processor")
-    print(f"  recorders took    {cost:>10.1%} of it, target {MOST_COST:.0%}; {_spread(of_fleet)} of the blocks")
-    print(f"                    {statistics.median(of_roles):>10.1%} of what the manager and the agent took of it")
-    print(f"  with and without  {statistics.median(differences):>10.1%} differ; {_spread(differences)} of the pairs")
-    return cost < MOST_COST
+    what = f"recording on {name}"
+    return [
+        Figure.of(f"{what}: resizes without it, a second of the processor", 1 / statistics.median(times[False]), "/s"),
+        *spread(f"{what}: recorders' part of the fleet's processor time", of_fleet, target=MOST_COST),
+        *spread(f"{what}: recorders' part of that of manager and agent", of_roles),
+        *spread(f"{what}: processor time with it, less without it", differences),
+    ]
+
+
+def spread(name: str, shares: Sequence[float], *, target: Target | None = None) -> list[Figure]:
+    """The median in percent, and the bounds of the half around it."""
+    low, median, high = (100 * each for each in statistics.quantiles(shares, n=4))
+    ends = [Figure.of(f"{name}, {which} quartile", value, "%") for which, value in (("lower", low), ("upper", high))]
+    return [Figure.of(name, median, "%", target=target), *ends]
 
 
 def _times(progress: Progress) -> tuple[float, float, float]:
@@ -402,11 +358,6 @@ async def _resizes(progress: Progress, least: int) -> int:
     return count.value - before
 
 
-def _spread(values: list[float]) -> str:
-    low, _, high = statistics.quantiles(values, n=4)
-    return f"{low:.1%} to {high:.1%} in half"
-
-
 @contextmanager
 def rabbitmq() -> Iterator[Callable[[str], str]]:
     """A broker of Debian's package; gives the address of a role."""
@@ -423,22 +374,23 @@ def rabbitmq() -> Iterator[Callable[[str], str]]:
             broker.stop()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--resizes", type=int, default=40, help="in a block, of all jobs")
     parser.add_argument("--blocks", type=int, default=24, help="a multiple of 4")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--no-rabbitmq", action="store_true")
+    figures.add_argument(parser)
     given = parser.parse_args()
     configure_logging(format="console", level="ERROR")
-    fine = asyncio.run(measure_replay(given.jobs, given.rounds))
-    fine &= asyncio.run(measure_recording("the bus in this process", lambda role: f"memory://{role}@bench", given))
+    found = asyncio.run(measure_replay(given.jobs, given.rounds))
+    found += asyncio.run(measure_recording("the bus in this process", lambda role: f"memory://{role}@bench", given))
     if not given.no_rabbitmq and Path("/usr/lib/rabbitmq").exists():
         with rabbitmq() as url:
-            fine &= asyncio.run(measure_recording("RabbitMQ", url, given))
-    raise SystemExit(0 if fine else 1)
+            found += asyncio.run(measure_recording("RabbitMQ", url, given))
+    return figures.report(found, json=given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

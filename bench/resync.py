@@ -10,10 +10,13 @@ and compared by a manager that holds the same. Both happen in one process, one a
 import argparse
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import figures
+from figures import Figure, Target
 from prometheus_client import CollectorRegistry
 
 from slicebus.agent.act.inventory import InventoryPublisher
@@ -48,8 +51,8 @@ from slicebus.slices.jobs import KINDS
 
 EAST = ClusterName("east")
 PAGE = 500
-MOST_BYTES = 2_000_000
-MOST_TIMES = 1.5
+MOST_MB = Target(2)
+MOST_TIMES = Target(1.5, of_ratio=True)
 Manifest = dict[str, Any]
 
 
@@ -215,7 +218,7 @@ async def timed(what: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-async def measure(jobs: int, rounds: int) -> bool:
+async def measure(jobs: int, rounds: int) -> list[Figure]:
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
         await client.create(NAMESPACES, objects.namespace(objects.NAMESPACE))
         for number in range(jobs):
@@ -237,22 +240,32 @@ async def measure(jobs: int, rounds: int) -> bool:
         assert not sides.published, sides.published[:3]
     size, largest = sum(map(wire_bytes, sides.wire)), max(len(message.body) for message in sides.wire)
     plain, resync = statistics.median(lists), statistics.median(inventories)
-    print(f"{jobs} jobs that do not differ, median of {rounds} rounds")
-    print(f"  inventory on the wire   {size:>12,} bytes   {size / jobs:.0f} a job, target below {MOST_BYTES:,}")
-    print(f"  pages                   {len(sides.wire):>12}         the largest body has {largest:,} bytes")
-    print(f"  a plain list            {plain:>12.3f} s")
-    print(f"  inventory and comparing {resync:>12.3f} s       {resync / plain:.2f} of the list, target {MOST_TIMES}")
-    return size < MOST_BYTES and resync <= MOST_TIMES * plain
+    what = f"{jobs:,} jobs that do not differ"
+    return [
+        Figure.of(f"inventory on the wire of {what}", size / 1e6, "MB", target=MOST_MB),
+        Figure.of("inventory on the wire, a job", size / jobs, "bytes"),
+        Figure.of("pages of an inventory", len(sides.wire), "messages"),
+        Figure.of("largest page of an inventory", largest, "bytes"),
+        Figure.of(
+            f"inventory and comparing of {what}",
+            resync,
+            "s",
+            beside="plain list",
+            beside_value=plain,
+            target=MOST_TIMES,
+        ),
+    ]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
+    figures.add_argument(parser)
     given = parser.parse_args()
     configure_logging(format="console", level="WARNING")
-    raise SystemExit(0 if asyncio.run(measure(given.jobs, given.rounds)) else 1)
+    return figures.report(asyncio.run(measure(given.jobs, given.rounds)), json=given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

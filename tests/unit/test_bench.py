@@ -1,39 +1,50 @@
 """Every benchmark runs. Its figures are not looked at: they need a quiet machine, and many more jobs."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from all import SCRIPTS, Result, Script
 
-BENCH = Path(__file__).parents[2] / "bench"
-SMALL: dict[str, tuple[tuple[str, ...], str]] = {
-    "admission.py": (("--pending", "500", "1000", "--cached", "1000"), "1,000 workloads cached"),
-    "journal.py": (
-        ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
-        "recording on the bus in this process",
-    ),
-    "resync.py": (("--jobs", "20", "--rounds", "1"), "20 jobs that do not differ"),
+from support.bench import BENCH, figures_of, run
+
+HERE = [script for script in SCRIPTS if not script.on_servers]
+"""tests/e2e/test_bench.py runs the others."""
+SHARED = {
+    "all.py",
+    "bare.py",
+    "broker.py",
+    "copies.py",
+    "figures.py",
+    "installation.py",
+    "light_agents.py",
+    "recorders.py",
+    "roles.py",
+    "watched.py",
 }
-
-
-ON_SERVERS = {"api_requests.py", "bus.py", "dispatch.py", "fleet.py", "restart.py"}
-"""Those that tests/e2e/test_bench.py runs."""
-SHARED = {"broker.py", "copies.py", "figures.py", "light_agents.py", "roles.py", "watches.py"}
-"""What benchmarks share."""
+"""No benchmarks."""
 
 
 def test_every_benchmark_is_known() -> None:
-    assert {path.name for path in BENCH.glob("*.py")} == SMALL.keys() | ON_SERVERS | SHARED
+    assert {path.name for path in BENCH.glob("*.py")} == {script.name for script in SCRIPTS} | SHARED
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", SMALL)
-def test_it_measures(name: str) -> None:
-    options, figure = SMALL[name]
-    command = [sys.executable, str(BENCH / name), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    # 1: a target was missed.
-    assert done.returncode in (0, 1), done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    assert figure in done.stdout
+@pytest.mark.parametrize("script", HERE, ids=lambda script: script.name)
+def test_it_measures(script: Script, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    shown = run(script.name, *script.quick, "--json", str(path), within_s=110)
+    found = figures_of(path)
+    assert found
+    assert all(figure.name in shown for figure in found)
+
+
+@pytest.mark.timeout(120)
+def test_figures_are_put_together(tmp_path: Path) -> None:
+    path = tmp_path / "latest.json"
+    shown = run("all.py", "--quick", "--only", "resync.py", "--json", str(path), within_s=110)
+    found = msgspec.json.decode(path.read_bytes(), type=list[Result])
+    assert "resync: inventory on the wire of 20 jobs" in shown
+    assert {result.name.partition(":")[0] for result in found} == {"resync"}
+    assert found[0].machine.cores > 0
+    assert found[0].met is True

@@ -1,0 +1,131 @@
+"""API servers, a broker, and a manager and agents as processes of their own: as their users run them."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, real_world
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.proto.errors import NotFoundError
+from slicebus.proto.messages import ClusterName
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.controlplane import ControlPlane
+from support.fleet import Fleet, connected
+from support.rabbitmq import ADMIN, SERVER, RabbitBroker
+from support.scenario import set_quota
+from support.servers import definitions, tools
+from support.waiting import eventually
+
+MANAGER = "manager"
+WORKERS = (ClusterName("east"), ClusterName("west"))
+_VHOST = "bench"
+_CPU = 10_000
+_ROLE = {"SLICEBUS_HEARTBEAT_SECONDS": "10"}
+"""The default of the agents; the tests' fleets have another one."""
+_LOOKS_S = 0.25
+_CLEARED_S = 180.0
+
+
+class Installation(NamedTuple):
+    """Servers without roles. Pods are played by kwok."""
+
+    world: World
+    plane: ControlPlane
+    broker: RabbitBroker
+
+    @property
+    def admin_url(self) -> str:
+        """The broker's address for one who may do everything."""
+        return self.broker.url(_VHOST, ADMIN)
+
+    @asynccontextmanager
+    async def fleet(self) -> AsyncIterator[Fleet]:
+        """The roles until the context is left, each a process. Raises AssertionError where one had an error of ours."""
+        with TemporaryDirectory() as folder:
+            fleet = Fleet(Path(folder))
+            fleet.add_all(self.plane, lambda role: self.broker.url(_VHOST, role), lambda role: _ROLE)
+            try:
+                for role in fleet.roles.values():
+                    role.launch()
+                await fleet.ready()
+                for name in WORKERS:
+                    await _until(lambda name=name: connected(self.world, name), f"{name} is connected")
+                yield fleet
+                for role in fleet.roles.values():
+                    await asyncio.to_thread(role.terminate)
+                fleet.expect_no_tracebacks()
+            finally:
+                for role in fleet.roles.values():
+                    role.kill()
+
+    async def clear(self, *, without_fleet: bool = False) -> None:
+        """Delete all jobs, and wait until nothing is left of them. Without a fleet also what it would delete."""
+        clients = (self.world.manager, *self.world.workers.values())
+        for client in clients if without_fleet else clients[:1]:
+            for resource in (JOBS, WORKLOADS) if without_fleet else (JOBS,):
+                names = await _names(client, resource)
+                await asyncio.gather(*(_delete(client, resource, name) for name in names))
+        for client in clients:
+            for resource in (JOBS, WORKLOADS, PODS):
+
+                async def is_empty(client: KubeClient = client, resource: Resource = resource) -> bool:
+                    return not await _names(client, resource)
+
+                await _until(is_empty, f"no {resource.plural} on {client.host}")
+
+
+@asynccontextmanager
+async def installation() -> AsyncIterator[Installation]:
+    """Servers of a bench's own, for a manager and the `WORKERS`. Ends the process where they are not installed."""
+    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
+        sys.exit("the servers are not there: `make servers` installs and builds them")
+    with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
+        plane, broker = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS)), RabbitBroker(Path(of_broker))
+        try:
+            plane.start()
+            broker.start()
+            broker.add_vhost(_VHOST, *WORKERS)
+            for cluster in plane.clusters.values():
+                cluster.define(*definitions())
+            kubeconfigs = {name: plane.clusters[name].kubeconfig for name in WORKERS}
+            async with real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs) as world:
+                await set_quota(world, _CPU)
+                for name in WORKERS:
+                    manifest = objects.worker_cluster(name, broker_user=name)
+                    await world.ensure(world.manager, WORKERCLUSTERS, manifest)
+                yield Installation(world, plane, broker)
+        finally:
+            broker.stop()
+            plane.stop()
+
+
+async def _until(look: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait without asking often: what is waited for needs the same processors."""
+
+    async def paused() -> bool:
+        found = await look()
+        if not found:
+            await asyncio.sleep(_LOOKS_S)
+        return found
+
+    await eventually(paused, what, within_s=_CLEARED_S)
+
+
+async def _names(client: KubeClient, resource: Resource) -> list[str]:
+    page = await client.list(resource, namespace=objects.NAMESPACE)
+    return [item["metadata"]["name"] for item in page.items]
+
+
+async def _delete(client: KubeClient, resource: Resource, name: str) -> None:
+    try:
+        await client.delete(resource, name, objects.NAMESPACE)
+    except NotFoundError:
+        return

@@ -1,0 +1,119 @@
+"""What watches and the broker show of jobs, and when: the pods that may run, admissions, and specs that are published.
+
+Times are those of `time.perf_counter`, when this process has heard of it.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import aio_pika
+from aio_pika.abc import AbstractIncomingMessage
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import running
+from slicebus.kube.cache import Cache, Change
+from slicebus.kube.client import KubeClient
+from slicebus.kube.reflector import Reflector
+from slicebus.kube.resources import PODS, WORKLOADS
+from slicebus.proto.headers import PREFIX
+from slicebus.proto.messages import ClusterName
+from slicebus.proto.topology import DOWN
+from slicebus.slices.jobs.batch import JOB_NAME_LABEL
+from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload import Slice
+
+_SUBJECT = f"{PREFIX}subject"
+_SPECS = "*.workload-spec.#"
+_PATIENCE_S = 300.0
+
+
+class Pods:
+    """The pods of Jobs on all workers, by the Job's name."""
+
+    def __init__(self) -> None:
+        self.gated: dict[str, set[str]] = defaultdict(set)
+        self.free: dict[str, set[str]] = defaultdict(set)
+        """Those that no gate holds. A pod that is being deleted is in neither."""
+        self.place: dict[str, ClusterName] = {}
+        """Where a Job has, or has had, pods."""
+        self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
+
+    @classmethod
+    @asynccontextmanager
+    async def watched(cls, workers: Mapping[ClusterName, KubeClient]) -> AsyncIterator["Pods"]:
+        """Watch until the context is left."""
+        pods, reflectors, synced = cls(), [], []
+        for name, client in workers.items():
+            cache = Cache()
+            cache.subscribe(lambda change, name=name: pods._changed(name, change))
+            reflectors.append(Reflector(client, PODS, cache, namespace=objects.NAMESPACE).run())
+            synced.append(cache.synced)
+        async with running(*reflectors, started=synced):
+            yield pods
+
+    async def until_free(self, job: str, count: int) -> float:
+        """When it has exactly so many pods that may run, and none that wait."""
+        return await self._until(job, lambda: len(self.free[job]) == count and not self.gated[job])
+
+    async def until_gated(self, job: str, count: int) -> set[str]:
+        """The pods that wait, once they are so many."""
+        await self._until(job, lambda: len(self.gated[job]) == count)
+        return set(self.gated[job])
+
+    async def _until(self, job: str, reached: Callable[[], bool]) -> float:
+        async with asyncio.timeout(_PATIENCE_S):
+            while not reached():
+                changed = asyncio.get_running_loop().create_future()
+                self._waiting[job].append(changed)
+                await changed
+        return time.perf_counter()
+
+    def _changed(self, cluster: ClusterName, change: Change) -> None:
+        metadata = (change.new or change.old or {})["metadata"]
+        job, name = metadata["labels"].get(JOB_NAME_LABEL, ""), metadata["name"]
+        self.place[job] = cluster
+        self.gated[job].discard(name)
+        self.free[job].discard(name)
+        if change.new is not None and "deletionTimestamp" not in metadata:
+            (self.gated if is_gated(change.new) else self.free)[job].add(name)
+        for waiting in self._waiting.pop(job, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+
+class Dispatches:
+    """When the first slice of a job was admitted, and its first spec published, by the job's name."""
+
+    def __init__(self) -> None:
+        self.admitted: dict[str, float] = {}
+        self.published: dict[str, float] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def watched(cls, manager: KubeClient, amqp_url: str) -> AsyncIterator["Dispatches"]:
+        """Listen until the context is left. The user at the broker may bind a queue to the exchange."""
+        found, cache = cls(), Cache()
+        cache.subscribe(found._changed)
+        async with await aio_pika.connect(amqp_url) as connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue(exclusive=True)
+            await queue.bind(DOWN, _SPECS)
+            await queue.consume(found._take, no_ack=True)
+            reflector = Reflector(manager, WORKLOADS, cache, namespace=objects.NAMESPACE)
+            async with running(reflector.run(), started=[cache.synced]):
+                yield found
+
+    def waits(self) -> list[float]:
+        """Seconds from admission to publication. None is negative: the watch may be later than the broker."""
+        return [max(0.0, at - self.admitted[job]) for job, at in self.published.items() if job in self.admitted]
+
+    def _changed(self, change: Change) -> None:
+        if change.new is not None and Slice.from_manifest(change.new).admitted:
+            self.admitted.setdefault(change.new["metadata"]["ownerReferences"][0]["name"], time.perf_counter())
+
+    async def _take(self, message: AbstractIncomingMessage) -> None:
+        _, _, job = str(message.headers[_SUBJECT]).rpartition("/")
+        self.published.setdefault(job, time.perf_counter())
