@@ -60,10 +60,9 @@ class BareClient:
         self._pods = pods
         self._models = models
 
-    async def dispatch(self, job: str, cluster: ClusterName) -> None:
+    async def dispatch(self, manifest: Manifest, cluster: ClusterName) -> None:
         """The user's Job, and six writes."""
-        worker, models = self._world.workers[cluster], self._models
-        manifest = objects.job(job)
+        worker, models, job = self._world.workers[cluster], self._models, manifest["metadata"]["name"]
         await self._world.manager.create(JOBS, manifest)
         workload = await self._admit(job, count=1, number=1)
         copy = KINDS[JOBS.kind].worker_copy(manifest, {})

@@ -3,33 +3,37 @@
     python bench/dispatch.py [--rounds 3] [--jobs 100] [--resizes 20] [--pods 300]
 
 On real API servers, Job controllers and RabbitMQ; manager and agents are processes of their own with the settings that
-users have. In each round they start anew, and do first what is measured here, then end. After them the bare client does
-the same on the same servers (bare.py).
+users have. In each round they start anew, do what is measured here, and end. After them the bare client does the same
+on the same servers (bare.py).
 
-Burst: so many elastic Jobs of one pod are created at once. The rate counts until the pod of the last one may run. The
-processor time of the roles counts until the manager's Jobs show all pods ready.
+Burst: so many elastic Jobs of one pod are created at once. The rate counts until the pod of the last one may run. A
+spec counts as published when another consumer has it from the broker, and the time before begins when the API server
+has answered the admission. The processor time of the roles counts until the manager's Jobs show all pods ready.
 
 Resizes: a user sets the parallelism of the worker's Job from 1 to 5, one at a time. It counts until the fifth pod may
 run. The bare client waits for the same pods.
 
-Large: one job from 1 pod to many, in the last round. Meanwhile another job on the same worker is resized as above.
+Large: one job from 1 pod to many, in the last round. Meanwhile another job on the same worker is resized as above. The
+Job controller may make 200 requests a second for both.
 
 A rate is the median of the rounds; percentiles are over the resizes, or the jobs, of all rounds.
 """
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import figures
 import msgspec
 from bare import BareClient, Models
 from figures import Figure, Target
 from installation import MANAGER, WORKERS, Installation, installation
-from watched import Dispatches, Pods
+from watched import Pods, Publications, admissions
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
@@ -40,9 +44,15 @@ from support.fleet import Fleet
 
 _MODEL = "model-job"
 _SIZE = 5
+_SMALL_CPU = "10m"
+"""Of pods that shall all fit on the nodes."""
 _LOOKS_S = 0.2
 _QUIET_S = 1.0
 _AT_REST_S = 5.0
+
+
+Large = tuple[float, list[float]]
+"""Seconds of one resize, and of those of another job meanwhile."""
 
 
 class Measured(msgspec.Struct):
@@ -58,9 +68,11 @@ class Measured(msgspec.Struct):
     cpu: dict[str, list[float]] = {}
     """For each dispatch, by role, of each round."""
     resident_mb: dict[str, list[float]] = {}
-    large: float | None = None
+    large: float = 0.0
     others: list[float] = []
     """Of another job while one grows large."""
+    bare_large: float = 0.0
+    bare_others: list[float] = []
 
 
 class User:
@@ -72,7 +84,7 @@ class User:
 
     async def create(self, *jobs: str, cpu: str = "1") -> None:
         """At once; returns when the pod of each may run."""
-        await asyncio.gather(*(self._world.manager.create(JOBS, _job(job, cpu)) for job in jobs))
+        await asyncio.gather(*(self._world.manager.create(JOBS, manifest_of(job, cpu)) for job in jobs))
         await asyncio.gather(*(self._pods.until_free(job, 1) for job in jobs))
 
     async def resize(self, job: str, count: int) -> float:
@@ -91,7 +103,8 @@ class User:
             await asyncio.sleep(_LOOKS_S)
 
 
-def _job(name: str, cpu: str) -> dict[str, object]:
+def manifest_of(name: str, cpu: str = "1") -> dict[str, Any]:
+    """A Job of one pod."""
     job = objects.job(name)
     job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
     return job
@@ -99,7 +112,7 @@ def _job(name: str, cpu: str) -> dict[str, object]:
 
 async def measure_burst(made: Installation, fleet: Fleet, pods: Pods, jobs: int, found: Measured) -> None:
     user, names = User(made.world, pods), [f"burst-{number:04}" for number in range(jobs)]
-    async with Dispatches.watched(made.world.manager, made.admin_url) as dispatches:
+    async with Publications.watched(made.admin_url) as publications:
         cpu_before = _cpu_s(fleet)
         began = time.perf_counter()
         await user.create(*names)
@@ -107,7 +120,7 @@ async def measure_burst(made: Installation, fleet: Fleet, pods: Pods, jobs: int,
         await user.all_ready()
         for role, cpu_s in _cpu_s(fleet).items():
             found.cpu.setdefault(role, []).append((cpu_s - cpu_before[role]) / jobs)
-        found.waits += dispatches.waits()
+        found.waits += publications.since(admissions(fleet.roles[MANAGER].log()))
     await made.clear()
 
 
@@ -120,37 +133,69 @@ async def measure_resizes(user: User, job: str, count: int, found: list[float]) 
 
 
 async def measure_large(user: User, pods: Pods, count: int, found: Measured) -> None:
-    """One job from 1 pod to so many, while another one is resized again and again."""
     names = [f"large-{number}" for number in range(len(WORKERS) + 1)]
-    await user.create(*names, cpu="10m")
+    await user.create(*names, cpu=_SMALL_CPU)
     by_place: dict[str, list[str]] = {}
     for name in names:
         by_place.setdefault(pods.place[name], []).append(name)
     large, other = max(by_place.values(), key=len)[:2]
-    growing = asyncio.create_task(user.resize(large, count), name="large")
-    while not growing.done():
-        found.others.append(await user.resize(other, _SIZE))
+
+    async def resize_other() -> float:
+        took = await user.resize(other, _SIZE)
         await user.resize(other, 1)
-    found.large = await growing
+        return took
+
+    found.large, found.others = await meanwhile(user.resize(large, count), resize_other)
+
+
+async def meanwhile(large: Coroutine[Any, Any, float], other: Callable[[], Awaitable[float]]) -> Large:
+    """What one gives, and what another one gives again and again meanwhile."""
+    growing, others = asyncio.create_task(large, name="large"), list[float]()
+    while not growing.done():
+        others.append(await other())
+    return await growing, others
+
+
+class BareUser:
+    """Resizes jobs with the bare client, each time by another slice."""
+
+    def __init__(self, bare: BareClient, user: User) -> None:
+        self._bare = bare
+        self._user = user
+        self._numbers = itertools.count(2)
+
+    async def grow(self, job: str, count: int) -> float:
+        """The seconds from 1 pod to so many that may run."""
+        began = time.perf_counter()
+        await self._bare.grow(job, WORKERS[0], count=count, number=next(self._numbers))
+        return time.perf_counter() - began
+
+    async def resize(self, job: str) -> float:
+        """Grow, and shrink again; the seconds until it had grown."""
+        took = await self.grow(job, _SIZE)
+        await self._user.resize(job, 1)
+        return took
 
 
 async def measure_bare(
-    made: Installation, pods: Pods, models: Models, given: argparse.Namespace, found: Measured
+    made: Installation, pods: Pods, models: Models, given: argparse.Namespace, found: Measured, *, is_last: bool
 ) -> None:
-    bare, user = BareClient(made.world, pods, models), User(made.world, pods)
+    bare = BareClient(made.world, pods, models)
+    user = BareUser(bare, User(made.world, pods))
     began = time.perf_counter()
-    names = [f"burst-{number:04}" for number in range(given.jobs)]
-    places = [WORKERS[number % len(WORKERS)] for number in range(given.jobs)]
-    await asyncio.gather(*map(bare.dispatch, names, places))
+    manifests = [manifest_of(f"burst-{number:04}") for number in range(given.jobs)]
+    await asyncio.gather(*map(bare.dispatch, manifests, itertools.cycle(WORKERS)))
     found.bare_rates.append(given.jobs / (time.perf_counter() - began))
     await made.clear(without_fleet=True)
-    await bare.dispatch("resized", WORKERS[0])
-    for number in range(given.resizes):
-        began = time.perf_counter()
-        await bare.grow("resized", WORKERS[0], count=_SIZE, number=number + 2)
-        found.bare_resizes.append(time.perf_counter() - began)
-        await user.resize("resized", 1)
+    await bare.dispatch(manifest_of("resized"), WORKERS[0])
+    for _ in range(given.resizes):
+        found.bare_resizes.append(await user.resize("resized"))
         await asyncio.sleep(_QUIET_S)
+    if is_last:
+        for name in ("large", "other"):
+            await bare.dispatch(manifest_of(name, _SMALL_CPU), WORKERS[0])
+        growing = user.grow("large", given.pods)
+        found.bare_large, found.bare_others = await meanwhile(growing, lambda: user.resize("other"))
     await made.clear(without_fleet=True)
 
 
@@ -174,7 +219,7 @@ async def measure_round(
         if is_last:
             await measure_large(user, pods, given.pods, found)
         await made.clear()
-    await measure_bare(made, pods, models, given, found)
+    await measure_bare(made, pods, models, given, found, is_last=is_last)
 
 
 async def measure(given: argparse.Namespace) -> list[Figure]:
@@ -199,12 +244,13 @@ def dispatch_figures(found: Measured, jobs: int) -> list[Figure]:
 def resize_figures(found: Measured, pods: int) -> list[Figure]:
     name, of_floor, of_p50 = f"resize from 1 pod to {_SIZE}", Target(1.5, of_ratio=True), Target(4, of_ratio=True)
     floor, p50, p99 = percentile(found.bare_resizes, 50), percentile(found.resizes, 50), percentile(found.resizes, 99)
-    other = percentile(found.others, 50)
+    other, bare_other = percentile(found.others, 50), percentile(found.bare_others, 50)
+    bare = "bare client"
     return [
-        Figure.of(f"{name}, p50", p50, "s", beside="bare client", beside_value=floor, target=of_floor),
+        Figure.of(f"{name}, p50", p50, "s", beside=bare, beside_value=floor, target=of_floor),
         Figure.of(f"{name}, p99", p99, "s", beside="p50", beside_value=p50, target=of_p50),
-        Figure.of(f"resize from 1 pod to {pods}", found.large or 0.0, "s"),
-        Figure.of(f"{name} of another job meanwhile, p50", other, "s", beside="alone", beside_value=p50),
+        Figure.of(f"resize from 1 pod to {pods}", found.large, "s", beside=bare, beside_value=found.bare_large),
+        Figure.of(f"{name} of another job meanwhile, p50", other, "s", beside=bare, beside_value=bare_other),
     ]
 
 

@@ -1,13 +1,11 @@
-"""What watches and the broker show of jobs, and when: the pods that may run, admissions, and specs that are published.
-
-Times are those of `time.perf_counter`, when this process has heard of it.
-"""
+"""What a watch, the broker and the manager's log tell of jobs, and when: pods that may run, specs, admissions."""
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
@@ -17,13 +15,12 @@ from slicebus.cli.demo.world import running
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.reflector import Reflector
-from slicebus.kube.resources import PODS, WORKLOADS
+from slicebus.kube.resources import PODS
 from slicebus.proto.headers import PREFIX
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import DOWN
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
 
 _SUBJECT = f"{PREFIX}subject"
 _SPECS = "*.workload-spec.#"
@@ -55,7 +52,7 @@ class Pods:
             yield pods
 
     async def until_free(self, job: str, count: int) -> float:
-        """When it has exactly so many pods that may run, and none that wait."""
+        """When it has exactly so many pods that may run, and none that wait, by `time.perf_counter`."""
         return await self._until(job, lambda: len(self.free[job]) == count and not self.gated[job])
 
     async def until_gated(self, job: str, count: int) -> set[str]:
@@ -84,36 +81,39 @@ class Pods:
                 waiting.set_result(None)
 
 
-class Dispatches:
-    """When the first slice of a job was admitted, and its first spec published, by the job's name."""
+class Publications:
+    """When the first spec of each job was published, by the job's name: seconds since 1970."""
 
     def __init__(self) -> None:
-        self.admitted: dict[str, float] = {}
-        self.published: dict[str, float] = {}
+        self.at: dict[str, float] = {}
 
     @classmethod
     @asynccontextmanager
-    async def watched(cls, manager: KubeClient, amqp_url: str) -> AsyncIterator["Dispatches"]:
+    async def watched(cls, amqp_url: str) -> AsyncIterator["Publications"]:
         """Listen until the context is left. The user at the broker may bind a queue to the exchange."""
-        found, cache = cls(), Cache()
-        cache.subscribe(found._changed)
+        found = cls()
         async with await aio_pika.connect(amqp_url) as connection:
             channel = await connection.channel()
             queue = await channel.declare_queue(exclusive=True)
             await queue.bind(DOWN, _SPECS)
             await queue.consume(found._take, no_ack=True)
-            reflector = Reflector(manager, WORKLOADS, cache, namespace=objects.NAMESPACE)
-            async with running(reflector.run(), started=[cache.synced]):
-                yield found
+            yield found
 
-    def waits(self) -> list[float]:
-        """Seconds from admission to publication. None is negative: the watch may be later than the broker."""
-        return [max(0.0, at - self.admitted[job]) for job, at in self.published.items() if job in self.admitted]
-
-    def _changed(self, change: Change) -> None:
-        if change.new is not None and Slice.from_manifest(change.new).admitted:
-            self.admitted.setdefault(change.new["metadata"]["ownerReferences"][0]["name"], time.perf_counter())
+    def since(self, admissions: Mapping[str, float]) -> list[float]:
+        """The seconds from admission to publication, of each job that is in both."""
+        return [at - admissions[job] for job, at in self.at.items() if job in admissions]
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
         _, _, job = str(message.headers[_SUBJECT]).rpartition("/")
-        self.published.setdefault(job, time.perf_counter())
+        self.at.setdefault(job, time.time())
+
+
+def admissions(log: Sequence[Mapping[str, object]]) -> dict[str, float]:
+    """When the first slice of each Job was admitted, by the Job's name: seconds since 1970. The manager's log has a
+    line as soon as the API server has answered."""
+    found: dict[str, float] = {}
+    for line in log:
+        if line["event"] == "slice.admitted":
+            job, _, _ = str(line["slice"]).rpartition("/")[2].removeprefix("job-").rpartition("-")
+            found.setdefault(job, datetime.fromisoformat(str(line["timestamp"])).timestamp())
+    return found
