@@ -8,8 +8,11 @@ ends. After each step the fleet comes to rest. Each role counts its requests by 
 what it asks whether anything happens or not: watches, lists, its Lease, heartbeats. What the API servers count beyond
 that is the controllers' part, and the bench's own.
 
-A figure is the median of the rounds. Counts do not depend on the machine; but how many conflicts there are, and whether
-two changes go into one write, may depend on what comes first.
+Requests for the statuses of queues are counted apart: many jobs share one when they come together, and here each comes
+alone. No other figure has them in it, and no target, but conflicts are counted wherever they are.
+
+A figure is the median of the rounds, of conflicts the most of any round. Counts do not depend on the machine; but how
+many conflicts there are, and whether two changes go into one write, may depend on what comes first.
 """
 
 import argparse
@@ -50,7 +53,9 @@ from support.waiting import eventually  # noqa: E402
 
 EAST = ClusterName("east")
 VHOST = "bench"
+_QUEUES = ("clusterqueues", "localqueues")
 TARGETS = {"dispatch": Target(10), "resize from 1 pod to 5": Target(18), "shrink from 5 pods to 2": Target(9)}
+NO_CONFLICT = Target(0)
 _STANDING_VERBS = ("watch", "list")
 _STANDING = ("", "leases", "workerclusters", "namespaces", "selfsubjectaccessreviews")
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -68,28 +73,40 @@ class Asked(NamedTuple):
     """Of the controllers, and the bench's own."""
 
     def ours(self) -> int:
-        return sum(counts.total() for counts in self.roles.values())
+        return sum(map(self.of_role, self.roles))
 
     def of_role(self, role: str) -> int:
-        return self.roles[role].total()
+        return _total(self.roles[role], lambda key: not _is_of_queues(key))
+
+    def queue_statuses(self) -> int:
+        return self._those(_is_of_queues)
 
     def events(self) -> int:
-        return self._those(lambda resource, _: resource == "events")
+        return self._those(lambda key: key[1] == "events")
 
     def conflicts(self) -> int:
-        return self._those(lambda _, code: code == "409")
+        return self._those(lambda key: key[3] == "409")
 
-    def _those(self, wanted: Callable[[str, str], bool]) -> int:
-        each = (item for counts in self.roles.values() for item in counts.items())
-        return sum(number for (_, resource, _, code), number in each if wanted(resource, code))
+    def _those(self, wanted: Callable[[tuple[str, ...]], bool]) -> int:
+        return sum(_total(counts, wanted) for counts in self.roles.values())
+
+
+def _total(counts: Counts, wanted: Callable[[tuple[str, ...]], bool]) -> int:
+    return sum(number for key, number in counts.items() if wanted(key))
+
+
+def _is_of_queues(key: tuple[str, ...]) -> bool:
+    _, resource, subresource, _ = key
+    return resource in _QUEUES and subresource == "status"
 
 
 PARTS: dict[str, Callable[[Asked], int]] = {
     "requests of the manager": partial(Asked.of_role, role="manager"),
     "requests of the agent": partial(Asked.of_role, role=EAST),
     "Events of both": Asked.events,
-    "conflicts of both": Asked.conflicts,
+    "requests for the statuses of queues": Asked.queue_statuses,
 }
+"""Beside all requests of a step."""
 
 
 class Meter:
@@ -244,7 +261,7 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
 
 
 def figures_of(rounds: list[dict[str, Asked]]) -> list[Figure]:
-    """The medians of each step."""
+    """The medians of each step, and the most conflicts."""
     found = []
     for step in rounds[0]:
         each = [asked[step] for asked in rounds]
@@ -256,6 +273,8 @@ def figures_of(rounds: list[dict[str, Asked]]) -> list[Figure]:
         name, beside = f"{step}: requests", "of controllers"
         found.append(Figure.of(name, ours, "requests", beside=beside, beside_value=others, target=target))
         found += [Figure.of(f"{step}: {part}", median(of), "requests") for part, of in PARTS.items()]
+        conflicts = max(map(Asked.conflicts, each))
+        found.append(Figure.of(f"{step}: conflicts of both", conflicts, "requests", target=NO_CONFLICT))
     return found
 
 

@@ -1,9 +1,12 @@
 """The figures of the benchmarks: ratios, targets, the table, the file and the status."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from all import Machine, results
+from api_requests import Asked
+from api_requests import figures_of as figures_of_rounds
 from figures import Figure, Target, report, table
 
 from support.bench import figures_of
@@ -72,3 +75,22 @@ def test_the_figures_of_all_have_names_of_their_own_and_the_machine() -> None:
     [result] = results("dispatch.py", [figure], machine)
     assert (result.name, result.value, result.target, result.met) == ("dispatch: rate", 11, "at least 10", True)
     assert result.machine == machine
+
+
+EVENT, SLICE = ("create", "events", "", "201"), ("patch", "workloads", "status", "200")
+QUEUE, CONFLICT = ("patch", "localqueues", "status", "200"), ("patch", "clusterqueues", "status", "409")
+
+
+def test_requests_for_the_statuses_of_queues_are_in_no_target() -> None:
+    manager, agent = Counter({EVENT: 3, SLICE: 6, QUEUE: 2, CONFLICT: 1}), Counter({SLICE: 1})
+    calm = {"dispatch": Asked({"manager": manager - Counter({CONFLICT: 1}), "east": agent}, others=5)}
+    first, *rest = figures_of_rounds([calm, {"dispatch": Asked({"manager": manager, "east": agent}, others=5)}, calm])
+    assert (first.name, first.value, first.beside_value, first.met) == ("dispatch: requests", 10, 5, True)
+    assert {figure.name.partition(": ")[2]: figure.value for figure in rest} == {
+        "requests of the manager": 9,
+        "requests of the agent": 1,
+        "Events of both": 3,
+        "requests for the statuses of queues": 2,
+        "conflicts of both": 1,
+    }
+    assert rest[-1].met is False, "the conflict of one round counts"
