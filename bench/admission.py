@@ -120,12 +120,15 @@ def cycles(sizes: Sequence[int]) -> list[Figure]:
     found, costs = [], {}
     for pending in sizes:
         store = a_store(pending)
-        took, count, _ = min(timed(store, None) for _ in range(3))
+        took, count, admitted = min(timed(store, None) for _ in range(3))
         of_part_s, of_part, _ = min(timed(store, [COHORT]) for _ in range(3))
         costs[pending] = took / count
         found += [
             Figure.of(f"decisions over {pending:,} pending", count / took, "/s", target=LEAST_RATE),
-            Figure.of(f"cycle over one cohort of {pending:,} pending", of_part_s, "s"),
+            Figure.of(f"admitted of {pending:,} pending", admitted, "workloads"),
+            Figure.of(
+                f"cycle over one cohort of {pending:,} pending", of_part_s, "s", beside="over all", beside_value=took
+            ),
             Figure.of(
                 f"decisions of that cycle, of {pending:,} pending",
                 of_part,
@@ -142,10 +145,12 @@ def preempting(sizes: Sequence[int]) -> list[Figure]:
     """Cycles that evict, by the processor time of the better of two."""
     found, costs = [], {}
     for pending in sizes:
-        took, count, _ = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
+        took, count, evicted = min(timed(a_store(pending, preempting=True), None) for _ in range(2))
         costs[pending] = took / count
-        name = f"decisions with preemption over {pending:,} pending"
-        found.append(Figure.of(name, count / took, "/s", target=LEAST_RATE))
+        found += [
+            Figure.of(f"decisions with preemption over {pending:,} pending", count / took, "/s", target=LEAST_RATE),
+            Figure.of(f"evicted for {pending:,} pending", evicted, "workloads"),
+        ]
     return [*found, growth("a decision with preemption", costs)]
 
 
@@ -170,10 +175,7 @@ def main() -> int:
     figures.add_argument(parser)
     given = parser.parse_args()
     ends = sorted({min(given.pending), max(given.pending)})
-    return figures.report(
-        [*cycles(given.pending), *preempting(ends), memory(given.cached)],
-        json=given.json,
-    )
+    return figures.report([*cycles(given.pending), *preempting(ends), memory(given.cached)], json=given.json)
 
 
 if __name__ == "__main__":
