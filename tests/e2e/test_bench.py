@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from all import SCRIPTS, Script
+from all import QUICK
 
-from support.bench import figures_of, run
+from support.bench import WITHOUT_SERVERS, figures_of, run
 from support.missing import skip_or_fail
 from support.rabbitmq import SERVER
 from support.servers import tools
@@ -44,16 +44,16 @@ REQUESTS = {
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("script", [script for script in SCRIPTS if script.on_servers], ids=lambda script: script.name)
-def test_it_measures(script: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in QUICK if name not in WITHOUT_SERVERS])
+def test_it_measures(name: str, tmp_path: Path) -> None:
     if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
         skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
     path = tmp_path / "figures.json"
-    shown = run(script.name, *script.quick, *_OPTIONS.get(script.name, ()), "--json", str(path), within_s=390)
+    shown = run(name, *QUICK[name], *_OPTIONS.get(name, ()), "--json", str(path), within_s=390)
     found = figures_of(path)
     assert found
     assert all(figure.name in shown for figure in found)
-    if script.name == "api_requests.py":
+    if name == "api_requests.py":
         assert {step: requests_of(step, shown) for step in REQUESTS} == REQUESTS
 
 

@@ -10,6 +10,8 @@ from figures import Figure
 from support.image import TOP
 
 BENCH = TOP / "bench"
+WITHOUT_SERVERS = ("admission.py", "journal.py", "resync.py")
+"""Benchmarks that need nothing of what `make servers` installs."""
 
 
 def run(name: str, *options: str, within_s: float) -> str:

@@ -1,39 +1,27 @@
 """Every benchmark runs. Its figures are not looked at: they need a quiet machine, and many more jobs."""
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
-from all import SCRIPTS, Result, Script
+from all import QUICK, SHARED, Result, benchmarks
 
-from support.bench import BENCH, figures_of, run
-
-HERE = [script for script in SCRIPTS if not script.on_servers]
-"""tests/e2e/test_bench.py runs the others."""
-SHARED = {
-    "all.py",
-    "bare.py",
-    "broker.py",
-    "copies.py",
-    "figures.py",
-    "installation.py",
-    "light_agents.py",
-    "recorders.py",
-    "roles.py",
-    "watched.py",
-}
-"""No benchmarks."""
+from support.bench import WITHOUT_SERVERS, figures_of, run
 
 
-def test_every_benchmark_is_known() -> None:
-    assert {path.name for path in BENCH.glob("*.py")} == {script.name for script in SCRIPTS} | SHARED
+def test_small_sizes_are_those_of_benchmarks() -> None:
+    assert QUICK.keys() <= set(benchmarks())
+    assert set(WITHOUT_SERVERS) <= QUICK.keys()
+    assert not SHARED & set(benchmarks())
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("script", HERE, ids=lambda script: script.name)
-def test_it_measures(script: Script, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WITHOUT_SERVERS)
+def test_it_measures(name: str, tmp_path: Path) -> None:
+    """tests/e2e/test_bench.py runs the others."""
     path = tmp_path / "figures.json"
-    shown = run(script.name, *script.quick, "--json", str(path), within_s=110)
+    shown = run(name, *QUICK[name], "--json", str(path), within_s=110)
     found = figures_of(path)
     assert found
     assert all(figure.name in shown for figure in found)
@@ -46,5 +34,5 @@ def test_figures_are_put_together(tmp_path: Path) -> None:
     found = msgspec.json.decode(path.read_bytes(), type=list[Result])
     assert "resync: inventory on the wire of 20 jobs" in shown
     assert {result.name.partition(":")[0] for result in found} == {"resync"}
-    assert found[0].machine.cores > 0
+    assert re.fullmatch(r"\S.*, \d+ cores, [0-9.]+ GB, Python 3\.\S+", found[0].machine)
     assert found[0].met is True

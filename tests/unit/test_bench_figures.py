@@ -1,13 +1,17 @@
 """The figures of the benchmarks: ratios, targets, the table, the file and the status."""
 
+import platform
+import sys
 from collections import Counter
 from pathlib import Path
 
+import all as of_all
 import pytest
-from all import Machine, results
+from all import SHARED, Result, benchmarks, machine_of, results, run
 from api_requests import Asked
 from api_requests import figures_of as figures_of_rounds
 from figures import Figure, Target, report, table
+from msgspec import json, to_builtins
 
 from support.bench import figures_of
 
@@ -71,10 +75,89 @@ def test_the_status_says_whether_a_target_is_missed(tmp_path: Path, capsys: pyte
 
 
 def test_the_figures_of_all_have_names_of_their_own_and_the_machine() -> None:
-    figure, machine = Figure.of("rate", 11, "/s", target=AT_LEAST), Machine("a processor", 2, 8.0, "3.11.2")
-    [result] = results("dispatch.py", [figure], machine)
+    figure = Figure.of("rate", 11, "/s", target=AT_LEAST)
+    [result] = results("dispatch.py", [figure], "a processor")
     assert (result.name, result.value, result.target, result.met) == ("dispatch: rate", 11, "at least 10", True)
-    assert result.machine == machine
+    assert result.machine == "a processor"
+    assert list(to_builtins(result)) == [
+        "name",
+        "value",
+        "unit",
+        "beside",
+        "beside_value",
+        "ratio",
+        "target",
+        "met",
+        "machine",
+    ]
+
+
+def test_a_machine_is_told_in_words() -> None:
+    cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2.20GHz\nprocessor\t: 1\nmodel name\t: Some CPU @ 2.20GHz\n"
+    told = machine_of(cpuinfo, cores=2, memory_bytes=8_340_000_000)
+    assert told == f"Some CPU @ 2.20GHz, 2 cores, 8.3 GB, Python {platform.python_version()}"
+    of_architecture = machine_of("processor\t: 0\n", cores=1, memory_bytes=10**9)
+    assert of_architecture.startswith(f"{platform.machine()}, 1 cores")
+
+
+def test_every_script_is_a_benchmark_but_for_shared_modules(tmp_path: Path) -> None:
+    for name in (*SHARED, "restart.py", "bus.py", "README.md"):
+        (tmp_path / name).touch()
+    assert benchmarks(tmp_path) == ["bus.py", "restart.py"]
+
+
+WRITES = "import pathlib, sys\npathlib.Path(sys.argv[-1]).write_text({!r})\n"
+FIGURES = '[{"name": "rate", "value": 1, "unit": "/s"}]'
+
+
+@pytest.mark.parametrize(
+    ("script", "count", "told"),
+    [
+        (WRITES.format(FIGURES), 1, ""),
+        (WRITES.format(FIGURES) + "sys.exit(1)", 1, ""),
+        (WRITES.format(FIGURES) + "sys.exit(2)", 0, "bus.py has no figures, status 2: "),
+        (WRITES.format("[]"), 0, "bus.py has no figures, status 0: "),
+        ("import sys\nsys.exit('no server')", 0, "bus.py has no figures, status 1: no server\n"),
+    ],
+    ids=["measures", "misses a target", "another status", "empty", "no file"],
+)
+def test_a_benchmark_that_cannot_run_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, count: int, told: str
+) -> None:
+    path = tmp_path / "bus.py"
+    path.write_text(script)
+    assert len(run(path)) == count
+    assert capsys.readouterr().err.strip() == told.strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_written"),
+    [((), True), (("--quick",), False), (("--only", "bus.py", "dispatch.py"), False)],
+    ids=str,
+)
+def test_the_others_go_on_where_one_cannot_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    is_written: bool,
+) -> None:
+    path = tmp_path / "results" / "latest.json"
+    for name, script in {"bus.py": "raise OSError", "dispatch.py": WRITES, "fleet.py": WRITES}.items():
+        (tmp_path / name).write_text(script.format(FIGURES))
+    for name, value in {"BENCH": tmp_path, "RESULTS": path, "benchmarks": lambda: benchmarks(tmp_path)}.items():
+        monkeypatch.setattr(of_all, name, value)
+    monkeypatch.setattr(sys, "argv", ["all.py", *options])
+    assert of_all.main() == 1
+    said = capsys.readouterr()
+    assert "dispatch: rate" in said.out
+    assert "OSError" in said.err
+    assert path.exists() == is_written
+    if is_written:
+        assert [found.name for found in json.decode(path.read_bytes(), type=list[Result])] == [
+            "dispatch: rate",
+            "fleet: rate",
+        ]
 
 
 EVENT, SLICE = ("create", "events", "", "201"), ("patch", "workloads", "status", "200")
