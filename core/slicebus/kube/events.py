@@ -26,8 +26,7 @@ _AGGREGATE_S = 600.0
 _COUNT_S = 60.0
 """The count of an Event is written at most so often."""
 _REMEMBERED = 4096
-_WAITING = 1000
-"""As client-go: past so many unwritten Events further ones are lost."""
+"""Past so many that are not written further ones are lost: a storm of notices has fewer."""
 _WRITERS = 2
 _NOTE_LENGTH = 1024
 """The API server refuses longer ones."""
@@ -66,7 +65,7 @@ class EventRecorder:
             event.count += 1
             if event.written:
                 self._queue.add_after(key, event.written_at + _COUNT_S - now)
-        elif len(self._unwritten) >= _WAITING:
+        elif len(self._unwritten) >= _REMEMBERED:
             _log.warning("event.lost", reason=reason, note=note, error="too many Events wait to be written")
         else:
             self._events[key] = _Event(self._manifest(regarding, key, "Warning" if warning else "Normal"), now)

@@ -197,14 +197,14 @@ async def test_losing_an_event_stops_nothing(server: Events, recorder: EventReco
 
 async def test_past_many_unwritten_ones_further_ones_are_lost(server: Events, recorder: EventRecorder) -> None:
     server.gate.clear()
-    for number in range(1100):
+    for number in range(4200):
         recorder.record(JOB, reason="Pending", note=f"waits {number}")
     server.gate.set()
-    await settle(20_000)
-    assert len(server.created) == 1000
-    recorder.record(JOB, reason="Pending", note="waits 1099")
+    await settle(80_000)
+    assert len(server.created) == 4096
+    recorder.record(JOB, reason="Pending", note="waits 4199")
     await settle()
-    assert len(server.created) == 1001
+    assert len(server.created) == 4097
 
 
 async def test_it_remembers_a_bounded_number(server: Events, recorder: EventRecorder) -> None:
