@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import figures
+from broker import MANAGER, rabbitmq
 from figures import Figure, Target
 from prometheus_client import CollectorRegistry
 
@@ -40,19 +41,13 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS
 from slicebus.kube.transport import HttpTransport, Request
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.logs import configure_logging
-
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path.insert(0, str(TESTS))
-
-from support.controlplane import ControlPlane  # noqa: E402 the tests are no package that is installed
-from support.rabbitmq import SERVER, RabbitBroker  # noqa: E402
-from support.requests import api_requests  # noqa: E402
-from support.scenario import Scenario, set_quota  # noqa: E402
-from support.servers import definitions, tools  # noqa: E402
-from support.waiting import eventually  # noqa: E402
+from support.controlplane import ControlPlane
+from support.requests import api_requests
+from support.scenario import Scenario, set_quota
+from support.servers import definitions, tools
+from support.waiting import eventually
 
 EAST = ClusterName("east")
-VHOST = "bench"
 _QUEUES = ("clusterqueues", "localqueues")
 TARGETS = {"dispatch": Target(10), "resize from 1 pod to 5": Target(18), "shrink from 5 pods to 2": Target(9)}
 NO_CONFLICT = Target(0)
@@ -235,20 +230,18 @@ async def one_round(world: World, meter: Meter, number: int) -> dict[str, Asked]
 @asynccontextmanager
 async def measured() -> AsyncIterator[tuple[World, Meter]]:
     """A fleet of a manager and one agent on servers of its own."""
-    with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
-        plane, broker = ControlPlane(Path(of_plane), tools(), ("manager", EAST)), RabbitBroker(Path(of_broker))
+    with TemporaryDirectory() as folder, rabbitmq(EAST) as url:
+        plane = ControlPlane(Path(folder), tools(), (MANAGER, EAST))
         servers = list[HttpTransport]()
         try:
             plane.start()
-            broker.start()
-            broker.add_vhost(VHOST, EAST)
             for cluster in plane.clusters.values():
                 cluster.define(*definitions())
                 servers.append(HttpTransport(await credentials.of_kubeconfig(cluster.kubeconfig)))
-            urls = {role: broker.url(VHOST, role) for role in ("manager", EAST)}
+            urls = {role: url(role) for role in (MANAGER, EAST)}
             kubeconfigs = {EAST: plane.clusters[EAST].kubeconfig}
             async with (
-                real_world(plane.clusters["manager"].kubeconfig, kubeconfigs) as world,
+                real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs) as world,
                 fleet(world, urls) as registries,
             ):
                 await set_quota(world, 10)
@@ -256,7 +249,6 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
         finally:
             for server in servers:
                 await server.aclose()
-            broker.stop()
             plane.stop()
 
 
@@ -302,8 +294,8 @@ def main() -> int:
     parser.add_argument("--details", action="store_true", help="also show each request of the last round")
     figures.add_argument(parser)
     given = parser.parse_args()
-    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
-        sys.exit("the servers are not there: `make servers` installs and builds them")
+    if not (tools() / "kube-apiserver").exists():
+        sys.exit("there is no API server: `make servers` builds it")
     configure_logging(level="ERROR")
     return figures.report(asyncio.run(measure(given)), json=given.json)
 

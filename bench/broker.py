@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Delivery
-from slicebus.proto.headers import PREFIX
+from slicebus.proto.headers import SUBJECT
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName
 
@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.rabbitmq import SERVER, RabbitBroker
 
 MANAGER = "manager"
-_VHOST = "bench"
-_SUBJECT = f"{PREFIX}subject"
+VHOST = "bench"
 
 
 @contextmanager
@@ -33,15 +32,15 @@ def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
         broker = RabbitBroker(Path(folder))
         try:
             broker.start()
-            broker.add_vhost(_VHOST, *clusters)
-            yield lambda role: broker.url(_VHOST, role)
+            broker.add_vhost(VHOST, *clusters)
+            yield lambda role: broker.url(VHOST, role)
         finally:
             broker.stop()
 
 
 def subject_of(delivery: Delivery) -> str:
     """What a message is about: those of one subject stay in order."""
-    return delivery.message.headers.get(_SUBJECT, "")
+    return delivery.message.headers.get(SUBJECT, "")
 
 
 def issuer_of(cluster: str, *, epoch: int = 1) -> Issuer:

@@ -8,15 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from broker import MANAGER, VHOST
+
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, real_world
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, connected
 from support.rabbitmq import ADMIN, SERVER, RabbitBroker
@@ -24,9 +23,7 @@ from support.scenario import set_quota
 from support.servers import definitions, tools
 from support.waiting import eventually
 
-MANAGER = "manager"
 WORKERS = (ClusterName("east"), ClusterName("west"))
-_VHOST = "bench"
 _CPU = 10_000
 _ROLE = {"SLICEBUS_HEARTBEAT_SECONDS": "10"}
 """The default of the agents; the tests' fleets have another one."""
@@ -44,14 +41,14 @@ class Installation(NamedTuple):
     @property
     def admin_url(self) -> str:
         """The broker's address for one who may do everything."""
-        return self.broker.url(_VHOST, ADMIN)
+        return self.broker.url(VHOST, ADMIN)
 
     @asynccontextmanager
     async def fleet(self) -> AsyncIterator[Fleet]:
         """The roles until the context is left, each a process. Raises AssertionError where one had an error of ours."""
         with TemporaryDirectory() as folder:
             fleet = Fleet(Path(folder))
-            fleet.add_all(self.plane, lambda role: self.broker.url(_VHOST, role), lambda role: _ROLE)
+            fleet.add_all(self.plane, lambda role: self.broker.url(VHOST, role), lambda role: _ROLE)
             try:
                 for role in fleet.roles.values():
                     role.launch()
@@ -92,7 +89,7 @@ async def installation() -> AsyncIterator[Installation]:
         try:
             plane.start()
             broker.start()
-            broker.add_vhost(_VHOST, *WORKERS)
+            broker.add_vhost(VHOST, *WORKERS)
             for cluster in plane.clusters.values():
                 cluster.define(*definitions())
             kubeconfigs = {name: plane.clusters[name].kubeconfig for name in WORKERS}

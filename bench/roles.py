@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing import get_context
@@ -23,6 +22,7 @@ from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.logs import configure_logging
+from support.processes import cpu_s_of, memory_bytes_of
 
 Before = Callable[[str, KubeClient], Awaitable[None]]
 """What a process does before its role starts, given the role: `manager`, or a cluster's name. A function of a module:
@@ -73,22 +73,22 @@ class RoleProcess:
     @property
     def resident_mb(self) -> float:
         """What of its memory is resident now."""
-        pages = int(self._proc("statm").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return memory_bytes_of(self._pid) / 1e6
 
     @property
     def cpu_s(self) -> float:
         """The processor time that it has taken so far."""
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s_of(self._pid)
 
     async def end(self) -> None:
         """Let it end, and return when it has."""
         self._pipe.send("end")
         await asyncio.to_thread(self._process.join)
 
-    def _proc(self, name: str) -> str:
-        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+    @property
+    def _pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
 
 
 def _live(place: Place, before: Before, pipe: Connection) -> None:

@@ -16,13 +16,12 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import PODS
-from slicebus.proto.headers import PREFIX
+from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import DOWN
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.ungate import is_gated
 
-_SUBJECT = f"{PREFIX}subject"
 _SPECS = "*.workload-spec.#"
 _PATIENCE_S = 300.0
 
@@ -104,7 +103,7 @@ class Publications:
         return [at - admissions[job] for job, at in self.at.items() if job in admissions]
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
-        _, _, job = str(message.headers[_SUBJECT]).rpartition("/")
+        _, _, job = str(message.headers[SUBJECT]).rpartition("/")
         self.at.setdefault(job, time.time())
 
 

@@ -35,6 +35,17 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def memory_bytes_of(pid: int) -> int:
+    """What of a process' memory is resident."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s_of(pid: int) -> float:
+    """The processor time that a process has taken so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Server:
     """One child process with its log."""
 
@@ -112,14 +123,12 @@ class Server:
     def memory_bytes(self) -> int:
         """What of its memory is resident."""
         assert self._process is not None
-        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return memory_bytes_of(self._process.pid)
 
     def cpu_s(self) -> float:
         """The processor time that it has taken so far, in seconds: a hundredth more or less."""
         assert self._process is not None
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s_of(self._process.pid)
 
     def log_text(self) -> str:
         """What it has written so far."""

@@ -20,12 +20,12 @@ from slicebus.bus.dead_letter_headers import (
 from slicebus.bus.sizes import LEFT_OUT_HEADER, SIZE_HEADER, bounded_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
+from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import MESSAGES, ClusterName, Direction
 from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, words
 
 SHORT = 12
 """The length of an id shown to people: the end of a UUIDv7 is random, its start is the time."""
-_SUBJECT = "cloudEvents_subject"
 _TEXT = 400
 """Most characters of a text about a dead letter. A name in Kubernetes has 253, a job's key at most 380."""
 
@@ -69,7 +69,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
             at=_moment(headers.get(TIME_HEADER, "")),
             cluster=ClusterName(cluster[:_TEXT]),
             type=type[:_TEXT],
-            subject=headers.get(_SUBJECT, "")[:_TEXT],
+            subject=headers.get(SUBJECT, "")[:_TEXT],
             reason=headers.get(REASON_HEADER, "")[:_TEXT],
             detail=headers.get(DETAIL_HEADER, "")[:DETAIL_LENGTH],
             queue=headers.get(QUEUE_HEADER, "")[:_TEXT],

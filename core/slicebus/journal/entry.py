@@ -10,10 +10,9 @@ from propcache.api import cached_property
 from slicebus.bus.contract import Record
 from slicebus.proto.codec import Received, decode
 from slicebus.proto.errors import ProtocolError
+from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Direction
 from slicebus.proto.topology import DECISIONS_TYPE, words
-
-_PREFIX = "cloudEvents_"
 
 
 class Entry(msgspec.Struct, frozen=True, dict=True):
@@ -68,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
     @property
     def subject(self) -> str:
         """`Kind/namespace/name` of the job; empty for a message about the cluster."""
-        return self.record.message.headers.get(f"{_PREFIX}subject", "")
+        return self.record.message.headers.get(SUBJECT, "")
 
     @property
     def correlation_id(self) -> str:
@@ -79,7 +78,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
     def published(self) -> datetime | None:
         """The time that its publisher gives; UTC where that names no zone."""
         try:
-            published = datetime.fromisoformat(self.record.message.headers.get(f"{_PREFIX}time", ""))
+            published = datetime.fromisoformat(self.record.message.headers.get(f"{PREFIX}time", ""))
         except ValueError:
             return self.recorded
         return published if published.tzinfo else published.replace(tzinfo=UTC)

@@ -15,7 +15,7 @@ from slicebus.journal.entry import Entry
 from slicebus.journal.recorded_commands import Created, Patched, RecordedCommand, Removed, commands_of
 from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot, Source, decode_batch
 from slicebus.proto.errors import InvalidError, ProtocolError
-from slicebus.proto.headers import PREFIX
+from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices import kueue, own_api
 from slicebus.slices.kueue import Condition
@@ -132,7 +132,7 @@ class _Reader:
         self._received[record.number] = record
         if len(self._received) > _MOST_KEPT:
             del self._received[next(iter(self._received))]
-        job = record.headers.get(f"{PREFIX}subject", "")
+        job = record.headers.get(SUBJECT, "")
         at = _moment(record.at)
         yield Consumed(self._source, at, job, record.message_id or "")
         if record.problem:
@@ -255,7 +255,7 @@ class _Reader:
         yield self._step(job, f"records the request for {counts_text(counts)}", request=request)
 
     def _dead(self, received: Received, at: datetime, why: str) -> Step:
-        job = received.headers.get(f"{PREFIX}subject", "")
+        job = received.headers.get(SUBJECT, "")
         text = f"dead-letters the {received.type or 'message'}: {why}"
         step = self._step(job, text, correlation_id=_correlation(received), dead=why)
         return msgspec.structs.replace(step, at=at)
@@ -268,7 +268,7 @@ class _Reader:
                 return f"{kind}/{namespace}/{name}"
             case {"decision": {"key": str(key)}}:
                 return self._jobs.get(key, "")
-        return received.headers.get(f"{PREFIX}subject", "") if received else ""
+        return received.headers.get(SUBJECT, "") if received else ""
 
     def _step(self, job: str, text: str, **more: Any) -> Step:
         return Step(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)

@@ -12,6 +12,8 @@ from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID
 
 PREFIX = "cloudEvents_"
 """CloudEvents 1.0, AMQP binding, 3.1.3.1."""
+SUBJECT = f"{PREFIX}subject"
+"""The header with the key of a message's job, for those who look at nothing else."""
 TYPE_PATTERN = r"^dev\.slicebus\.([a-z-]+)\.v([0-9]{1,4})$"
 
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"

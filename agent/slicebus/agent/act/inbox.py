@@ -21,6 +21,7 @@ from slicebus.bus.lanes import Backlog, dispatch
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ForbiddenError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import (
     ClusterUid,
     Delete,
@@ -40,7 +41,6 @@ from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
-_SUBJECT = "cloudEvents_subject"
 
 
 class Inbox:
@@ -200,4 +200,4 @@ class Inbox:
 
 def _subject(delivery: Delivery) -> str:
     """The key of a delivery's queue: messages about one object stay in order."""
-    return delivery.message.headers.get(_SUBJECT, "")
+    return delivery.message.headers.get(SUBJECT, "")

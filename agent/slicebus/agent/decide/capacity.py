@@ -92,7 +92,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     job = view.reading
     if job is None:
         return
-    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == job.slice), None)
+    copy = view.copy_of(job.slice)
     flavors = annotations.flavors(copy) if copy is not None else None
     if flavors is None:
         return

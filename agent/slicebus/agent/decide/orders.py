@@ -189,10 +189,6 @@ def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
     return view.reading
 
 
-def _copy(view: WorkerView, name: str) -> Manifest | None:
-    return next((copy for copy in view.copies if copy["metadata"]["name"] == name), None)
-
-
 def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
     """Whether a newer version is there: on the job, or on the copy of a slice that the job has yet to move to."""
     present = (*([view.job] if view.job else []), *view.copies)
@@ -216,7 +212,7 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         scheduling.ensure_usable(view, order)
         ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
     manifest = _copy_manifest(view, order, job)
-    present = _copy(view, manifest["metadata"]["name"])
+    present = view.copy_of(manifest["metadata"]["name"])
     if present is None:
         return [Create(resource=WORKLOADS, manifest=manifest)]
     if annotations.spec_version(present) >= order.spec_version:
@@ -355,7 +351,7 @@ def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
     """Removes the copies of earlier slices. They stay until the copy of the present one is there: without any, nobody
     would notice that the job is deleted."""
     current = _own_job(view, job)
-    if current is None or _copy(view, current.slice) is None:
+    if current is None or view.copy_of(current.slice) is None:
         return []
     return [
         Remove(resource=WORKLOADS, target=copy)

@@ -49,8 +49,7 @@ def placements_note(job: Manifest, order: WorkloadSpec) -> dict[str, str]:
 
 def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:
     """Where the unplaced pods of a job run, by pod set, as far as its present slice has come."""
-    slice = view.reading.slice if view.reading else ""
-    copy = next((copy for copy in view.copies if copy["metadata"]["name"] == slice), None)
+    copy = view.copy_of(view.reading.slice) if view.reading else None
     return (read_json(annotation(copy, own_api.PLACEMENTS_ANNOTATION), _PLACEMENTS) if copy else None) or {}
 
 

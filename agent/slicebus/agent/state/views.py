@@ -229,6 +229,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         desired = self.desired
         return {name: left for name, count in self.counts.items() if (left := count - desired.get(name, 0)) > 0}
 
+    def copy_of(self, slice: str) -> Manifest | None:
+        """The Workload copy of a slice, by its name."""
+        return next((copy for copy in self.copies if copy["metadata"]["name"] == slice), None)
+
     @property
     def is_hidden(self) -> bool:
         """Whether nobody can know if the job is there: the kind may not be read, or has other versions only."""

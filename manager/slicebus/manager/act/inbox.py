@@ -25,14 +25,14 @@ from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.headers import PREFIX
+from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status, job_of
 from slicebus.proto.topology import manager_queue
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
-_SUBJECT, _SEQUENCE = f"{PREFIX}subject", f"{PREFIX}sequence"
+_SEQUENCE = f"{PREFIX}sequence"
 _SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
 
 
@@ -173,7 +173,7 @@ class Inbox:
 def _order_key(delivery: Delivery) -> str:
     """The messages with one key stay in order: those of one object of one cluster."""
     cluster = delivery.message.routing_key.partition(".")[0]
-    return f"{cluster}/{delivery.message.headers.get(_SUBJECT, '')}"
+    return f"{cluster}/{delivery.message.headers.get(SUBJECT, '')}"
 
 
 def _is_superseded(older: Delivery, newer: Delivery) -> bool:

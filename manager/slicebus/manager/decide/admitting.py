@@ -4,8 +4,10 @@ The next reconcile would write the order, before it publishes it. A crash after 
 whose order is written and not published, which is what a crash after the second has left.
 """
 
+import msgspec
+
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import dispatch, pod_templates, verdicts
+from slicebus.manager.decide import dispatch, endings, pod_templates, verdicts
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices.admission import Admit, Decision
@@ -31,20 +33,15 @@ def _with_order(view: JobView, slice: Slice, patch: Patch, status: Manifest, *, 
     if record is None:
         return patch
     conditions = with_findings(admitted, record.to_finding(), now=now)
-    return Patch(
-        resource=patch.resource,
-        target=workload,
-        body={"status": status | {"conditions": conditions}},
-        subresource="status",
-    )
+    return msgspec.structs.replace(patch, body={"status": status | {"conditions": conditions}})
 
 
 def _goes_on(view: JobView) -> bool:
     """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.decide`."""
     job, holder = view.job, view.holder
-    if job is None or holder is None or not view.is_managed or "deletionTimestamp" in job["metadata"]:
+    if job is None or holder is None or not view.is_managed or endings.is_deleted(view):
         return False
-    if view.vanished or dispatch.has_unknown_end(view) or any(slice.deleting for slice in view.unfinished):
+    if view.vanished or dispatch.has_unknown_end(view):
         return False
     is_running = KINDS[view.ref.kind].outcome(job).phase is JobPhase.RUNNING
     return is_running and (dispatch.has_copy(view) or not pod_templates.refused(holder, view))

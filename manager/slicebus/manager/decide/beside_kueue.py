@@ -17,7 +17,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, kueue_checks, kueue_status, too_large, unknown_ends
+from slicebus.manager.decide import dispatch, endings, holding, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
 from slicebus.manager.state.annotations import DesiredSize, annotation
@@ -157,7 +157,7 @@ def _run(
         body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
     commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
-    held = too_large.checked(view, holder, dispatch.hold(view, allowed(view, job, holder)), now=now)
+    held = holding.hold(view, allowed(view, job, holder), now=now)
     commands += held or _answer_ready(view, holder, entry, now)
     return [*commands, *_release(view, [s for s in view.slices if s.finished])]
 

@@ -12,7 +12,6 @@ from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, evictions, holding, pod_templates, readiness, unknown_ends
 from slicebus.manager.decide.manifests import (
-    counts_patch,
     finalizer_patch,
     findings_patch,
     free_name,
@@ -97,19 +96,15 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
     # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
     may_send = not edited or dispatch.has_copy(view)
+    resumed = evictions.resume(view, view.holder) if view.holder is not None else []
     commands: list[Command] = []
     for command in planned:
-        if isinstance(command, SetCounts) and command.slice == view.holder:
-            may_order = may_send and not evictions.resume(view, command.slice)
-            commands += holding.shrink(view, command.slice, command.counts, orders=may_order, now=now)
-        else:
-            commands += _commands_for(view, job, command, desired=desired, now=now)
+        commands += _commands_for(view, job, command, desired=desired, orders=may_send and not resumed, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
         commands += _clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, (SetCounts, Reclaim))}
     if view.holder is not None and view.holder.key not in resized:
-        commands += evictions.resume(view, view.holder)
-        commands += holding.hold(view, view.holder, now=now) if may_send else []
+        commands += [*resumed, *(holding.hold(view, view.holder, now=now) if may_send else [])]
     elif view.evicted is not None and view.evicted.key not in resized:
         commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
@@ -167,14 +162,14 @@ def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
 
 
 def _commands_for(
-    view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, now: str
+    view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, orders: bool, now: str
 ) -> list[Command]:
+    """`orders`: whether the slice that the worker holds may be ordered with its counts."""
     match command:
         case CreateSlice():
             return _create(view, job, command, desired=desired)
         case SetCounts(slice=slice, counts=counts):
-            workload = view.workload(slice)
-            return [Patch(resource=WORKLOADS, target=workload, body=counts_patch(workload, counts))]
+            return holding.set_counts(view, slice, counts, orders=orders and slice == view.holder, now=now)
         case Reclaim(slice=slice, counts=counts):
             return [_reclaim(view, slice, counts)]
         case FinishSlice(slice=slice, reason=reason, message=message):

@@ -58,7 +58,7 @@ def is_ending(view: JobView) -> bool:
     """Whether a job that had not ended is to be deleted on its worker, and that is not recorded yet."""
     if view.is_withdrawn or view.is_withdrawing:
         return False
-    return _is_deleted(view) or _has_vanished(view)
+    return is_deleted(view) or _has_vanished(view)
 
 
 def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None, is_served: bool = True) -> Ending:
@@ -69,7 +69,7 @@ def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None, is_s
     """
     if not is_ending(view):
         return Ending.NONE
-    if not _is_deleted(view):
+    if not is_deleted(view):
         return Ending.VANISHED
     if not _persists(namespace, view):
         return Ending.NAMESPACE
@@ -130,7 +130,8 @@ def is_orphan(workload: Manifest) -> bool:
     return not any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ())
 
 
-def _is_deleted(view: JobView) -> bool:
+def is_deleted(view: JobView) -> bool:
+    """Whether the job is gone or being deleted, or one of its Workloads is while it has not ended."""
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return True
     ended = KINDS[view.ref.kind].outcome(view.job).phase.is_terminal

@@ -1,4 +1,4 @@
-"""What the slice that a worker holds needs: its order, and its counts when it shrinks."""
+"""The order for the slice that a worker holds, and the counts of slices. A shrink is ordered in the same write."""
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
@@ -14,13 +14,12 @@ def hold(view: JobView, holder: Slice, *, now: str) -> list[Command]:
     return too_large.checked(view, holder, dispatch.hold(view, holder), now=now)
 
 
-def shrink(view: JobView, holder: Slice, counts: Counts, *, orders: bool, now: str) -> list[Command]:
-    """Commands that set the counts of the slice, and the order that follows from them, in one write. `orders`: whether
-    anything may be ordered now."""
-    workload = view.workload(holder)
+def set_counts(view: JobView, slice: Slice, counts: Counts, *, orders: bool, now: str) -> list[Command]:
+    """Commands that set the counts of a slice, and with `orders` the order that follows from them in the same write."""
+    workload = view.workload(slice)
     body = counts_patch(workload, counts)
     resized = view.with_workload(workload | {"spec": workload["spec"] | body["spec"]})
-    order = hold(resized, resized.slices[view.slices.index(holder)], now=now) if orders else []
+    order = hold(resized, resized.slices[view.slices.index(slice)], now=now) if orders else []
     match order:
         case [Patch(resource=resource, body=dict() as recorded, subresource=""), *rest] if resource == WORKLOADS:
             return [Patch(resource=WORKLOADS, target=workload, body=body | recorded), *rest]

@@ -7,6 +7,7 @@ from typing import Any
 
 from slicebus.kube.cache import Cache, Change, Indexer
 from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.events import EventRecorder
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
@@ -35,8 +36,10 @@ class Controller:
         self.owned = {other: Cache(indexes={"owner": owner_uids, **(indexes or {})}) for other in owned}
         self.queue: WorkQueue[Key] = WorkQueue(f"standin:{resource.plural}")
 
-    async def run(self, handler: Callable[[Manifest], Awaitable[None]], *, workers: int = 4) -> None:
-        """Reconcile objects until cancelled."""
+    async def run(
+        self, handler: Callable[[Manifest], Awaitable[None]], *, workers: int = 4, events: EventRecorder | None = None
+    ) -> None:
+        """Reconcile objects, and write `events`, until cancelled."""
 
         async def reconcile(key: Key) -> None:
             manifest = self.cache.get(*key)
@@ -44,6 +47,8 @@ class Controller:
                 await handler(manifest)
 
         async with asyncio.TaskGroup() as group:
+            if events is not None:
+                group.create_task(events.run(), name="events")
             for resource, cache in [(self.resource, self.cache), *self.owned.items()]:
                 group.create_task(Reflector(self.client, resource, cache).run(), name=f"standin:{resource.plural}")
             for cache in [self.cache, *self.owned.values()]:

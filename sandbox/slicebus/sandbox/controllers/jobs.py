@@ -1,6 +1,5 @@
 """The Job controller's stand-in: keeps `parallelism` pods until enough have succeeded."""
 
-import asyncio
 from typing import Any
 
 from slicebus.ambient.clock import random_hex
@@ -27,9 +26,7 @@ class JobController:
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._events.run(), name="events")
-            await self._controller.run(self._reconcile)
+        await self._controller.run(self._reconcile, events=self._events)
 
     async def _reconcile(self, job: Manifest) -> None:
         if job["spec"].get("managedBy") not in _OWN_CONTROLLER or "deletionTimestamp" in job["metadata"]:

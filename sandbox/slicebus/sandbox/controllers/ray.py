@@ -4,7 +4,6 @@ Deletes and creates what KubeRay would, and as late: a group waits until its ear
 tests/integration/ray holds both to the same cases. Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray`.
 """
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -58,9 +57,7 @@ class RayClusterController:
     async def run(self) -> None:
         """Run RayClusters until cancelled."""
         self._controller.cache.subscribe(self._forget)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._events.run(), name="events")
-            await self._controller.run(self._reconcile)
+        await self._controller.run(self._reconcile, events=self._events)
 
     async def _reconcile(self, cluster: Manifest) -> None:
         if not is_own(cluster["spec"]) or await keep_until_clean(self._controller, cluster):
