@@ -144,7 +144,7 @@ class _Cycle:
             return by_distance(pending, self._assess, self._claim_of)
         trees: dict[int, list[str]] = {}
         for name in pending:
-            trees.setdefault(id(self.use.current.queues[name].root), []).append(name)
+            trees.setdefault(id(self.use.tree_of(name)), []).append(name)
         return by_share(pending, trees.values(), self._assess, self._head)
 
     def _head(self, slice: Slice, nomination: Nomination) -> Head:
@@ -181,7 +181,7 @@ class _Cycle:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
-        if replaced is None and (behind := self.rings.behind(slice)):
+        if replaced is None and (behind := self.rings.behind(slice, self.use.tree_of(queue.name))):
             return behind
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
@@ -233,7 +233,7 @@ class _Cycle:
             case Mode.FIT:
                 return [self._admit(slice, queue, found.admission)]
             case Mode.AFTER_EVICTION:
-                return [self._wait_for_evicted(slice, found)]
+                return [self._await_room(slice, queue, found)]
             case Mode.NO_CANDIDATES:
                 self.rivals.remember(slice, queue)
                 return [_wait(slice, found.misfit)]
@@ -276,7 +276,7 @@ class _Cycle:
             )
             for victim in victims
         ]
-        return [*evictions, self._wait_for_evicted(slice, found, evicted)]
+        return [*evictions, self._await_room(slice, queue, found, evicted)]
 
     def _then(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> Admission | None:
         """What a slice is assigned without these victims, when the waiting slices have chosen flavors again."""
@@ -290,11 +290,11 @@ class _Cycle:
         """What a waiting slice is assigned after the evictions."""
         return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
 
-    def _wait_for_evicted(self, slice: Slice, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
+    def _await_room(self, slice: Slice, queue: ClusterQueue, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
         """Let a slice wait for evicted workloads, and reserve their quota for it."""
         own = [*victims, *self.victims.get(slice.uid, ())]
-        self.reservations.keep(slice, found.admission, self._usable_queue_of(slice))
-        self.rings.waits(slice)
+        self.reservations.keep(slice, found.admission, queue)
+        self.rings.waits(slice, self.use.tree_of(queue.name))
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.
@@ -318,7 +318,7 @@ class _Cycle:
                 return _wait(slice, placed)
             # Until then nobody else gets its quota: whoever did would be preempted for it, again and again.
             found = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
-            return self._wait_for_evicted(slice, found)
+            return self._await_room(slice, queue, found)
         replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)

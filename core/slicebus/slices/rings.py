@@ -8,6 +8,7 @@ of the Workloads tell who preempted whom last, also after a restart: see decisio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from slicebus.slices.cohorts import Node
 from slicebus.slices.flavors import Misfit
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import Victim, preemptor_job
@@ -21,7 +22,7 @@ class Rings:
         """`since`: only what has changed from then on counts, as metav1.Time; None where no ring is looked for."""
         self._slices = slices
         self._since = since
-        self._waiting: dict[str, SliceKey] = {}
+        self._waiting: dict[str, tuple[SliceKey, Node]] = {}
 
     @cached_property
     def _preempted_by(self) -> Mapping[str, str]:
@@ -34,17 +35,18 @@ class Rings:
                 found[slice.job_uid] = max(found.get(slice.job_uid, ("", "")), (at, by))
         return {job: by for job, (_, by) in found.items()}
 
-    def waits(self, slice: Slice) -> None:
-        """A slice waits in this cycle for quota that others leave."""
-        self._waiting[slice.job_uid] = slice.key
+    def waits(self, slice: Slice, tree: Node) -> None:
+        """A slice waits in this cycle for quota of this tree, by its root, that others leave."""
+        self._waiting[slice.job_uid] = slice.key, tree
 
-    def behind(self, slice: Slice) -> Misfit | None:
+    def behind(self, slice: Slice, tree: Node) -> Misfit | None:
         """Why a slice that was preempted for one that still waits is not assessed; None for any other.
 
-        With it in the way, the other would choose flavors again, and might preempt it once more.
+        With it in the way, the other would choose flavors again, and might preempt it once more. It is in the way only
+        of one that waits for quota of the same tree: a cohort may have left the other's since.
         """
-        preemptor = self._waiting.get(self._preempted_by.get(slice.job_uid, ""))
-        if preemptor is None:
+        preemptor, of = self._waiting.get(self._preempted_by.get(slice.job_uid, ""), (None, None))
+        if preemptor is None or of is not tree:
             return None
         return Misfit(f"It was preempted for {preemptor}, which waits, and comes after it", "the admission of that one")
 

@@ -56,6 +56,10 @@ class QuotaUse:
         """The tree after the evictions; the same as `current` while no chain is evicted."""
         return self._projected or self.current
 
+    def tree_of(self, queue: str) -> Node:
+        """The root of the tree of a queue."""
+        return self.current.queues[queue].root
+
     def is_apart(self, queue: str) -> bool:
         """Whether anything is evicted or reserved in the tree of a queue."""
         return self.projected.queues[queue].root in self._apart

@@ -5,7 +5,7 @@ import pytest
 
 from slicebus.slices.admission import Wait, cycle
 from slicebus.slices.workload import Slice, SliceKey
-from unit.slices.test_preemption import admitted_names, evicted, holding, waiting, world
+from unit.slices.test_preemption import OWN, admitted_names, cohort, evicted, holding, queue, waiting, world
 
 SINCE = "2026-01-01T12:00:00Z"
 LATER = "2026-01-01T12:00:30Z"
@@ -89,3 +89,13 @@ def test_a_job_that_has_quota_again_grows_beside_its_preemptor() -> None:
     slices = [waiting("high", 8, 10), holding("big", 6, -1), low, growth]
     decided = cycle(msgspec.structs.replace(world(*slices), rings_since=SINCE))
     assert "low-2" in admitted_names(decided)
+
+
+@pytest.mark.parametrize(("parent", "is_behind"), [("all", True), ("", False)], ids=["one tree", "trees apart"])
+def test_a_victim_waits_only_behind_one_of_its_own_tree(parent: str, is_behind: bool) -> None:
+    """The cohort of the preemptor's queue may have left the victim's since."""
+    slices = [waiting("high", 8, 10), holding("big", 6), preempted(waiting("low", 2, queue="other"), "high", LATER)]
+    queues = [queue(cohort="team", **OWN), queue("other", "1", cohort="all", **OWN)]
+    given = world(*slices, queues=queues, cohorts=[cohort("team", parent), cohort("all", cores=2)])
+    decided = cycle(msgspec.structs.replace(given, rings_since=SINCE))
+    assert admitted_names(decided) == (set() if is_behind else {"low"})
