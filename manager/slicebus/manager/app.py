@@ -163,6 +163,7 @@ class Manager(Role[ManagerSettings]):
                 admitter = Admitter(
                     decide,
                     executor,
+                    locks=locks,
                     writers=writers,
                     admitted=partial(queue.add, first=True),
                     strategy=strategy,

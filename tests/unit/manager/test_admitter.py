@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
+from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import Store, owner_ref
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import JobRef
+from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices import kueue, own_api
 from slicebus.slices.workload import SliceKey
 from unit.kube.loop_time import LoopTime
-from unit.manager.objects import a_workload, condition
+from unit.manager.objects import a_job, a_workload, condition
 
 Manifest = dict[str, Any]
 
@@ -61,6 +63,7 @@ class World:
         """How long a write is under way."""
         self.ordered: list[JobRef] = []
         """The jobs whose orders are to go out."""
+        self.locks = Locks[JobRef]()
         self._version = 100
 
     async def run(self, commands: Sequence[Command], *, caused_by: Any = None) -> None:
@@ -79,6 +82,15 @@ class World:
     def write(self, workload: Manifest) -> None:
         self._version += 1
         self.store.workloads.put(merge_patch(workload, {"metadata": {"resourceVersion": str(self._version)}}))
+
+    def submit(self, name: str) -> JobRef:
+        """A job, and its first slice."""
+        workload = a_pending(name)
+        ref = owner_ref(workload)
+        assert ref is not None
+        self.store.cache_of(JOBS).put(merge_patch(a_job(), {"metadata": {"name": ref.name, "uid": ref.uid}}))
+        self.write(workload)
+        return ref
 
     def resize(self, name: str, count: int) -> None:
         """The job of a slice wants another size."""
@@ -105,13 +117,37 @@ class World:
 @asynccontextmanager
 async def admitting(world: World, *, writers: int = 16) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(
-        Admitter(Decider(world.store), world, writers=writers, admitted=world.ordered.append).run()
+        Admitter(Decider(world.store), world, locks=world.locks, writers=writers, admitted=world.ordered.append).run()
     )
     try:
         yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_an_admission_carries_its_order_unless_somebody_else_has_the_turn_of_the_job(
+    jumping: LoopTime, is_taken: bool
+) -> None:
+    """The order of an earlier slice may be under way then, and would have the same version."""
+    world = World(cpu=1)
+    ref = world.submit("w1")
+    async with world.locks.of(ref) if is_taken else nullcontext(), admitting(world):
+        await asyncio.sleep(1)
+    assert world.admitted == ["w1"]
+    assert (own_api.ORDER_CONDITION in world.store.slices[SliceKey("team/w1")].conditions) is not is_taken
+
+
+async def test_nobody_else_has_the_turn_of_a_job_while_its_admission_is_written(jumping: LoopTime) -> None:
+    world = World(cpu=1)
+    world.write_s = 1.0
+    ref = world.submit("w1")
+    async with admitting(world):
+        await asyncio.sleep(0.5)
+        assert world.admitted == []
+        async with world.locks.of(ref):
+            assert world.admitted == ["w1"]
 
 
 async def test_what_fits_is_admitted_and_the_rest_waits(jumping: LoopTime) -> None:

@@ -9,6 +9,10 @@ A cycle may decide more than can be written at once. Each decision carries the r
 was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
 decision that waits is also decided again when somebody edits its quota or its worker cluster. Every other change only
 frees quota: nobody else admits, and an admission was charged with everything that its chain will use.
+
+An admission carries the order that follows from it, above every order that the job has had. It goes without one while
+somebody else has the job's turn: the order of an earlier slice may be under way. Nothing waits for that turn here,
+which the broker may hold up.
 """
 
 import asyncio
@@ -25,8 +29,9 @@ from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.decide import catalog, verdicts
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
-from slicebus.proto.messages import JobRef
+from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.locks import Locks
 from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
@@ -45,6 +50,7 @@ class Admitter:
         decide: Decider[Store],
         executor: Executor,
         *,
+        locks: Locks[JobRef],
         writers: int,
         admitted: Callable[[JobRef], None],
         strategy: Strategy = Strategy.SPREAD,
@@ -56,6 +62,7 @@ class Admitter:
         self._decide = decide
         self._store = store
         self._executor = executor
+        self._locks = locks
         self._writers = writers
         self._admitted = admitted
         self._strategy = strategy
@@ -91,7 +98,11 @@ class Admitter:
 
         async def carry_out(decision: Decision, version: str) -> bool:
             async with free:
-                return await self._carry_out(decision, version)
+                turn = self._turn_of(decision)
+                if turn is None or turn.locked():
+                    return await self._carry_out(decision, version, in_turn=False)
+                async with turn:
+                    return await self._carry_out(decision, version, in_turn=True)
 
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -102,14 +113,25 @@ class Admitter:
             ]
         return all(task.result() for task in tasks)
 
-    async def _carry_out(self, decision: Decision, version: str) -> bool:
+    def _turn_of(self, decision: Decision) -> asyncio.Lock | None:
+        """The turn of the job that a decision is about; None where no job owns the Workload."""
+        workload = self._workload(decision)
+        ref = owner_ref(workload) if workload is not None else None
+        return self._locks.of(ref) if ref is not None else None
+
+    def _workload(self, decision: Decision) -> Manifest | None:
+        namespace, _, name = decision.key.partition("/")
+        return self._store.workloads.get(namespace, name)
+
+    async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> bool:
         """Write a decision that was made from this resourceVersion; False when it has to be decided again."""
         if self._is_outdated(decision):
             return False
-        namespace, _, name = decision.key.partition("/")
-        workload = self._store.workloads.get(namespace, name)
+        workload = self._workload(decision)
         try:
-            commands = self._decide(catalog.verdict, decision=decision, version=version, now=now_text())
+            commands = self._decide(
+                catalog.verdict, decision=decision, version=version, in_turn=in_turn, now=now_text()
+            )
             if workload is None or not commands:
                 return True
             await self._executor.run(commands)

@@ -253,11 +253,15 @@ def cycle(
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 
-def verdict(store: Store, *, decision: Decision, now: str, version: str | None = None) -> list[Command]:
+def verdict(
+    store: Store, *, decision: Decision, now: str, version: str | None = None, in_turn: bool = True
+) -> list[Command]:
     """The writes of a decision about a slice.
 
     `version` is the resourceVersion of the Workload that the decision was made from; only recordings have none. Raises
     ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
+
+    `in_turn`: nobody else decides about the job or writes for it meanwhile.
     """
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
@@ -266,7 +270,7 @@ def verdict(store: Store, *, decision: Decision, now: str, version: str | None =
         return []
     if version is not None:
         verdicts.ensure_unchanged(workload, version)
-    return mode_of(store).apply(store.view(ref), slice, decision, now=now)
+    return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
 def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:

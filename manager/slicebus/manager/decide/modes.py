@@ -14,6 +14,7 @@ from slicebus.manager.decide import (
     kueue_checks,
     kueue_status,
     unmanaged,
+    verdicts,
     waiting,
 )
 from slicebus.manager.state.requirements import is_nearly_managed
@@ -44,8 +45,8 @@ class AdmissionMode(Protocol):
         """The commands for a job whose kind is left out: it is withdrawn if that was recorded before, and its Workloads
         that are being deleted are released."""
 
-    def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
-        """The writes of a decision about a slice."""
+    def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
+        """The writes of a decision about a slice. `in_turn`: nobody else writes for the job meanwhile."""
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """The writes of a worker's status on the manager."""
@@ -74,9 +75,10 @@ class Builtin:
         """Nothing may have been dispatched yet."""
         return _go_on_ending(view, builtin.end)
 
-    def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
-        """Write quota, admission and order, the reason to wait, or the eviction."""
-        return admitting.commands(view, slice, decision, now=now)
+    def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
+        """Write quota and admission, in turn also the order, the reason to wait, or the eviction."""
+        commands = admitting.commands if in_turn else verdicts.commands
+        return commands(view, slice, decision, now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write the status as it is, and whether the pods are ready."""
@@ -113,7 +115,7 @@ class BesideKueue:
         """Only our own finalizer is removed: Kueue removes its own."""
         return _go_on_ending(view, beside_kueue.end)
 
-    def apply(self, view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
+    def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
