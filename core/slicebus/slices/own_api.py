@@ -94,6 +94,8 @@ NOT_MANAGED_ANNOTATION: Final = "slicebus.dev/not-managed"
 """On a RayJob of the manager, which has no conditions: why slicebus leaves it alone."""
 ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
+WITHOUT_COPY: Final = "without copy"
+"""The same: the job is there, and no Workload copy of it."""
 RELEASE_ANNOTATION: Final = "slicebus.dev/release-deletes"
 """On a WorkerCluster: releases the held deletes with that id, from its status."""
 AGENTS_OWN: Final = frozenset(

@@ -15,7 +15,7 @@ from slicebus.proto.messages import JobRef, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
-from unit.agent.objects import EAST, a_spec
+from unit.agent.objects import EAST, JOB_STEP, a_spec
 from unit.slices.jobs.manifests import a_cluster, a_group
 
 Manifest = dict[str, Any]
@@ -129,7 +129,7 @@ def noted(job: Manifest, *clusters: Manifest) -> int:
         reading=JobReading.from_manifest(job),
         scale_target=next(iter(clusters), None),
     )
-    *_, upsert, _ = orders.workload_spec(an_order_of_job(7, 2), EAST)
+    upsert = orders.workload_spec(an_order_of_job(7, 2), EAST)[JOB_STEP]
     [written] = upsert.decide(view)
     assert isinstance(written, Patch)
     assert isinstance(written.body, dict)

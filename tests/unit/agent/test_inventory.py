@@ -15,9 +15,10 @@ from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unan
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
-from slicebus.agent.state.views import JobReading
+from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.kube.resources import JOBS
 from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
 from slicebus.slices.fingerprints import spec_hash, status_hash
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
@@ -45,7 +46,7 @@ def an_item(number: int) -> InventoryItem:
 
 
 def test_an_item_has_the_hashes_of_spec_and_status() -> None:
-    found = item(a_view(a_job(version=3)), EAST)
+    found = item(a_view(a_job(version=3), a_copy()), EAST)
     assert found == InventoryItem(REF.kind, REF.namespace, REF.name, REF.uid, 3, HELD, UNREADY)
 
 
@@ -125,6 +126,27 @@ def test_what_a_controller_made_of_our_job_is_not_listed() -> None:
 def test_a_job_without_a_readable_manager_uid_is_not_listed(uid: str) -> None:
     job = a_job(of=msgspec.structs.replace(REF, uid=uid))
     assert item(a_view(job), EAST) is None
+
+
+def granted_nothing(job: dict[str, Any]) -> dict[str, Any]:
+    return merge_patch(job, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: "{}"}}})
+
+
+LACKING: dict[str, tuple[WorkerView, bool]] = {
+    "none": (a_view(a_job()), True),
+    "another job's": (a_view(a_job(), a_copy(of=msgspec.structs.replace(REF, uid="other"))), True),
+    "that of an earlier slice": (a_view(a_job(workload="w2"), a_copy()), False),
+    "none of a suspended job": (a_view(granted_nothing(a_job())), False),
+    "none of a job that is being deleted": (a_view(a_job(deleting=True)), False),
+}
+
+
+@pytest.mark.parametrize(("view", "lacks"), LACKING.values(), ids=LACKING.keys())
+def test_a_job_that_shall_run_without_a_copy_is_not_as_ordered(view: WorkerView, lacks: bool) -> None:
+    """The copy was to be made after it. Without one nobody would notice that the job is deleted."""
+    found = item(view, EAST)
+    assert found is not None
+    assert (found.spec_hash == own_api.WITHOUT_COPY) is lacks
 
 
 @pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, own_api.ABSENT)])

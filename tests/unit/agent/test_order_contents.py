@@ -90,7 +90,7 @@ NAMED: dict[str, WorkloadSpec] = {
 @pytest.mark.parametrize("order", NAMED.values(), ids=NAMED.keys())
 def test_an_order_that_brings_what_it_names_is_carried_out(order: WorkloadSpec) -> None:
     ensure_readable(order)
-    assert orders.workload_spec(order, EAST)[0].decide(a_view(None))
+    assert orders.next_step(orders.workload_spec(order, EAST), 0, a_view(None)).commands
 
 
 UNREADABLE: dict[str, tuple[WorkloadSpec, str]] = {
@@ -215,7 +215,7 @@ def test_a_copy_takes_over_names_labels_annotations_and_spec_only(order: Workloa
     ensure_readable(brought)
     view = WorkerView(key=JobKey.of(order.job), job=None)
     commands = [command for step in orders.workload_spec(brought, EAST) for command in step.decide(view)]
-    copy, job = (command.manifest for command in commands if isinstance(command, Create))
+    job, copy = (command.manifest for command in commands if isinstance(command, Create))
     for made in (copy, job):
         assert made.keys() == {"apiVersion", "kind", "metadata", "spec"}
         assert made["metadata"].keys() == {"name", "namespace", "labels", "annotations"}

@@ -16,7 +16,23 @@ from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, P
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
-from unit.agent.objects import EAST, NOW, POD_SETS, REF, a_copy, a_job, a_pod, a_spec, a_view, encoded, short, shorts
+from unit.agent.objects import (
+    COPY_STEP,
+    EAST,
+    JOB_STEP,
+    NOW,
+    POD_SETS,
+    REF,
+    SIZES_STEP,
+    a_copy,
+    a_job,
+    a_pod,
+    a_spec,
+    a_view,
+    encoded,
+    short,
+    shorts,
+)
 
 Manifest = dict[str, Any]
 OTHER = JobRef("batch/v1", "Job", "team", "train", "other-uid")
@@ -47,6 +63,8 @@ ORDERS: dict[str, list[Step]] = {
     "suspend": orders.suspend(Suspend(job=REF, spec_version=2, workload="w1", reason="Preempted", message="quota")),
     "delete": orders.delete(Delete(job=REF, spec_version=2)),
 }
+
+
 WAIT, REFUSE = "waits", "refuses"
 AT_W1, AT_W2 = ("train", 'at w1 v2 {"main":1}'), ("train", 'at w2 v2 {"main":5}')
 SUSPENDED = [("train", "at w1 v2 {}", "suspended"), ("tell Job", "Preempted")]
@@ -54,52 +72,68 @@ NOT_OURS = {"foreign": [REFUSE], "of another job": [WAIT], "going": [WAIT]}
 CREATED = [("create Job", "train")]
 
 EXPECTED: dict[str, dict[str, list[Any]]] = {
-    # copy, sizes, what it takes over, job, report
+    # whether it is possible, copy of a job that is there, sizes, what it takes over, job, copy, report
     "spec of the same slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w1")], [], [], CREATED, []],
-        "a copy only": [[("w1", "v2")], [], [], CREATED, []],
-        "older": [[("w1", "v2")], [], [], [AT_W1], []],
-        "older, suspended": [[("w1", "v2")], [], [], [(*AT_W1, "resumed")], []],
+        "nothing": [[], [], [], [], CREATED, [("create Workload", "w1")], []],
+        "a copy only": [[], [], [], [], CREATED, [("w1", "v2")], []],
+        "older": [[], [("w1", "v2")], [], [], [AT_W1], [("w1", "v2")], []],
+        "older, suspended": [[], [("w1", "v2")], [], [], [(*AT_W1, "resumed")], [("w1", "v2")], []],
         "same": [
+            [],
             [("w1", "v2")],
             [("train", "/spec/parallelism=1")],
             [],
             [("train", 'baseline {"main":1}')],
+            [("w1", "v2")],
             [("remove Workload", "w1"), ("applied", "w2", 2)],
         ],
         "same, without its copy": [
+            [],
             [("w1", "v2")],
             [("train", "/spec/parallelism=1")],
             [],
             [("train", 'baseline {"main":1}')],
+            [("w1", "v2")],
             [("applied", "w2", 2)],
         ],
-        "newer": [[], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], []],
+        "newer": [[], [], [], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], [], [], []],
     },
     "spec of the next slice": NOT_OURS
     | {
-        "nothing": [[("create Workload", "w2")], [], [], CREATED, []],
-        "a copy only": [[("create Workload", "w2")], [], [], CREATED, []],
+        "nothing": [[], [], [], [], CREATED, [("create Workload", "w2")], []],
+        "a copy only": [[], [], [], [], CREATED, [("create Workload", "w2")], []],
         "older": [
+            [],
             [("create Workload", "w2")],
             [("train", "/spec/parallelism=5")],
             [],
             [("train", 'baseline {"main":5}')],
+            [("create Workload", "w2")],
             [],
         ],
         "older, suspended": [
+            [],
             [("create Workload", "w2")],
             [("train", "/spec/parallelism=5")],
             [],
             [("train", 'baseline {"main":5}')],
+            [("create Workload", "w2")],
             [],
         ],
-        "same": [[], [], [], [], [("remove Workload", "w1"), ("applied", "w2", 2)]],
-        "same, without its copy": [[("create Workload", "w2")], [], [], [], [("applied", "w2", 2)]],
-        "newer": [[], [], [], [], [("applied", "w3", 3)]],
-        "newer, not moved yet": [[], [], [], [], []],
+        "same": [[], [], [], [], [], [], [("remove Workload", "w1"), ("applied", "w2", 2)]],
+        "same, without its copy": [
+            [],
+            [("create Workload", "w2")],
+            [],
+            [],
+            [],
+            [("create Workload", "w2")],
+            [("applied", "w2", 2)],
+        ],
+        "newer": [[], [], [], [], [], [], [("applied", "w3", 3)]],
+        "newer, not moved yet": [[], [], [], [], [], [], []],
     },
     # job, copies, report
     "relabel": NOT_OURS
@@ -215,7 +249,8 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
 
 @pytest.mark.parametrize(("view", "link"), [("older", "worker-uid"), ("nothing", None)])
 def test_a_copy_that_is_made_beside_its_job_knows_it_at_once(view: str, link: str | None) -> None:
-    [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[0].decide(VIEWS[view])
+    """A job that has gone since it was made leaves a copy without a link: its end is reported by that copy."""
+    [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[COPY_STEP].decide(VIEWS[view])
     assert isinstance(create, Create)
     assert annotations.annotation(create.manifest, own_api.JOB_UID_ANNOTATION) == link
 
@@ -238,16 +273,16 @@ LATE = a_spec(1, "w1", granted=1, parallelism=1)
 def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
     """The next slice's spec has come and its relabel has not: the job is still at the version of the late one."""
     view = a_view(a_job(5, baseline=5), a_copy(), a_copy("w2", version=2))
-    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[1:3]] == [[], []]
+    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[SIZES_STEP:JOB_STEP]] == [[], []]
 
 
 def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
     view = a_view(None, a_copy(of=OTHER, version=9))
-    assert shorts(orders.workload_spec(LATE, EAST)[3].decide(view)) == CREATED
+    assert shorts(orders.workload_spec(LATE, EAST)[JOB_STEP].decide(view)) == CREATED
 
 
 def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> None:
-    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[3].decide(a_view(None))
+    [create] = orders.workload_spec(a_spec(3, "w1", granted=2, parallelism=4), EAST)[JOB_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     job = create.manifest
     assert annotations.is_of(job, REF)
@@ -269,7 +304,7 @@ def test_a_kueue_here_leaves_a_copy_alone() -> None:
     own = {own_api.DISPATCHED_ANNOTATION: "{}", own_api.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
     spec = a_spec(3)
     spec.workload["metadata"]["annotations"] = own
-    [create] = orders.workload_spec(spec, EAST)[0].decide(a_view(None))
+    [create] = orders.workload_spec(spec, EAST)[COPY_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     metadata = create.manifest["metadata"]
     assert metadata["labels"] == {own_api.ORIGIN_LABEL: own_api.ORIGIN}
@@ -288,7 +323,7 @@ def test_a_copy_says_which_flavors_its_slice_was_given() -> None:
     spec = a_spec(3)
     assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 1, "resourceUsage": {"cpu": "1"}}]
     spec.workload["status"] = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
-    [create] = orders.workload_spec(spec, EAST)[0].decide(a_view(None))
+    [create] = orders.workload_spec(spec, EAST)[COPY_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     assert annotations.flavors(create.manifest) == {"main": {"cpu": "spot"}}
     assert "status" not in create.manifest
@@ -306,13 +341,13 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("job", "expected"), COUNTS.values(), ids=COUNTS.keys())
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
-    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[1]
+    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[SIZES_STEP]
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
 def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="its pods were not ready")
-    take_counts = orders.workload_spec(spec, EAST)[1]
+    take_counts = orders.workload_spec(spec, EAST)[SIZES_STEP]
     told = take_counts.decide(a_view(a_job(5, baseline=1)))
     assert shorts(told) == [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
     assert list(take_counts.decide(a_view(a_job(3, baseline=1)))) == [], "it is told with the resize only"
@@ -327,8 +362,8 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
     job["metadata"]["annotations"] |= {own_api.TAKEN_BACK_ANNOTATION: known} if known else {}
     steps = orders.workload_spec(spec, EAST)
     resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
-    assert shorts(steps[1].decide(a_view(job))) == (resized if is_taken else [])
-    [stamped] = steps[3].decide(a_view(job))
+    assert shorts(steps[SIZES_STEP].decide(a_view(job))) == (resized if is_taken else [])
+    [stamped] = steps[JOB_STEP].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     left = merge_patch(job, stamped.body)
@@ -354,7 +389,7 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
     relabel = Relabel(
         job=REF, spec_version=2, from_workload="w1", to_workload="w2", granted={"main": 3}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[JOB_STEP], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
@@ -397,7 +432,7 @@ def test_a_request_that_the_manager_has_forgotten_is_made_again(job: Manifest, a
     relabel = Relabel(
         job=REF, spec_version=9, from_workload="w1", to_workload="w1", granted={"main": 1}, answers=answers
     )
-    for step in (orders.workload_spec(spec, EAST)[3], orders.relabel(relabel, EAST)[0]):
+    for step in (orders.workload_spec(spec, EAST)[JOB_STEP], orders.relabel(relabel, EAST)[0]):
         [patch] = step.decide(a_view(job))
         assert isinstance(patch, Patch)
         moved = merge_patch(job, patch.body)
@@ -421,7 +456,7 @@ def test_a_copy_that_is_made_anew_is_granted_nothing_that_the_one_before_has_giv
 ) -> None:
     view = msgspec.structs.replace(a_view(None, a_copy()), left_requests={REF.uid: REQUEST})
     spec = msgspec.structs.replace(a_spec(2, granted=3), answers=answers)
-    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
+    [create] = orders.workload_spec(spec, EAST)[JOB_STEP].decide(view)
     assert isinstance(create, Create)
     assert annotations.granted(create.manifest) == {"main": granted}
     requested = annotations.PendingRequests.from_job(create.manifest)
@@ -437,7 +472,7 @@ def test_a_copy_that_is_made_anew_asks_for_its_own_size(known: dict[str, annotat
     """The manager has answered a request of the copy before, which waits: it would go on waiting for that size."""
     view = msgspec.structs.replace(a_view(None, a_copy()), left_requests=known)
     spec = msgspec.structs.replace(a_spec(2, granted=1), answers=REQUEST.key)
-    [create] = orders.workload_spec(spec, EAST)[3].decide(view)
+    [create] = orders.workload_spec(spec, EAST)[JOB_STEP].decide(view)
     assert isinstance(create, Create)
     job = merge_patch(create.manifest, {"metadata": {"uid": "another-uid", "generation": 1}})
     [patch] = reconcile.request(a_view(job), EAST)
@@ -466,7 +501,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
     written = {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}
-    for patch in orders.workload_spec(spec, EAST)[3].decide(view):
+    for patch in orders.workload_spec(spec, EAST)[JOB_STEP].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
         written |= patch.body["metadata"]["annotations"]

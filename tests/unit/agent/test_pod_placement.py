@@ -11,7 +11,7 @@ from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Patch, PatchEach
 from slicebus.proto.messages import PodSetFlavor
 from slicebus.slices import own_api
-from unit.agent.objects import EAST, a_copy, a_job, a_pod, a_spec, a_view
+from unit.agent.objects import COPY_STEP, EAST, JOB_STEP, a_copy, a_job, a_pod, a_spec, a_view
 
 Manifest = dict[str, Any]
 SPOT = PodSetFlavor({"pool": "spot"}, [{"key": "spot", "operator": "Exists"}])
@@ -23,11 +23,10 @@ NOTE = {own_api.PLACEMENTS_ANNOTATION: msgspec.json.encode({"main": SPOT}).decod
 
 
 def made(view: WorkerView, **order: Any) -> list[Manifest]:
-    """The objects that an order makes in this view."""
-    found = []
-    for step in orders.workload_spec(a_spec(2, "w2", **order), EAST):
-        found += [command.manifest for command in step.decide(view) if isinstance(command, Create)]
-    return found
+    """The objects that an order makes in this view: the job, and the copy of its slice."""
+    steps = orders.workload_spec(a_spec(2, "w2", **order), EAST)
+    decided = [command for number in (JOB_STEP, COPY_STEP) for command in steps[number].decide(view)]
+    return [command.manifest for command in decided if isinstance(command, Create)]
 
 
 def an_unplaced_job(granted: int = 2) -> Manifest:

@@ -216,7 +216,7 @@ def test_a_job_that_is_there_goes_on_under_a_stricter_policy() -> None:
     """The policy is for what is made. An order changes nothing else of a job."""
     there = a_view(a_job())
     view = WorkerView(key=there.key, job=there.job, reading=there.reading, policy=Policy(namespace_selector=PRODUCTION))
-    assert orders.workload_spec(a_spec(2, "w2"), EAST)[0].decide(view)
+    assert orders.next_step(orders.workload_spec(a_spec(2, "w2"), EAST), 0, view).commands
 
 
 # --- who creates a job ----------------------------------------------------------------------------------------------
@@ -224,15 +224,9 @@ def test_a_job_that_is_there_goes_on_under_a_stricter_policy() -> None:
 
 def creates(order: Any, policy: Policy) -> dict[Resource, Impersonation | None]:
     """What an order creates, and as whom."""
-    first = WorkerView(key=JobKey.of(order.job), job=None, policy=policy)
-    copy = {"metadata": {"name": order.workload["metadata"]["name"], "namespace": order.job.namespace}}
-    found, view = {}, first
-    for step in orders.workload_spec(order, EAST):
-        for command in step.decide(view):
-            if isinstance(command, Create):
-                found[command.resource] = command.impersonate
-        view = WorkerView(key=first.key, job=None, policy=policy, copies=(copy,))
-    return found
+    view = WorkerView(key=JobKey.of(order.job), job=None, policy=policy)
+    decided = [command for step in orders.workload_spec(order, EAST) for command in step.decide(view)]
+    return {command.resource: command.impersonate for command in decided if isinstance(command, Create)}
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.job.kind)

@@ -88,6 +88,8 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "newer than the manager": (dispatched(), an_item(9), "RENEW"),
     "newer than the manager, not reported": (dispatched(applied=2), an_item(9), "RENEW"),
     "changed by somebody": (dispatched(), an_item(hash="other"), "RENEW"),
+    "held without its copy": (dispatched(), an_item(hash=own_api.WITHOUT_COPY), "RENEW"),
+    "not reported yet, and held without its copy": (dispatched(applied=2), an_item(hash=own_api.WITHOUT_COPY), "AGAIN"),
     "not reported yet, and held otherwise": (dispatched(applied=2), an_item(hash="other"), "HELD"),
     "only a copy, and not reported yet": (dispatched(applied=2), an_item(hash=own_api.ABSENT, status=""), "AGAIN"),
     "renewed above what was reported": (dispatched(applied=2, hash=LOST), an_item(), "AGAIN"),

@@ -31,10 +31,14 @@ Entry = tuple[InventoryItem, RequestKey | None]
 def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     """One job as the manager compares it; None where it is not ours.
 
-    Where only Workload copies are left, a linked copy shows that the job is gone; its report is on its way.
+    Where only Workload copies are left, a linked copy shows that the job is gone; its report is on its way. A job that
+    shall run without any copy is not what the manager has ordered: nobody would notice its deletion.
     """
     if view.job is not None:
-        return _item(view, view.job, _spec_hash(view.job, cluster), _status_hash(view)) if _is_known(view.job) else None
+        if not _is_known(view.job):
+            return None
+        spec = own_api.WITHOUT_COPY if _lacks_copy(view) else _spec_hash(view.job, cluster)
+        return _item(view, view.job, spec, _status_hash(view))
     copies = sorted(filter(_is_known, view.copies), key=annotations.spec_version)
     if not copies:
         return None
@@ -93,6 +97,13 @@ def _is_known(manifest: Manifest) -> bool:
     """Whether the object is ours and has a readable manager UID: without one no order can be about it."""
     uid = annotations.annotation(manifest, own_api.MANAGER_UID_ANNOTATION)
     return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
+
+
+def _lacks_copy(view: WorkerView) -> bool:
+    job = view.reading
+    if job is None or job.is_going or job.is_suspended:
+        return False
+    return not any(annotations.is_of(copy, job.ref) for copy in view.copies)
 
 
 def _spec_hash(job: Manifest, cluster: ClusterName) -> str:

@@ -91,16 +91,19 @@ def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
 
 
 def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
-    """Creates the slice and its job, or changes them in place.
+    """Creates the job and the copy of its slice, or changes them in place.
 
-    Reports when the copy is linked to the job: from then on a deletion of the job is noticed. Where the relabel came
-    first, the copies of earlier slices go only now.
+    A new job comes first, so that its copy is written once, with the link to it. A job that is there follows its copy:
+    it moves to the slice only with the relabel. Reports when the copy is linked to the job: from then on a deletion of
+    the job is noticed. Where the relabel came first, the copies of earlier slices go only now.
     """
     return [
-        Step(lambda view: _upsert_copy(view, order)),
+        Step(lambda view: _ensure_possible(view, order)),
+        Step(lambda view: _upsert_copy(view, order) if view.job is not None else []),
         Step(lambda view: _take_sizes(view, order)),
         Step(lambda view: _take_over(view, order)),
         Step(lambda view: _upsert_job(view, order)),
+        Step(lambda view: _upsert_copy(view, order)),
         Step(
             lambda view: [
                 *link_copies(view),
@@ -195,22 +198,29 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
     return any(annotations.spec_version(m) > order.spec_version for m in present if annotations.is_of(m, order.job))
 
 
-def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+def _ensure_possible(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """No commands. Raises RefusedOrder for an order that cannot be carried out here, and ConflictError for one that has
+    to wait."""
     ensure_named(order)
     ensure_namespace(view.policy, view.key.namespace)
     if view.unserved:
         kind, reason = next(iter(view.unserved.items()))
         raise KindNotServed(kind, reason)
+    if _own_job(view, order.job) is not None or _is_stale(view, order):
+        return []
+    if any(annotations.is_of(copy, order.job) and annotations.is_linked(copy) for copy in view.copies):
+        raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
+    scheduling.ensure_usable(view, order)
+    ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
+    return []
+
+
+def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+    """The copy of the slice, linked to the job. Without a link where the job has gone since it was made: the report of
+    that goes by the copy."""
     job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []
-    if view.job is None and any(
-        annotations.is_of(copy, order.job) and annotations.is_linked(copy) for copy in view.copies
-    ):
-        raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
-    if view.job is None:
-        scheduling.ensure_usable(view, order)
-        ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
     manifest = _copy_manifest(view, order, job)
     present = view.copy_of(manifest["metadata"]["name"])
     if present is None:

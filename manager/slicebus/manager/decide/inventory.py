@@ -181,8 +181,8 @@ def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
 def _shows(item: InventoryItem, state: State, version: int) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
-    has_copy = item.spec_hash != own_api.ABSENT and item.spec_version == version
-    return has_copy and state.held is Held.HOLD and state.progress is not Progress.LOST
+    is_whole = item.spec_hash not in (own_api.ABSENT, own_api.WITHOUT_COPY) and item.spec_version == version
+    return is_whole and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 
 def status_differs(view: JobView, item: InventoryItem) -> bool:
