@@ -16,7 +16,7 @@ EAST = ClusterName("east")
 EAST_UID = ClusterUid("uid-of-east")
 REF = JobRef("batch/v1", "Job", "team", "train", "manager-uid")
 KEY = JobKey("Job", "team", "train")
-SIZES_STEP, JOB_STEP, COPY_STEP = 2, 4, 5
+SIZES_STEP, JOB_STEP, COPY_STEP, REPORT_STEP = 2, 4, 5, 6
 """The numbers of steps of a spec."""
 NOW = "2026-01-31T12:00:00Z"
 POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}], "restartPolicy": "Never"}

@@ -30,6 +30,7 @@ from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.messages import ClusterName, Inventory, JobRef, WorkloadSpec
 from slicebus.proto.topology import DECISIONS_TYPE
 from support.versions import VERSIONS, as_of, of_a_newer_minor, schema_of
+from unit.agent.objects import COPY_STEP, JOB_STEP, REPORT_STEP, SIZES_STEP
 from unit.proto.golden import GOLDEN, NAMES, PROTO, Golden
 
 breaks: Callable[[Any, Any], list[str]] = runpy.run_path(str(PROTO / "compatibility.py"))["breaks"]
@@ -230,9 +231,8 @@ def has_ended(store: Agent, *, incoming: Incoming) -> bool:
     return judged.verdict is agent.Verdict.ENDED
 
 
-_STEPS_OF_A_SPEC = {0: 0, 2: 1, 3: 3, 4: 4}
-"""Its numbers of then. The one that is left out showed the status; it knew no RayServices, which take over what was
-edited before the job is written."""
+_STEPS_OF_A_SPEC = {0: COPY_STEP, 2: SIZES_STEP, 3: JOB_STEP, 4: REPORT_STEP}
+"""Its numbers of then: it made the copy before the job. The one that is left out showed the status."""
 
 
 def step(store: Agent, *, incoming: Incoming, number: int, cluster: ClusterName) -> Sequence[Command]:

@@ -115,7 +115,9 @@ class FleetWatch:
         for decision in evictions:
             version = made_from[decision.key]
             try:
-                commands = self._decide(catalog.verdict, decision=decision, version=version, now=now_text())
+                commands = self._decide(
+                    catalog.verdict, decision=decision, version=version, in_turn=False, now=now_text()
+                )
                 if not commands:
                     continue
                 await self._executor.run(commands)

@@ -253,14 +253,10 @@ def cycle(
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 
-def verdict(
-    store: Store, *, decision: Decision, now: str, version: str | None = None, in_turn: bool = True
-) -> list[Command]:
-    """The writes of a decision about a slice.
+def verdict(store: Store, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
+    """The writes of a decision about a slice that was made from this resourceVersion of its Workload.
 
-    `version` is the resourceVersion of the Workload that the decision was made from; only recordings have none. Raises
-    ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
-
+    Raises ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
     `in_turn`: nobody else decides about the job or writes for it meanwhile.
     """
     slice = store.slices.get(decision.key)
@@ -268,8 +264,7 @@ def verdict(
     ref = owner_ref(workload) if workload else None
     if slice is None or workload is None or ref is None:
         return []
-    if version is not None:
-        verdicts.ensure_unchanged(workload, version)
+    verdicts.ensure_unchanged(workload, version)
     return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
