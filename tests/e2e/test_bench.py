@@ -20,7 +20,6 @@ REQUESTS = {
         "manager 1 patch workloads 200",
         "east 1 create jobs 201",
         "east 1 create workloads 201",
-        "east 1 patch workloads 200",
         "east 1 patch pods 200",
     },
     "resize from 1 pod to 5": {

@@ -124,14 +124,14 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "none": [],
         "pending": SUCCEEDED,
         "admitted": SUCCEEDED,
-        "written, not published": SUCCEEDED + WITHDRAW,
-        "published": SUCCEEDED + WITHDRAW,
-        "applied": SUCCEEDED + WITHDRAW,
+        "written, not published": SUCCEEDED,
+        "published": SUCCEEDED,
+        "applied": SUCCEEDED,
         "withdrawing": [],
         "withdrawing, after a restart": WITHDRAW_AGAIN,
         "withdrawn": SUCCEEDED,
         "deleted while pending": SUCCEEDED,
-        "deleted while applied": SUCCEEDED + WITHDRAW,
+        "deleted while applied": SUCCEEDED,
         "finished": WITHDRAW,
         "finished and withdrawn": REMEMBER + LET_GO,
         "finished and let go": [],
@@ -140,7 +140,7 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
 DECISIONS["opted out"] = DECISIONS["running"] | {"none": [], "finished and let go": []}
 DECISIONS["opted out, succeeded"] = DECISIONS["succeeded"]
 DECISIONS["failed"] = {
-    chain: FAILED + expected[1:] if expected[:1] == SUCCEEDED else expected
+    chain: FAILED if expected == SUCCEEDED else expected
     for chain, expected in DECISIONS["succeeded"].items()
 }
 

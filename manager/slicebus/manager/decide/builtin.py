@@ -66,8 +66,9 @@ def _decide(view: JobView, now: str) -> list[Command]:
         if dispatch.may_have_next_copy(view):
             return end(view, reason="JobFinished", ended=())
         reason = _FINISHED[outcome.phase]
-        commands = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
-        return commands + end(view, reason="JobFinished", ended=view.slices if not view.unfinished else ())
+        finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
+        # The order to withdraw is written on one of these Workloads: decide it on what they are then.
+        return finishes or end(view, reason="JobFinished", ended=view.slices)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return end(view, reason="WorkloadDeleted", ended=deleting)
