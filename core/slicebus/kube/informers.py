@@ -104,8 +104,8 @@ class Informers:
     ) -> None:
         """Keep one cache in sync until cancelled. Raises DefinitionLost when a required resource goes.
 
-        `owners`: optional resources whose objects own these. The garbage collector deletes owned objects right after
-        their owners, so their deletion counts only once the definitions of the owners are confirmed.
+        `owners`: optional resources whose objects may own these. The garbage collector deletes owned objects right
+        after their owners, so their deletion counts only once the definitions of their owners are confirmed.
         """
         absences, namespaces = 1, self._namespaces_of(resource)
         cache.expect(namespaces)
@@ -148,10 +148,11 @@ class Informers:
                 reflector.doubt()
             raise UnavailableError(str(error)) from error
 
-    async def _check_with(self, resource: Resource, owners: Collection[Resource]) -> None:
+    async def _check_with(self, resource: Resource, owners: Collection[Resource], leaving: Sequence[Manifest]) -> None:
         await self._check(resource)
+        kinds = {owner["kind"] for manifest in leaving for owner in manifest["metadata"].get("ownerReferences") or ()}
         for owner in owners:
-            if not self._is_out(owner):
+            if owner.kind in kinds and not self._is_out(owner):
                 await self.confirm(owner)
 
     def _is_out(self, resource: Resource) -> bool:

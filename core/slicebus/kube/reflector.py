@@ -11,7 +11,7 @@ content. After a 410 it lists again and applies the differences: an object that 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -28,7 +28,8 @@ _LASTED_S = 1.0
 """A watch that ends sooner was refused by the server, in effect."""
 
 
-Confirm = Callable[[], Awaitable[None]]
+Confirm = Callable[[Sequence[Manifest]], Awaitable[None]]
+"""Gets the objects that leave, or may."""
 
 
 class Reflector:
@@ -122,7 +123,7 @@ class Reflector:
             token = page.continue_token
             if not token:
                 if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
-                    await self._confirm()
+                    await self._confirm([*self._cache.all(), *filter(_is_deleting, items)])
                 self._removals, self._lists = [], self._lists + 1
                 self._cache.replace(items, page.resource_version, namespace=self._namespace)
                 self._listed()
@@ -159,7 +160,7 @@ class Reflector:
             self._removals_due.clear()
             removals, self._removals, lists = self._removals, [], self._lists
             try:
-                await confirm()
+                await confirm([event.object for event in removals])
             except TransientError as error:
                 _log.warning("removal.unconfirmed", resource=self._resource.plural, error=str(error))
                 self._removals = removals + self._removals if lists == self._lists else self._removals

@@ -31,8 +31,13 @@ class Guarded(InProcessTransport):
         super().__init__(self.api, host="here")
         self.forbids: set[str] = set()
         """Beginnings of paths."""
+        self.looked_up: list[str] = []
+        """The names of the definitions that were read."""
 
     async def request(self, request: Request) -> Answer:
+        folder, _, name = request.path.rpartition("/")
+        if folder == CRDS.path():
+            self.looked_up.append(name)
         if any(request.path.startswith(path) for path in self.forbids):
             return Answer(403, b'{"message": "no", "reason": "Forbidden"}')
         return await super().request(request)
@@ -72,9 +77,9 @@ class Kept:
         if change.new is None:
             self.lost_as.append((self.unserved.get(self.resource.kind), self.definitions.get(self.resource.kind)))
 
-    async def define(self) -> None:
+    async def define(self, resource: Resource | None = None) -> None:
         for definition in DEFINITIONS:
-            if definition["metadata"]["name"] == self.resource.definition:
+            if definition["metadata"]["name"] == (resource or self.resource).definition:
                 await self.client.create(CRDS, definition)
 
     async def undefine(self) -> None:
@@ -103,6 +108,11 @@ def an_object(resource: Resource, name: str) -> Manifest:
     if resource == WORKLOADS:
         spec = {}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+
+
+def owned(manifest: Manifest, kind: str) -> Manifest:
+    owner = {"apiVersion": "v1", "kind": kind, "name": "train", "uid": "uid-train", "controller": True}
+    return manifest | {"metadata": manifest["metadata"] | {"ownerReferences": [owner]}}
 
 
 @asynccontextmanager
@@ -178,12 +188,11 @@ async def test_a_deleted_object_goes_at_once(jumping: LoopTime) -> None:
 
 async def test_an_owned_object_goes_only_after_its_owners_definition_is_confirmed(jumping: LoopTime) -> None:
     async with kept() as ray:
-        definition = next(found for found in DEFINITIONS if found["metadata"]["name"] == WORKLOADS.definition)
-        await ray.client.create(CRDS, definition)
+        await ray.define(WORKLOADS)
         workloads, seen = Cache(), list[bool]()
         workloads.subscribe(lambda change: seen.append("RayCluster" in ray.unserved) if change.new is None else None)
         task = asyncio.create_task(ray.informers.run(WORKLOADS, workloads, owners=[RAYCLUSTERS, JOBS]))
-        await ray.client.create(WORKLOADS, an_object(WORKLOADS, "slice"))
+        await ray.client.create(WORKLOADS, owned(an_object(WORKLOADS, "slice"), "RayCluster"))
         await ray.until(lambda: len(workloads))
         at = jumping.now
         await ray.undefine()
@@ -191,6 +200,21 @@ async def test_an_owned_object_goes_only_after_its_owners_definition_is_confirme
         await ray.until(lambda: not len(workloads))
         assert seen == [True]
         assert jumping.now - at < 5, "nobody waits until the watch has ended"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_definition_of_a_kind_that_owns_none_of_what_goes_is_not_asked_for(jumping: LoopTime) -> None:
+    async with kept() as ray:
+        await ray.define(WORKLOADS)
+        workloads = Cache()
+        task = asyncio.create_task(ray.informers.run(WORKLOADS, workloads, owners=[RAYCLUSTERS, JOBS]))
+        await ray.client.create(WORKLOADS, owned(an_object(WORKLOADS, "slice"), "Job"))
+        await ray.until(lambda: len(workloads))
+        ray.server.looked_up.clear()
+        await ray.client.delete(WORKLOADS, "slice", NAMESPACE)
+        await ray.until(lambda: not len(workloads))
+        assert ray.server.looked_up == [WORKLOADS.definition]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

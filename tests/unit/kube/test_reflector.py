@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -215,10 +215,13 @@ class Confirmation:
     def __init__(self, *answers: Exception | None) -> None:
         self._answers = deque(answers)
         self.asked = 0
+        self.leaving: list[str] = []
+        """The names of the objects that it was asked about."""
         self.may_answer = asyncio.Event()
 
-    async def __call__(self) -> None:
+    async def __call__(self, leaving: Sequence[Manifest]) -> None:
         self.asked += 1
+        self.leaving += [manifest["metadata"]["name"] for manifest in leaving]
         await self.may_answer.wait()
         answer = self._answers.popleft() if self._answers else None
         if answer is not None:
@@ -258,6 +261,7 @@ async def test_a_removal_is_confirmed_first_and_delays_nothing(jumping: LoopTime
     assert names(cache) == ["b", "d"]
     assert [m["metadata"]["name"] for m in cache.all() if "deletionTimestamp" in m["metadata"]] == ["b"]
     assert confirm.asked <= 2, "what came meanwhile is one question"
+    assert sorted(confirm.leaving) == ["a", "b", "c"]
     await over(task)
 
 
@@ -267,7 +271,7 @@ async def test_a_reflector_that_is_cancelled_ends_as_cancelled_whatever_its_requ
     """Otherwise whoever runs it would go on, and a role that has lost its Lease would never end."""
     asked = asyncio.Event()
 
-    async def confirm() -> None:
+    async def confirm(leaving: Sequence[Manifest]) -> None:
         asked.set()
         try:
             await asyncio.Event().wait()

@@ -140,8 +140,7 @@ DECISIONS: dict[str, dict[str, list[tuple[Any, ...]]]] = {
 DECISIONS["opted out"] = DECISIONS["running"] | {"none": [], "finished and let go": []}
 DECISIONS["opted out, succeeded"] = DECISIONS["succeeded"]
 DECISIONS["failed"] = {
-    chain: FAILED if expected == SUCCEEDED else expected
-    for chain, expected in DECISIONS["succeeded"].items()
+    chain: FAILED if expected == SUCCEEDED else expected for chain, expected in DECISIONS["succeeded"].items()
 }
 
 
