@@ -30,7 +30,7 @@ from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
-from slicebus.kube.resources import JOBS, NAMESPACES
+from slicebus.kube.resources import JOBS, NAMESPACES, PODS, WORKLOADS
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide.delete_breaker import Limits
@@ -103,6 +103,22 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
         "conditions": [said | {"type": type} for type in ("QuotaReserved", "Admitted", "PodsReady")],
     }
     return own, workload
+
+
+def copy_of(job: Manifest, workload: Manifest, version: int) -> Manifest:
+    """The job's Workload on its worker."""
+    metadata, given = job["metadata"], job["metadata"]["annotations"]
+    own = {name: given[name] for name in (own_api.MANAGER_UID_ANNOTATION, own_api.SPEC_VERSION_ANNOTATION)}
+    made = {
+        "name": workload["metadata"]["name"],
+        "namespace": objects.NAMESPACE,
+        "uid": f"c-{metadata['name']}",
+        "resourceVersion": str(version),
+        "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+        "annotations": own
+        | {own_api.JOB_ANNOTATION: f"Job/{metadata['name']}", own_api.JOB_UID_ANNOTATION: metadata["uid"]},
+    }
+    return {"apiVersion": kueue.API_VERSION, "kind": "Workload", "metadata": made, "spec": workload["spec"]}
 
 
 def pod_of(job: Manifest, version: int) -> Manifest:
@@ -187,11 +203,10 @@ class Sides:
             own, workload = managers_side(job, ref, version)
             self.manager.jobs["Job"].put(own)
             self.manager.workloads.put(workload)
-        for resource, cache in self.agent.caches():
-            if resource == JOBS:
-                cache.replace(jobs, "1")
-            if resource.kind == "Pod":
-                cache.replace([pod_of(job, int(job["metadata"]["resourceVersion"])) for job in jobs], "1")
+            made = {JOBS: job, WORKLOADS: copy_of(job, workload, version), PODS: pod_of(job, version)}
+            for resource, cache in self.agent.caches():
+                if resource in made:
+                    cache.put(made[resource])
 
     async def _take(self, message: Message) -> None:
         """Over the wire and into the manager, as its inbox takes it."""

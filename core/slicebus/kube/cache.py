@@ -10,17 +10,20 @@ they are often a third of an object.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 Manifest = dict[str, Any]
 Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
+T = TypeVar("T")
 
 _TOMBSTONES = 4096
 """How many deleted objects are remembered, so that late events do not bring them back."""
+_AT_A_TIME = 200
+"""So many objects of a list are stored at a time: some ten milliseconds."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -110,15 +113,19 @@ class Cache:
         self._unlisted = set(namespaces)
         self.synced.clear()
 
-    def replace(self, manifests: Iterable[Manifest], resource_version: str, *, namespace: str | None = None) -> None:
+    async def replace(
+        self, manifests: Iterable[Manifest], resource_version: str, *, namespace: str | None = None
+    ) -> None:
         """Store a complete list of a version, of one namespace or of all: objects that it lacks are gone, unless they
-        were put in since."""
+        were put in since. Others go on meanwhile: a role that does nothing else for seconds loses its Lease."""
         listed, version = {manifest["metadata"]["uid"]: manifest for manifest in manifests}, int(resource_version or 0)
-        for manifest in self.all():
-            is_elsewhere = namespace is not None and manifest["metadata"].get("namespace") != namespace
-            if not is_elsewhere and manifest["metadata"]["uid"] not in listed and _version(manifest) <= version:
-                self._remove(manifest, version)
-        for manifest in listed.values():
+        async for key in _some_at_a_time([*self._objects]):
+            known = self._objects.get(key)
+            if known is None or (namespace is not None and known["metadata"].get("namespace") != namespace):
+                continue
+            if known["metadata"]["uid"] not in listed and _version(known) <= version:
+                self._remove(known, version)
+        async for manifest in _some_at_a_time(listed.values()):
             self.put(manifest)
         self._unlisted.discard(namespace or "")
         if not self._unlisted:
@@ -175,6 +182,14 @@ class Cache:
         change = Change(old, new, is_own, final)
         for callback in self._callbacks:
             callback(change)
+
+
+async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items. After some of them everybody else has a turn."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
 
 
 def key_of(manifest: Manifest) -> Key:

@@ -125,7 +125,7 @@ class Reflector:
                 if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
                     await self._confirm([*self._cache.all(), *filter(_is_deleting, items)])
                 self._removals, self._lists = [], self._lists + 1
-                self._cache.replace(items, page.resource_version, namespace=self._namespace)
+                await self._cache.replace(items, page.resource_version, namespace=self._namespace)
                 self._listed()
                 return page.resource_version
 

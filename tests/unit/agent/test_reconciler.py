@@ -433,7 +433,7 @@ async def test_an_empty_cache_is_no_evidence(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await worker.reconcile_job()
-    worker.store.cache_of(JOBS).replace([], "999999")
+    await worker.store.cache_of(JOBS).replace([], "999999")
     with pytest.raises(ConflictError, match="is there"):
         await worker.reconcile_job()
 

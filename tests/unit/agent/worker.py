@@ -114,7 +114,7 @@ class Worker:
             page = await self.client.list(resource, labels=labels)
             cache = self.store.cache_of(resource)
             assert cache is not None
-            cache.replace(page.items, page.resource_version)
+            await cache.replace(page.items, page.resource_version)
 
     async def enable(self, profile: Profile) -> None:
         """Let jobs choose a scheduler backend, of which the API server gets the definitions."""

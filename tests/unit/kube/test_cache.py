@@ -1,5 +1,6 @@
 """The content of a cache, whatever order the events come in."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -24,9 +25,11 @@ def versions(cache: Cache) -> dict[str, int]:
     }
 
 
-def play(cache: Cache, *events: tuple[Any, ...]) -> None:
+async def play(cache: Cache, *events: tuple[Any, ...]) -> None:
     for what, *rest in events:
-        getattr(cache, what)(*rest)
+        done = getattr(cache, what)(*rest)
+        if what == "replace":
+            await done
 
 
 SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
@@ -101,7 +104,7 @@ SEQUENCES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
 @pytest.mark.parametrize(("events", "expected"), SEQUENCES.values(), ids=SEQUENCES.keys())
 async def test_the_content_of_a_cache(events: list[tuple[Any, ...]], expected: dict[str, int]) -> None:
     cache = Cache()
-    play(cache, *events)
+    await play(cache, *events)
     assert versions(cache) == expected
 
 
@@ -109,7 +112,7 @@ async def test_it_is_synced_after_the_first_list() -> None:
     cache = Cache()
     cache.put(an_object(1))
     assert not cache.synced.is_set()
-    cache.replace([], "3")
+    await cache.replace([], "3")
     assert cache.synced.is_set()
 
 
@@ -133,6 +136,30 @@ async def test_an_object_under_several_values_of_an_index() -> None:
     assert [len(cache.by("letters", letter)) for letter in "abc"] == [0, 1, 1]
 
 
+async def test_others_go_on_while_a_long_list_is_stored() -> None:
+    cache, seen = Cache(), list[int]()
+
+    async def look() -> None:
+        while True:
+            seen.append(len(cache))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    await cache.replace([an_object(number, name=f"n{number}", uid=f"u{number}") for number in range(1000)], "1000")
+    assert (len(cache), cache.synced.is_set()) == (1000, True)
+    assert len([count for count in seen if 0 < count < 1000]) >= 3
+    seen.clear()
+    own = cache.get("team", "n999")
+    assert own is not None
+    replacing = asyncio.create_task(cache.replace([], "2000"))
+    await asyncio.sleep(0)
+    cache.put(own | {"metadata": own["metadata"] | {"resourceVersion": "2001"}}, is_own=True)
+    await replacing
+    assert list(versions(cache).values()) == [2001], "it was written since the list"
+    assert len([count for count in seen if 1 < count < 1000]) >= 3
+    looking.cancel()
+
+
 async def test_only_a_watch_brings_the_last_state_of_a_deleted_object() -> None:
     cache, heard = Cache(), list[Change]()
     for number in (1, 2, 3):
@@ -142,7 +169,7 @@ async def test_only_a_watch_brings_the_last_state_of_a_deleted_object() -> None:
     last = an_object(8, name="n1", uid="u1", color="last")
     cache.remove(last, is_final=True)
     cache.remove(an_object(2, name="n2", uid="u2"))
-    cache.replace([], "9")
+    await cache.replace([], "9")
     assert [change.final for change in heard] == [last, None, None]
 
 
@@ -191,20 +218,20 @@ async def test_every_order_of_one_objects_events_ends_the_same(order: list[tuple
     assert len(cache) == 0
 
 
-def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
+async def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
     def of(namespace: str, name: str, version: int) -> Manifest:
         made = an_object(version, name=name, uid=f"{namespace}/{name}")
         return made | {"metadata": made["metadata"] | {"namespace": namespace}}
 
     cache = Cache()
     cache.expect(["one", "two"])
-    cache.replace([of("one", "a", 1), of("one", "b", 2)], "2", namespace="one")
+    await cache.replace([of("one", "a", 1), of("one", "b", 2)], "2", namespace="one")
     assert not cache.synced.is_set()
-    cache.replace([of("two", "a", 3)], "3", namespace="two")
+    await cache.replace([of("two", "a", 3)], "3", namespace="two")
     assert cache.synced.is_set()
-    cache.replace([of("one", "b", 2)], "9", namespace="one")
+    await cache.replace([of("one", "b", 2)], "9", namespace="one")
     assert set(versions(cache)) == {"b/one/b", "a/two/a"}
     cache.expect(["one", "two"])
-    cache.replace([], "10", namespace="two")
+    await cache.replace([], "10", namespace="two")
     assert not cache.synced.is_set()
     assert set(versions(cache)) == {"b/one/b"}

@@ -152,7 +152,7 @@ async def test_a_status_is_noted_once_and_forgotten_when_its_job_is_gone(manager
     await manager.again(first)
     assert noted == ["(3, 1)", "(3, 2)"]
     assert dict(manager.store.reported) == ({ref: status(ref, 2)} if beside_kueue else {})
-    manager.store.jobs[ref.kind].replace([], "999")
+    await manager.store.jobs[ref.kind].replace([], "999")
     await manager.receive(status(ref, 3))
     assert (dict(manager.store.last_status), dict(manager.store.reported)) == ({}, {})
 

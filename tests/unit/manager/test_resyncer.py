@@ -233,7 +233,7 @@ async def test_a_job_that_the_cache_does_not_have_and_the_server_has_is_no_stray
         assert cache is not None
         found = cache.get("team", name)
         assert found is not None
-        cache.replace([], found["metadata"]["resourceVersion"])
+        await cache.replace([], found["metadata"]["resourceVersion"])
     await manager.receive(inventory(an_item(ref)))
     await delete_strays(manager, ref)
     assert manager.published == []
