@@ -161,6 +161,7 @@ class Agent(Role[AgentSettings]):
             tombstones=tombstones,
             locks=locks,
             policy=policy,
+            reconcile=reconciler.reconcile_in_turn,
             requeue=queue.add,
             ask_inventory=inventories.ask,
             terms=accept,

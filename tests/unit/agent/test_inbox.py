@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -13,8 +14,9 @@ from slicebus.agent.state import annotations
 from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS
+from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.codec import encode
+from slicebus.proto.errors import InvalidError, UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
     Applied,
@@ -31,8 +33,9 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
 from slicebus.sandbox.bus import MemoryBus
+from slicebus.slices import kueue
 from support.waiting import eventually
-from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_spec
+from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_pod, a_spec
 from unit.agent.test_reconciler import plain
 from unit.agent.worker import Worker, types
 from unit.kube.servers import NAMESPACE
@@ -108,7 +111,8 @@ def relabel(version: int = 2, grant: int = 5) -> Relabel:
     return Relabel(job=REF, spec_version=version, from_workload="w1", to_workload="w2", granted={"main": grant})
 
 
-NEXT_SLICE = a_spec(2, "w2", granted=5, parallelism=1)
+FIRST = a_spec(1, parallelism=5)
+NEXT_SLICE = a_spec(2, "w2", granted=5, parallelism=5)
 
 
 async def standing(worker: Worker) -> tuple[Any, ...] | None:
@@ -122,14 +126,14 @@ async def standing(worker: Worker) -> tuple[Any, ...] | None:
 STORIES: dict[str, tuple[list[Message], tuple[Any, ...] | None, list[str]]] = {
     "a first spec": ([a_spec(1)], ("w1", 1, {"main": 1}, False), ["w1"]),
     "twice": ([a_spec(1), a_spec(1)], ("w1", 1, {"main": 1}, False), ["w1"]),
-    "a scale-up": ([a_spec(1), NEXT_SLICE, relabel()], ("w2", 2, {"main": 5}, False), ["w2"]),
-    "the relabel comes first": ([a_spec(1), relabel(), NEXT_SLICE], ("w2", 2, {"main": 5}, False), ["w2"]),
+    "a scale-up": ([FIRST, NEXT_SLICE, relabel()], ("w2", 2, {"main": 5}, False), ["w2"]),
+    "the relabel comes first": ([FIRST, relabel(), NEXT_SLICE], ("w2", 2, {"main": 5}, False), ["w2"]),
     "everything twice": (
-        [a_spec(1), a_spec(1), NEXT_SLICE, relabel(), NEXT_SLICE, relabel(), a_spec(1)],
+        [FIRST, FIRST, NEXT_SLICE, relabel(), NEXT_SLICE, relabel(), FIRST],
         ("w2", 2, {"main": 5}, False),
         ["w2"],
     ),
-    "the relabel is lost": ([a_spec(1), NEXT_SLICE], ("w1", 1, {"main": 1}, False), ["w1", "w2"]),
+    "the relabel is lost": ([FIRST, NEXT_SLICE], ("w1", 1, {"main": 1}, False), ["w1", "w2"]),
     "a scale-down in place": ([a_spec(1, granted=5), a_spec(2, granted=3)], ("w1", 2, {"main": 3}, False), ["w1"]),
     "suspended": ([a_spec(1), Suspend(job=REF, spec_version=2)], ("w1", 2, {}, True), ["w1"]),
     "suspended, and let on": (
@@ -220,6 +224,34 @@ async def test_what_is_applied_is_reported_and_its_job_requeued(worker: Worker, 
     await manager.order(a_spec(1))
     assert worker.published == [Applied(job=REF, workload="w1", spec_version=1)]
     assert worker.requeued == [KEY]
+
+
+async def test_pods_start_before_their_order_is_reported(worker: Worker, manager: Manager) -> None:
+    await manager.order(FIRST, NEXT_SLICE)
+    await worker.client.create(PODS, plain(a_pod("train-1", gated=True)))
+    await worker.sync()
+
+    async def may_start() -> bool:
+        pod = await worker.client.get(PODS, "train-1", NAMESPACE)
+        return {"name": kueue.ELASTIC_GATE} not in pod["spec"]["schedulingGates"]
+
+    worker.refuses = UnavailableError("the broker is away")
+    assert not await may_start()
+    ordering = asyncio.create_task(manager.order(relabel()))
+    await eventually(may_start, "the pod may start")
+    worker.published.clear()
+    worker.refuses = None
+    await ordering
+    assert Applied(job=REF, workload="w2", spec_version=2) in worker.published
+
+
+async def test_what_fails_as_pods_start_does_not_end_their_order(worker: Worker, manager: Manager) -> None:
+    await manager.order(FIRST, NEXT_SLICE)
+    worker.inbox._reconcile = AsyncMock(side_effect=InvalidError("a pod is refused"))
+    worker.published.clear()
+    await manager.order(relabel())
+    assert worker.published == [Applied(job=REF, workload="w2", spec_version=2)]
+    assert (manager.dead, worker.requeued[-1]) == ([], KEY)
 
 
 async def test_a_job_that_was_there_before_is_left_alone_until_it_goes(worker: Worker, manager: Manager) -> None:

@@ -96,6 +96,7 @@ class Worker:
             tombstones=self.tombstones,
             locks=self.locks,
             policy=self.policy,
+            reconcile=self.reconciler.reconcile_in_turn,
             requeue=self.requeued.append,
             ask_inventory=self._ask_inventory,
             terms=self._take,

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -20,7 +21,7 @@ from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import Backlog, dispatch
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.errors import ForbiddenError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import (
     ClusterUid,
@@ -28,6 +29,7 @@ from slicebus.proto.messages import (
     JobRef,
     Lane,
     Message,
+    Relabel,
     Resync,
     Suspend,
     Terms,
@@ -58,11 +60,13 @@ class Inbox:
         tombstones: Tombstones,
         locks: Locks[JobKey],
         policy: PolicySource,
+        reconcile: Callable[[JobKey], Awaitable[object]],
         requeue: Callable[[JobKey], None],
         ask_inventory: Callable[[], None],
         terms: Callable[[Terms], Awaitable[None]],
         backlog: Backlog,
     ) -> None:
+        """`reconcile` does what a job needs whose turn the caller has."""
         self._settings = settings
         self._bus = bus
         self._cluster_uid = cluster_uid
@@ -72,6 +76,7 @@ class Inbox:
         self._tombstones = tombstones
         self._locks = locks
         self._policy = policy
+        self._reconcile = reconcile
         self._requeue = requeue
         self._ask_inventory = ask_inventory
         self._terms = terms
@@ -152,24 +157,33 @@ class Inbox:
                 await self._tombstones.add(job, version)
         if verdict is Verdict.TAKEN:
             await self._refresh_foreign(key)
-            await self._carry_out(incoming)
+            await self._carry_out(incoming, key)
         self._requeue(key)
 
-    async def _carry_out(self, incoming: Incoming) -> None:
+    async def _carry_out(self, incoming: Incoming, key: JobKey) -> None:
         message, cluster = incoming.message, self._settings.cluster
         try:
             if isinstance(message, WorkloadSpec):
                 await self._policy.refresh(message.job)
             number: int | None = 0
             while number is not None:
+                is_first = number == 0
                 number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, cluster=cluster)
                 await self._executor.run(commands, caused_by=incoming.envelope)
+                if is_first and isinstance(message, Relabel):
+                    await self._let_start(key)
         except PermanentError as error:
             if not isinstance(message, WorkloadSpec):
                 raise
             refusal = orders.refusal(message, error, cluster)
             _log.warning("spec.refused", job=message.job.key, reason=reason_of(error), error=str(error))
             await self._executor.run(refusal, caused_by=incoming.envelope)
+
+    async def _let_start(self, key: JobKey) -> None:
+        """Let the pods start that an order has just granted: nobody waits for the rest of the order. What fails here is
+        tried again with the job's next turn."""
+        with suppress(ConflictError, TransientError, PermanentError):
+            await self._reconcile(key)
 
     async def _answer_unserved(self, incoming: Incoming, job: JobRef) -> None:
         message, cluster = incoming.message, self._settings.cluster

@@ -74,13 +74,17 @@ class Reconciler:
     async def reconcile_job(self, key: JobKey) -> None:
         """Do everything that one job needs now."""
         async with self._locks.of(key):
-            then = Then.AGAIN
-            while then is Then.AGAIN:
-                then, commands = self._work(key)
-                await self._executor.run(commands)
-            if then is Then.FIND:
+            if await self.reconcile_in_turn(key) is Then.FIND:
                 await self._reconcile_absent(key)
         self._reconciled(key)
+
+    async def reconcile_in_turn(self, key: JobKey) -> Then:
+        """Do what a job needs that is there. The caller has its turn."""
+        then = Then.AGAIN
+        while then is Then.AGAIN:
+            then, commands = self._work(key)
+            await self._executor.run(commands)
+        return then
 
     def _work(self, key: JobKey) -> Work:
         self._queue.seen(key)
