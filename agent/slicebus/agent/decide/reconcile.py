@@ -98,6 +98,9 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     holds the quota until it is asked for less. And so does a size that an order has given and that was changed back
     before this was called: no request has told of it.
 
+    The size of the manager's spec needs no request before there was any other: the manager grants as much of it as
+    there is quota. Beside a Kueue it grants nothing at first.
+
     The manager frees the quota of a smaller size at once, so it is asked for when its pods are gone. A pod set with
     pods that are going holds up no other: until then it asks for those that run (rule 1).
     """
@@ -114,6 +117,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         return _without(wanted, going) != _without(known, going)
 
     key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
+    if last is None and own is not None and not is_news(own) and annotations.lowered(granted, wanted) == granted:
+        return []
     is_published = last is not None and (not last.unanswered or view.published == last.key)
     is_lost = last is not None and not is_published and last.worker_uid != uid
     was_overruled = last is not None and last.overruled is True and last.made_for != key
