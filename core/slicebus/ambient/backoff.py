@@ -1,6 +1,7 @@
 """The pause before a retry: longer after each failure, with jitter.
 
-Every retry waits by a `Backoff`: tenacity takes one as its `wait`, and code with state of its own counts failures.
+Every retry waits by a `Backoff`: `repeated` and tenacity take one as `wait`, and code with state of its own counts
+failures.
 tenacity's own strategies were rejected: they know one source of random numbers a process, and a simulation has several
 processes in one.
 """

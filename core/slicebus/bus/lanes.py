@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.sizes import check_whole, size_of
@@ -151,17 +151,11 @@ class _RetryTime:
 async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float) -> DeadReason | None:
     """Handle and settle a delivery; return the reason where it was dead-lettered. Raises the transient error or
     conflict that lasts for `slot_s`."""
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + slot_s
-    attempts = AsyncRetrying(
-        retry=retry_if_exception_type((TransientError, ConflictError)),
-        wait=_BACKOFF,
-        # By the loop's time, as everything here.
-        stop=lambda _: loop.time() >= ends_at,
-        reraise=True,
-    )
+    ends_at_s = asyncio.get_running_loop().time() + slot_s
     try:
-        await attempts(handler, delivery)
+        await repeated(
+            lambda: handler(delivery), on=(TransientError, ConflictError), wait=_BACKOFF, ends_at_s=ends_at_s
+        )
     except ProtocolError as error:
         _log.warning("delivery.dead", queue=delivery.queue, reason=error.reason, detail=error.detail)
         await delivery.dead_letter(error.reason, error.detail)

@@ -18,9 +18,9 @@ from typing import Any, Self
 import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.bus.access import Access, address_of
 from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
@@ -38,6 +38,7 @@ from slicebus.proto.rights import Use
 from slicebus.proto.topology import Queue, Topology
 
 _log = structlog.get_logger()
+_BACKOFF = Backoff(first_s=0.05, most_s=1.0)
 _STREAM_PREFETCH = 200
 """A stream's consumer needs a prefetch; without acknowledgements the broker delivers no more than that."""
 _STREAM_IDLE_S = 1.0
@@ -128,15 +129,12 @@ class RabbitBus:
 
         After a broken connection the message is published again on the next one: it may be there twice.
         """
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(UnavailableError), wait=Backoff(first_s=0.05, most_s=1.0)
-        )
         check_publishable(exchange, message, most_bytes=self._settings.message_bytes)
         began_s = asyncio.get_running_loop().time()
         async with self._in_flight, self._bytes_in_flight.of(size_of(message)):
             try:
                 async with asyncio.timeout(self._settings.confirm_s):
-                    await attempts(self._publish_once, exchange, message)
+                    await repeated(lambda: self._publish_once(exchange, message), on=UnavailableError, wait=_BACKOFF)
             except TimeoutError as error:
                 if self.connected:
                     self._give_up_channel(began_s)

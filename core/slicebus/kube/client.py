@@ -13,9 +13,9 @@ from typing import Any, Literal, Self
 import msgspec
 import orjson
 from prometheus_client import CollectorRegistry
-from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.kube import credentials
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
@@ -292,16 +292,9 @@ class KubeClient:
     async def _read(
         self, path: str, query: Mapping[str, object | None] | None = None, *, accept: str = JSON
     ) -> Manifest:
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._timeouts.retry_s
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=_BACKOFF,
-            # By the loop's time, as everything here.
-            stop=lambda _: loop.time() >= ends_at,
-            reraise=True,
-        )
-        return await attempts(self._answer, self._request("GET", path, query=query, accept=accept))
+        request = self._request("GET", path, query=query, accept=accept)
+        ends_at_s = asyncio.get_running_loop().time() + self._timeouts.retry_s
+        return await repeated(lambda: self._answer(request), on=TransientError, wait=_BACKOFF, ends_at_s=ends_at_s)
 
     async def _answer(self, request: Request) -> Manifest:
         answer = await self._transport.request(request)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter
@@ -38,12 +39,14 @@ class MeteredTransport:
 
     def __init__(self, transport: Transport, registry: CollectorRegistry) -> None:
         self._transport = transport
-        self._requests = Counter(
+        requests = Counter(
             "slicebus_api_requests",
             "Requests to the API server. The code is none without an answer, and for a watch that did not begin.",
             ["verb", "resource", "subresource", "code"],
             registry=registry,
         )
+        # A few dozen: prometheus_client looks each up anew.
+        self._counter_of = cache(requests.labels)
 
     @property
     def host(self) -> str:
@@ -57,7 +60,7 @@ class MeteredTransport:
             answer = await self._transport.request(request)
             code = str(answer.status)
         finally:
-            self._requests.labels(*Target.of(request), code).inc()
+            self._counter_of(*Target.of(request), code).inc()
         return answer
 
     @asynccontextmanager
@@ -69,7 +72,7 @@ class MeteredTransport:
                 lines = await stack.enter_async_context(self._transport.stream(request))
                 code = "200"
             finally:
-                self._requests.labels(*Target.of(request), code).inc()
+                self._counter_of(*Target.of(request), code).inc()
             yield lines
 
     async def aclose(self) -> None:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from tenacity import AsyncRetrying, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.decisions.commands import (
     Command,
     Create,
@@ -212,10 +212,11 @@ class Executor:
         """
         if self._caches(resource) is None:
             return
-        metadata = target["metadata"]
-        attempts = AsyncRetrying(retry=retry_if_exception_type(TransientError), wait=_BACKOFF)
+        name, namespace = target["metadata"]["name"], target["metadata"].get("namespace")
         with suppress(NotFoundError):
-            found: Manifest = await attempts(self._client.get, resource, metadata["name"], metadata.get("namespace"))
+            found = await repeated(
+                lambda: self._client.get(resource, name, namespace), on=TransientError, wait=_BACKOFF
+            )
             await self._take(resource, target, found)
 
     async def _patch_each(self, patches: Sequence[Patch], *, unless: Callable[[], bool]) -> None:
