@@ -98,8 +98,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     holds the quota until it is asked for less. And so does a size that an order has given and that was changed back
     before this was called: no request has told of it.
 
-    The size of the manager's spec needs no request before there was any other: the manager grants as much of it as
-    there is quota. Beside a Kueue it grants nothing at first.
+    The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
+    the manager grants nothing at first. Where it grants a part, the request is what it tells the worker to wait for.
 
     The manager frees the quota of a smaller size at once, so it is asked for when its pods are gone. A pod set with
     pods that are going holds up no other: until then it asks for those that run (rule 1).
@@ -117,7 +117,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         return _without(wanted, going) != _without(known, going)
 
     key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
-    if last is None and own is not None and not is_news(own) and annotations.lowered(granted, wanted) == granted:
+    if last is None and own is not None and not is_news(own) and not any(granted.values()):
         return []
     is_published = last is not None and (not last.unanswered or view.published == last.key)
     is_lost = last is not None and not is_published and last.worker_uid != uid
