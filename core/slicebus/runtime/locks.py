@@ -1,7 +1,8 @@
 """One lock an object: the commands of one decision are carried out before the next decision about the object."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -17,3 +18,18 @@ class Locks(Generic[Key]):
     def of(self, key: Key) -> asyncio.Lock:
         """The lock of an object. Hold it to decide about the object or to act on it."""
         return self._locks.setdefault(key, asyncio.Lock())
+
+    @asynccontextmanager
+    async def of_within(self, key: Key, within_s: float) -> AsyncIterator[bool]:
+        """The same lock where it comes free in time: whether it is held."""
+        lock = self.of(key)
+        try:
+            async with asyncio.timeout(within_s):
+                await lock.acquire()
+        except TimeoutError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()

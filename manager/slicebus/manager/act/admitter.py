@@ -10,13 +10,13 @@ was made from. If the Workload has another version when its write comes up, it i
 decision that waits is also decided again when somebody edits its quota or its worker cluster. Every other change only
 frees quota: nobody else admits, and an admission was charged with everything that its chain will use.
 
-An admission carries the order that follows from it, above every order that the job has had. It goes without one while
-somebody else has the job's turn: the order of an earlier slice may be under way. Nothing waits for that turn here,
-which the broker may hold up.
+An admission carries the order that follows from it, above every order that the job has had. So it waits for the job's
+turn: the order of an earlier slice may be under way. Where the broker holds that turn up, it goes without an order.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 
 import msgspec
@@ -38,6 +38,8 @@ from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
+_TURN_S = 0.5
+"""A turn without the broker takes some milliseconds."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -97,12 +99,8 @@ class Admitter:
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:
-            async with free:
-                turn = self._turn_of(decision)
-                if turn is None or turn.locked():
-                    return await self._carry_out(decision, version, in_turn=False)
-                async with turn:
-                    return await self._carry_out(decision, version, in_turn=True)
+            async with free, self._turn_of(decision) as in_turn:
+                return await self._carry_out(decision, version, in_turn=in_turn)
 
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -113,11 +111,11 @@ class Admitter:
             ]
         return all(task.result() for task in tasks)
 
-    def _turn_of(self, decision: Decision) -> asyncio.Lock | None:
-        """The turn of the job that a decision is about; None where no job owns the Workload."""
+    def _turn_of(self, decision: Decision) -> AbstractAsyncContextManager[bool]:
+        """The turn of the job that a decision is about, and whether it came in time."""
         workload = self._workload(decision)
         ref = owner_ref(workload) if workload is not None else None
-        return self._locks.of(ref) if ref is not None else None
+        return self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
 
     def _workload(self, decision: Decision) -> Manifest | None:
         namespace, _, name = decision.key.partition("/")
