@@ -41,7 +41,6 @@ REQUESTS = {
     "eviction": {
         "manager 4 create events 201",
         "manager 3 patch workloads 200",
-        "manager 4 patch jobs 200",
         "east 1 create events 201",
         "east 1 patch jobs 200",
     },
@@ -54,6 +53,8 @@ REQUESTS = {
     },
 }
 """What each step costs. Another number is a change that somebody has to want."""
+VARIES = {"eviction": "manager . patch jobs"}
+"""On the job, why it waits is said twice where the next admission cycle comes late."""
 
 
 @pytest.mark.timeout(400)
@@ -73,7 +74,8 @@ def test_it_measures(name: str, tmp_path: Path) -> None:
 def requests_of(step: str, shown: str) -> set[str]:
     """The requests of a step, but for those whose number depends on what comes first: statuses that are mirrored or
     counted together, what is asked after something has gone, and conflicts with the controllers."""
+    of_this_step = [VARIES[step]] if step in VARIES else []
     lines = (line.partition(": ")[2] for line in shown.splitlines() if line.startswith(f"{step}: "))
     asked = (line for line in lines if re.match(r"(manager|east) \d", line))
-    left_out = re.compile("queues/status|jobs/status|workloads/status| get | 404| 409")
+    left_out = re.compile("|".join(["queues/status|jobs/status|workloads/status| get | 404| 409", *of_this_step]))
     return {line for line in asked if not left_out.search(line)}
