@@ -221,12 +221,12 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []
+    present = view.copy_of(order.workload["metadata"]["name"])
+    if present is not None and annotations.spec_version(present) >= order.spec_version:
+        return []
     manifest = _copy_manifest(view, order, job)
-    present = view.copy_of(manifest["metadata"]["name"])
     if present is None:
         return [Create(resource=WORKLOADS, manifest=manifest)]
-    if annotations.spec_version(present) >= order.spec_version:
-        return []
     body = {"metadata": {"annotations": manifest["metadata"]["annotations"]}, "spec": manifest["spec"]}
     return [Patch(resource=WORKLOADS, target=present, body=body)]
 

@@ -18,8 +18,10 @@ def set_counts(view: JobView, slice: Slice, counts: Counts, *, orders: bool, now
     """Commands that set the counts of a slice, and with `orders` the order that follows from them in the same write."""
     workload = view.workload(slice)
     body = counts_patch(workload, counts)
+    if not orders:
+        return [Patch(resource=WORKLOADS, target=workload, body=body)]
     resized = view.with_workload(workload | {"spec": workload["spec"] | body["spec"]})
-    order = hold(resized, resized.slices[view.slices.index(slice)], now=now) if orders else []
+    order = hold(resized, resized.slices[view.slices.index(slice)], now=now)
     match order:
         case [Patch(resource=resource, body=dict() as recorded, subresource=""), *rest] if resource == WORKLOADS:
             return [Patch(resource=WORKLOADS, target=workload, body=body | recorded), *rest]
