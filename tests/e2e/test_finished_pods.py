@@ -47,7 +47,7 @@ async def test_finished_pods_give_their_quota_back(world: World) -> None:
     await succeed(first, 3)
     surviving = await first.running()
     slice = await reclaimed(first, 3)
-    assert (slice.counts, slice.granted, slice.usage()) == ({"main": 5}, {"main": 2}, {("default", "cpu"): 2000})
+    assert (slice.counts, slice.granted, slice.usage) == ({"main": 5}, {"main": 2}, {("default", "cpu"): 2000})
     await second.expect_pods(running=3)
     await first.expect_pods(running=2)
     assert await first.running() == surviving

@@ -119,7 +119,7 @@ class Kueue:
 
     async def _reserve(self, slice: Slice, workload: Manifest, all_slices: list[Slice]) -> None:
         others = [other for other in all_slices if other.key not in (slice.key, slice.replaces)]
-        used = sum(other.usage().get((FlavorName(FLAVOR), "cpu"), 0) for other in others) // 1000
+        used = sum(other.usage.get((FlavorName(FLAVOR), "cpu"), 0) for other in others) // 1000
         count = slice.counts["main"]
         if used + count > CPU:
             text = f"couldn't assign flavors to pod set main: insufficient quota for cpu in flavor {FLAVOR}"

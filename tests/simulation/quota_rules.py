@@ -69,7 +69,7 @@ class QuotaRules:
             self._check_admission(slice, old)
         if slice.admission is not None and old is not None and old.admission is not None:
             _check_charge(slice, old)
-        if old is not None and old.usage() not in ({}, slice.usage()):
+        if old is not None and old.usage not in ({}, slice.usage):
             self.freed += 1
         if slice.condition(Condition.PREEMPTED) and not (old and old.condition(Condition.PREEMPTED)):
             self._check_preemption(slice)
@@ -159,8 +159,8 @@ def _check_counts(slice: Slice, admitted: Mapping[str, int]) -> None:
 
 def _check_charge(slice: Slice, old: Slice) -> None:
     """Whoever has been admitted is never charged for more after that: nobody looks whether the quota has it."""
-    before = old.usage()
-    more = {key: value - before.get(key, 0) for key, value in slice.usage().items() if value > before.get(key, 0)}
+    before = old.usage
+    more = {key: value - before.get(key, 0) for key, value in slice.usage.items() if value > before.get(key, 0)}
     if more:
         raise Violation(f"rule 1: {slice.name} is charged for {more} more, and was not admitted with it")
 
@@ -179,5 +179,5 @@ def _usage(pod: Manifest) -> Usage:
 def _charged(chain: Iterable[Slice]) -> Usage:
     charged: Usage = {}
     for slice in chain:
-        charged = larger(charged, slice.usage())
+        charged = larger(charged, slice.usage)
     return charged

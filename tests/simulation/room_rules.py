@@ -13,7 +13,7 @@ from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices.quantities import add, amounts
-from slicebus.slices.quota import Usage, usage_by_chain
+from slicebus.slices.quota import FlavorResource, Usage, usage_by_chain
 from slicebus.slices.workload import FlavorName, Slice, SliceKey
 
 Manifest = dict[str, Any]
@@ -41,7 +41,7 @@ class RoomRules:
 
     def see_slice(self, slice: Slice, old: Slice | None) -> None:
         """A slice has changed: it may have been admitted."""
-        if not slice.cluster or (old is not None and old.usage() == slice.usage()):
+        if not slice.cluster or (old is not None and old.usage == slice.usage):
             return
         now_s, others = asyncio.get_running_loop().time(), [*self._slices.values()]
         own = [slice, *(other for other in others if other.chain_id == slice.chain_id and other.key != slice.key)]
@@ -49,7 +49,7 @@ class RoomRules:
         if slice.admission is None or (old is not None and old.admission is not None):
             return
         rest = _granted(slice.cluster, (other for other in others if other.chain_id != slice.chain_id))
-        after, past = add(rest, _granted(slice.cluster, own)), Usage()
+        after, past = add(rest, _granted(slice.cluster, own)), dict[FlavorResource, int]()
         for room in self._versions[slice.cluster].lately(now_s):
             for usage in had:
                 more = {key: amount for key, amount in after.items() if amount > add(rest, usage).get(key, 0)}
@@ -62,7 +62,7 @@ class RoomRules:
         """Note what a chain has now. What it had lately, since it was there."""
         assert slice.cluster is not None
         chain = slice.cluster, slice.chain_id
-        had = self._held[chain].lately(now_s) if chain in self._held else [Usage()]
+        had = self._held[chain].lately(now_s) if chain in self._held else [{}]
         if usage:
             self._held.setdefault(chain, Versions()).say(now_s, usage)
         else:

@@ -44,10 +44,10 @@ class Node:
         """The ClusterQueues directly below."""
         self.cohorts: list[Node] = []
         """The Cohorts directly below."""
-        self.quota: Usage = {key: limit.nominal for key, limit in limits.items()}
+        self.quota: dict[FlavorResource, int] = {key: limit.nominal for key, limit in limits.items()}
         """Its own quota, and what its children lend it."""
-        self._kept: Usage = {}
-        self._used: Usage = {}
+        self._kept: dict[FlavorResource, int] = {}
+        self._used: dict[FlavorResource, int] = {}
         self._lendable: dict[str, int] = {}
         self.standing = self
         """The same node without what this cycle has admitted or reserved by `give`."""

@@ -118,7 +118,7 @@ def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomi
     replaces, even where another flavor has room. A pod set that has had no pods yet has no flavor to keep, and for
     no pods it gets none.
     """
-    taken: Usage = {}
+    taken: dict[FlavorResource, int] = {}
     assignments: list[PodSetAssignment] = []
     assessments: list[_Assessment] = []
     misfit: Misfit | None = None

@@ -145,7 +145,7 @@ class Fleet:
         """What a cluster lacks for these needs; empty when they fit. What is over its cap has `maxRoom` as flavor."""
         if over := self._over_cap(cluster, needs):
             return over
-        lacking: Usage = {}
+        lacking: dict[FlavorResource, int] = {}
         for key, need in needs.items():
             free = self.free(cluster, key)
             if need > 0 and free is not None and need > free:
@@ -154,7 +154,7 @@ class Fleet:
 
     def _over_cap(self, cluster: str, needs: Usage) -> Usage:
         found = self._clusters.get(cluster)
-        over: Usage = {}
+        over: dict[FlavorResource, int] = {}
         for resource in found.max_room if found else ():
             need = sum(amount for (_, name), amount in needs.items() if name == resource)
             left = self._left_of_cap(cluster, resource) or 0

@@ -54,7 +54,7 @@ class Placer:
         """Note evicted slices; `times` -1 takes that back."""
         for slice in evicted:
             if slice.cluster:
-                usage = {key: times * amount for key, amount in slice.usage().items()}
+                usage = {key: times * amount for key, amount in slice.usage.items()}
                 self._evicted[slice.cluster] = add(self._evicted.get(slice.cluster, {}), usage)
 
     @contextmanager
@@ -137,7 +137,7 @@ class Placer:
 
 def usage_of(slice: Slice, admission: Admission) -> Usage:
     """What a slice would use with an admission."""
-    return msgspec.structs.replace(slice, admission=admission).usage()
+    return msgspec.structs.replace(slice, admission=admission).usage
 
 
 def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]:

@@ -13,7 +13,7 @@ from slicebus.slices.workload import FlavorName, Slice, oldest_first
 
 Manifest = dict[str, Any]
 FlavorResource = tuple[FlavorName, str]
-Usage = dict[FlavorResource, int]
+Usage = Mapping[FlavorResource, int]
 """Amounts by flavor and resource."""
 ChainInQueue = tuple[str, str]
 """A ClusterQueue's name and a chain id."""
@@ -228,11 +228,16 @@ def usable_queue(
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
     """The newest slice of each chain that holds quota, by chain id."""
-    chains: dict[str, list[Slice]] = {}
+    found: dict[str, Slice] = {}
+    several: dict[str, list[Slice]] = {}
     for slice in slices:
         if slice.admission is not None and not slice.finished:
-            chains.setdefault(slice.chain_id, []).append(slice)
-    return {chain: oldest_first(members)[-1] for chain, members in chains.items()}
+            first = found.setdefault(slice.chain_id, slice)
+            if first is not slice:
+                several.setdefault(slice.chain_id, [first]).append(slice)
+    for chain, members in several.items():
+        found[chain] = oldest_first(members)[-1]
+    return found
 
 
 def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
@@ -244,14 +249,14 @@ def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
     used: dict[ChainInQueue, Usage] = {}
     for slice in slices:
         if slice.admission is not None:
-            key = slice.admission.cluster_queue, slice.chain_id
-            used[key] = larger(used.get(key, {}), slice.usage())
+            key, usage = (slice.admission.cluster_queue, slice.chain_id), slice.usage
+            used[key] = larger(used[key], usage) if key in used else usage
     return used
 
 
-def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> dict[str, Usage]:
+def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> Mapping[str, Usage]:
     """The sum over all chains, by ClusterQueue."""
-    used: dict[str, Usage] = {}
+    used: dict[str, dict[FlavorResource, int]] = {}
     for (queue, _), usage in chains.items():
         total = used.setdefault(queue, {})
         for key, value in usage.items():

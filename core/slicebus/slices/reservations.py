@@ -86,4 +86,4 @@ def _others(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:
 
 
 def _usage(slice: Slice, admission: Admission) -> Usage:
-    return msgspec.structs.replace(slice, admission=admission).usage()
+    return msgspec.structs.replace(slice, admission=admission).usage

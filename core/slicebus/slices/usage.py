@@ -110,7 +110,7 @@ class QuotaUse:
         assert slice.admission is not None
         queue = slice.admission.cluster_queue
         before = self.own(queue, slice)
-        usage = larger(before, slice.usage())
+        usage = larger(before, slice.usage)
         more = _difference(usage, before)
         self.current.queues[queue].give(more)
         if self._projected is not None:
@@ -126,7 +126,7 @@ class QuotaUse:
         """Reserve what a slice waits for, on top of what its chain holds."""
         queue = admission.cluster_queue
         before = self.own(queue, slice)
-        usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage())
+        usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage)
         self._has_given = True
         node = self._project().queues[queue]
         node.give(_difference(usage, before))

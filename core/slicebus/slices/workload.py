@@ -250,7 +250,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             conditions=conditions,
         )
 
-    def usage(self) -> dict[tuple[FlavorName, str], int]:
+    @cached_property
+    def usage(self) -> Mapping[tuple[FlavorName, str], int]:
         """What this slice holds of its ClusterQueue's quota, by (flavor, resource).
 
         Per pod set min(admitted count, spec count without reclaimable pods) times one pod's requests; empty without an

@@ -140,7 +140,7 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
     """Its quota is for others since then, and a slice is charged for what is admitted of its counts."""
     job, workload, charged = forgetting(4), evicted(3, version=4, applied=4), []
     while "admission" in workload["status"]:
-        charged.append(sum(Slice.from_manifest(workload).usage().values()))
+        charged.append(sum(Slice.from_manifest(workload).usage.values()))
         [command] = decide(a_view(job, workload, published=4), NOW)
         workload = carried_out(workload, [command])
     assert charged == [3000, 3000, 3000]

@@ -66,13 +66,13 @@ def test_an_evicted_slice_has_none() -> None:
 
 def test_an_evicted_slice_is_never_charged_for_more_than_it_was() -> None:
     workload = merge_patch(evicted(version=4, applied=4), {"status": {"reclaimablePods": RECLAIMABLE}})
-    usage = [Slice.from_manifest(workload).usage()]
+    usage = [Slice.from_manifest(workload).usage]
     for _ in range(3):
         view = a_view(forgetting(8), workload, published=4)
         for command in evictions.follow(view, view.slices[0], wanted={"main": 8}, now=NOW):
             assert isinstance(command, Patch)
             workload = merge_patch(workload, command.body)
-        usage.append(Slice.from_manifest(workload).usage())
+        usage.append(Slice.from_manifest(workload).usage)
     assert usage == [*[{("spot", "cpu"): 2000}] * 3, {}]
 
 

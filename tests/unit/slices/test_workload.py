@@ -64,7 +64,7 @@ def with_conditions(*types: str) -> dict[str, Any]:
 def test_reclaimable_pods_use_no_quota() -> None:
     slice = Slice.from_manifest(a_workload(status=STATUS | {"reclaimablePods": [{"name": "main", "count": 2}]}))
     assert (slice.counts, slice.unfinished_counts, slice.granted) == ({"main": 3}, {"main": 1}, {"main": 1})
-    assert slice.usage() == {("spot", "cpu"): 1500, ("default", "memory"): 2**30}
+    assert slice.usage == {("spot", "cpu"): 1500, ("default", "memory"): 2**30}
 
 
 def test_a_slice_is_read_from_its_workload() -> None:
@@ -76,14 +76,14 @@ def test_a_slice_is_read_from_its_workload() -> None:
     assert slice.pod_sets == (PodSet(name="main", count=3, requests={"cpu": 1500, "memory": 2**30}, template=TEMPLATE),)
     assert slice.admission is not None
     assert slice.admission.flavors_of("main") == {"cpu": "spot", "memory": "default"}
-    assert slice.usage() == {("spot", "cpu"): 4500, ("default", "memory"): 3 * 2**30}
+    assert slice.usage == {("spot", "cpu"): 4500, ("default", "memory"): 3 * 2**30}
 
 
 def test_a_workload_with_nothing_but_a_name_is_the_first_slice_of_its_own_chain() -> None:
     slice = Slice.from_manifest({"metadata": {"namespace": "team", "name": "w", "uid": "u"}})
     assert (slice.chain, slice.chain_id, slice.replaces) == ("w", "team/u", None)
     assert (slice.active, slice.priority, slice.admission, slice.cluster) == (True, 0, None, None)
-    assert (slice.counts, slice.granted, slice.usage()) == ({}, {}, {})
+    assert (slice.counts, slice.granted, slice.usage) == ({}, {}, {})
 
 
 def test_a_pod_set_has_the_defaults_of_the_api() -> None:
@@ -134,11 +134,11 @@ def test_a_deleted_workload_is_known_as_such() -> None:
 
 def test_an_evicted_slice_uses_its_quota_until_its_admission_is_taken_away() -> None:
     evicted = Slice.from_manifest(with_conditions("QuotaReserved", "Evicted"))
-    assert evicted.usage()[FlavorName("spot"), "cpu"] == 4500
+    assert evicted.usage[FlavorName("spot"), "cpu"] == 4500
 
 
 def test_a_finished_slice_uses_nothing() -> None:
-    assert Slice.from_manifest(with_conditions("QuotaReserved", "Admitted", "Finished")).usage() == {}
+    assert Slice.from_manifest(with_conditions("QuotaReserved", "Admitted", "Finished")).usage == {}
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def test_a_finished_slice_uses_nothing() -> None:
 def test_granted_and_used_are_the_smaller_of_admitted_and_spec(spec_count: int, granted: int, used: int) -> None:
     slice = with_counts(admitted(a_slice("s1", 3)), main=spec_count)
     assert slice.granted == {"main": granted}
-    assert slice.usage() == {("default", "cpu"): used}
+    assert slice.usage == {("default", "cpu"): used}
 
 
 def test_a_slice_that_was_admitted_with_no_pods_uses_nothing() -> None:
-    assert admitted(a_slice("s1", 0)).usage() == {("default", "cpu"): 0}
+    assert admitted(a_slice("s1", 0)).usage == {("default", "cpu"): 0}
 
 
 def test_pod_sets_of_one_flavor_add_up() -> None:
     pod_sets = (a_pod_set("head", 1), a_pod_set("small", 4))
-    assert admitted(a_slice("s1", pod_sets=pod_sets)).usage() == {("default", "cpu"): 5000}
+    assert admitted(a_slice("s1", pod_sets=pod_sets)).usage == {("default", "cpu"): 5000}
 
 
 def test_a_pod_set_that_was_not_admitted_has_no_flavors() -> None:

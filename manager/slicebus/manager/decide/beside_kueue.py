@@ -186,7 +186,7 @@ def _place(
     view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
 ) -> list[Command]:
     """Choose the cluster of the chain, and write it onto its slice."""
-    needs = holder.usage()
+    needs = holder.usage
     tenant = Tenant(
         selector=_selector(job),
         namespace=view.ref.namespace,
