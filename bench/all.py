@@ -1,11 +1,12 @@
 """Runs every benchmark, each in a process of its own, and puts their figures together: a table, and a file of JSON.
 
-    python bench/all.py [--quick] [--only NAME ...] [--json FILE]
+    python bench/all.py [--quick] [--only NAME ...] [--json FILE | --update]
 
 Every script beside this one is a benchmark, but for those in `SHARED`. One at a time: they would take the processors
 from each other. The status is 1 where one cannot run; a target that is missed is only shown. Without `--json` the file
-is results/latest.json; none is written then with `--quick`, whose sizes show that everything runs and no more, nor with
-`--only`.
+is results/latest.json, and docs/benchmarks.md shows the same; none is written then with `--quick`, whose sizes show
+that everything runs and no more, nor with `--only`. `--update` writes both there too: the figures of these benchmarks
+in place of those that they had.
 """
 
 import argparse
@@ -20,9 +21,11 @@ from tempfile import TemporaryDirectory
 import figures
 import msgspec
 from figures import Figure
+from page import page
 
 BENCH = Path(__file__).parent
 RESULTS = BENCH / "results" / "latest.json"
+PAGE = BENCH.parent / "docs" / "benchmarks.md"
 SHARED = {
     "all.py",
     "bare.py",
@@ -31,14 +34,17 @@ SHARED = {
     "figures.py",
     "installation.py",
     "light_agents.py",
+    "page.py",
     "recorders.py",
     "roles.py",
+    "user.py",
     "watched.py",
 }
 """Modules that are no benchmarks, whether they are there or not."""
 QUICK: dict[str, tuple[str, ...]] = {
     "admission.py": ("--pending", "500", "1000", "--cached", "1000"),
     "api_requests.py": ("--rounds", "1"),
+    "beside_kueue.py": ("--rounds", "1", "--jobs", "3", "--resizes", "1"),
     "bus.py": ("--messages", "50", "--single", "5", "--rounds", "1"),
     "dispatch.py": ("--rounds", "1", "--jobs", "4", "--resizes", "2", "--pods", "10"),
     "fleet.py": (
@@ -51,6 +57,8 @@ QUICK: dict[str, tuple[str, ...]] = {
 }
 """Options with which a benchmark takes seconds, or little more than its servers need to start. One that is not here has
 its own sizes with `--quick` too, and no test runs it."""
+NEEDS = {"beside_kueue.py": ("KUEUE_BINARY", "KUEUE_CRDS")}
+"""Variables of the environment that name a peer. Without them its benchmark is left out."""
 _TARGET_MISSED = 1
 _LOG_TAIL = 4000
 
@@ -64,6 +72,18 @@ class Result(Figure, frozen=True, kw_only=True):
 def benchmarks(folder: Path = BENCH) -> list[str]:
     """The names of their files, in order."""
     return sorted(path.name for path in folder.glob("*.py") if path.name not in SHARED)
+
+
+def with_what_they_need(names: Sequence[str]) -> list[str]:
+    """Without those whose peer nobody names, after saying so."""
+    found = []
+    for name in names:
+        missing = [variable for variable in NEEDS.get(name, ()) if not os.environ.get(variable)]
+        if missing:
+            print(f"{name} is left out: {' and '.join(missing)} not set", file=sys.stderr)
+        else:
+            found.append(name)
+    return found
 
 
 def run(script: Path, *options: str) -> list[Figure]:
@@ -89,6 +109,23 @@ def results(script: str, measured: Sequence[Figure], machine: str) -> list[Resul
     ]
 
 
+def renewed(latest: Sequence[Result], found: Sequence[Result]) -> list[Result]:
+    """The latest figures, with those of the benchmarks that have run again in place of what these had."""
+    again = {_benchmark_of(result) for result in found}
+    return sorted([*(each for each in latest if _benchmark_of(each) not in again), *found], key=_benchmark_of)
+
+
+def _benchmark_of(result: Result) -> str:
+    return result.name.partition(":")[0]
+
+
+def keep(found: Sequence[Result]) -> None:
+    """Write the latest figures, and the page that shows them."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_bytes(figures.to_json(found))
+    PAGE.write_text(page(found, " and ".join(dict.fromkeys(each.machine for each in found))))
+
+
 def machine_of(cpuinfo: str, *, cores: int, memory_bytes: int) -> str:
     """A machine in words, by what its kernel tells of its processors, and the version of this Python."""
     models = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
@@ -106,20 +143,22 @@ def this_machine() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=benchmarks(), default=benchmarks())
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=benchmarks())
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    where.add_argument("--update", action="store_true", help="renew these figures in the latest ones")
     given = parser.parse_args()
     found, failed, machine = list[Result](), False, this_machine()
-    for name in given.only:
+    for name in given.only or with_what_they_need(benchmarks()):
         print(f"{name} …", file=sys.stderr, flush=True)
         measured = run(BENCH / name, *(QUICK.get(name, ()) if given.quick else ()))
         failed |= not measured
         found += results(name, measured, machine)
-    path = given.json
-    if path is None and not given.quick and given.only == benchmarks():
-        path = RESULTS
-        path.parent.mkdir(exist_ok=True)
-    figures.report(found, json=path)
+    figures.report(found, json=given.json)
+    if given.update:
+        keep(renewed(msgspec.json.decode(RESULTS.read_bytes(), type=list[Result]), found))
+    elif given.json is None and not given.quick and given.only is None:
+        keep(found)
     return 1 if failed else 0
 
 

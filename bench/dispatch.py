@@ -25,20 +25,17 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import figures
 import msgspec
 from bare import BareClient, Models
-from figures import Figure, Target
+from figures import Figure, Target, percentile
 from installation import MANAGER, WORKERS, Installation, installation
+from user import User, manifest_of
 from watched import Pods, Publications, admissions
 
-from slicebus.cli.demo import objects
-from slicebus.cli.demo.world import World
-from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS
 from slicebus.runtime.logs import configure_logging
 from support.fleet import Fleet
 
@@ -46,7 +43,6 @@ _MODEL = "model-job"
 _SIZE = 5
 _SMALL_CPU = "10m"
 """Of pods that shall all fit on the nodes."""
-_LOOKS_S = 0.2
 _QUIET_S = 1.0
 _AT_REST_S = 5.0
 
@@ -73,41 +69,6 @@ class Measured(msgspec.Struct):
     """Of another job while one grows large."""
     bare_large: float = 0.0
     bare_others: list[float] = []
-
-
-class User:
-    """Creates jobs on the manager, and resizes them on their workers."""
-
-    def __init__(self, world: World, pods: Pods) -> None:
-        self._world = world
-        self._pods = pods
-
-    async def create(self, *jobs: str, cpu: str = "1") -> None:
-        """At once; returns when the pod of each may run."""
-        await asyncio.gather(*(self._world.manager.create(JOBS, manifest_of(job, cpu)) for job in jobs))
-        await asyncio.gather(*(self._pods.until_free(job, 1) for job in jobs))
-
-    async def resize(self, job: str, count: int) -> float:
-        """The seconds until so many pods may run, and no others are there."""
-        began = time.perf_counter()
-        worker = self._world.workers[self._pods.place[job]]
-        await worker.patch(JOBS, job, objects.NAMESPACE, MergePatch({"spec": {"parallelism": count}}))
-        return await self._pods.until_free(job, count) - began
-
-    async def all_ready(self) -> None:
-        """Wait until the manager's Jobs show that all their pods are ready."""
-        while True:
-            page = await self._world.manager.list(JOBS, namespace=objects.NAMESPACE)
-            if all(job.get("status", {}).get("ready") == job["spec"]["parallelism"] for job in page.items):
-                return
-            await asyncio.sleep(_LOOKS_S)
-
-
-def manifest_of(name: str, cpu: str = "1") -> dict[str, Any]:
-    """A Job of one pod."""
-    job = objects.job(name)
-    job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
-    return job
 
 
 async def measure_burst(made: Installation, fleet: Fleet, pods: Pods, jobs: int, found: Measured) -> None:
@@ -264,11 +225,6 @@ def role_figures(found: Measured) -> list[Figure]:
         Figure.of("resident memory of the manager at rest", resident_mb[MANAGER], "MB", target=Target(90)),
         Figure.of("resident memory of an agent at rest", agent_mb, "MB", target=Target(60)),
     ]
-
-
-def percentile(values: Sequence[float], rank: int) -> float:
-    """Of 99 cut points. One value is all of them."""
-    return statistics.quantiles(values, n=100, method="inclusive")[rank - 1] if len(values) > 1 else values[0]
 
 
 def _cpu_s(fleet: Fleet) -> dict[str, float]:

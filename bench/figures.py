@@ -5,12 +5,15 @@ A benchmark is a script that makes `Figure`s and hands them to `report`. Run alo
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 import msgspec
+
+HEADER = ("figure", "value", "beside", "ratio", "target", "")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -71,12 +74,24 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def percentile(values: Sequence[float], rank: int) -> float:
+    """Of 99 cut points. One value is all of them."""
+    return statistics.quantiles(values, n=100, method="inclusive")[rank - 1] if len(values) > 1 else values[0]
+
+
 def table(figures: Sequence[Figure]) -> list[str]:
     """Lines for people."""
-    header = ("figure", "value", "beside", "ratio", "target", "")
-    rows = [header, *map(_row, figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rows = [HEADER, *map(row, figures)]
+    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADER))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
+
+
+def row(figure: Figure) -> tuple[str, ...]:
+    """What `HEADER` names."""
+    beside = f"{_number(figure.beside_value)} {figure.beside}" if figure.beside_value is not None else figure.beside
+    ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
+    met = {True: "met", False: "missed", None: ""}[figure.met]
+    return (figure.name, f"{_number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -84,22 +99,20 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there, as JSON")
 
 
+def to_json(figures: Sequence[Figure]) -> bytes:
+    """A file of figures."""
+    return msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"
+
+
 def report(figures: Sequence[Figure], *, json: Path | None) -> int:
     """Print the figures, and write them where they are wanted. The exit status: 1 when a target is missed."""
     print("\n".join(table(figures)))
     if json is not None:
-        json.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+        json.write_bytes(to_json(figures))
     missed = [figure.name for figure in figures if figure.met is False]
     if missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
-
-
-def _row(figure: Figure) -> tuple[str, ...]:
-    beside = f"{_number(figure.beside_value)} {figure.beside}" if figure.beside_value is not None else figure.beside
-    ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
-    met = {True: "met", False: "missed", None: ""}[figure.met]
-    return (figure.name, f"{_number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
 
 
 def _number(value: float) -> str:

@@ -1,12 +1,14 @@
 """API servers, a broker, and a manager and agents as processes of their own: as their users run them."""
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker import MANAGER, VHOST
 
@@ -16,15 +18,18 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, connected
+from support.kueue import VARIABLES, Kueue
 from support.rabbitmq import ADMIN, SERVER, RabbitBroker
 from support.scenario import set_quota
 from support.servers import definitions, tools
 from support.waiting import eventually
 
+Manifest = dict[str, Any]
 WORKERS = (ClusterName("east"), ClusterName("west"))
-_CPU = 10_000
+CPU = 10_000
 _ROLE = {"SLICEBUS_HEARTBEAT_SECONDS": "10"}
 """The default of the agents; the tests' fleets have another one."""
 _LOOKS_S = 0.25
@@ -44,11 +49,13 @@ class Installation(NamedTuple):
         return self.broker.url(VHOST, ADMIN)
 
     @asynccontextmanager
-    async def fleet(self) -> AsyncIterator[Fleet]:
-        """The roles until the context is left, each a process. Raises AssertionError where one had an error of ours."""
+    async def fleet(self, **of_manager: str) -> AsyncIterator[Fleet]:
+        """The roles until the context is left, each a process; `of_manager` are variables of the manager. Raises
+        AssertionError where one had an error of ours."""
+        of_role = {MANAGER: _ROLE | of_manager}
         with TemporaryDirectory() as folder:
             fleet = Fleet(Path(folder))
-            fleet.add_all(self.plane, lambda role: self.broker.url(VHOST, role), lambda role: _ROLE)
+            fleet.add_all(self.plane, partial(self.broker.url, VHOST), lambda role: of_role.get(role, _ROLE))
             try:
                 for role in fleet.roles.values():
                     role.launch()
@@ -80,28 +87,54 @@ class Installation(NamedTuple):
 
 
 @asynccontextmanager
-async def installation() -> AsyncIterator[Installation]:
-    """Servers of a bench's own, for a manager and the `WORKERS`. Ends the process where they are not installed."""
+async def installation(kueues: Mapping[str, Manifest] = {}) -> AsyncIterator[Installation]:
+    """Servers of a bench's own, for a manager and the `WORKERS`, with quota on the manager's. Ends the process where
+    they are not installed.
+
+    `kueues`: the clusters with a Kueue, each with its settings. Raises RuntimeError where one does not start, with what
+    it said.
+    """
     if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
         sys.exit("the servers are not there: `make servers` installs and builds them")
     with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
         plane, broker = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS)), RabbitBroker(Path(of_broker))
+        controllers = [
+            Kueue(plane.clusters[name], Path(of_plane, f"kueue-{name}"), settings=settings, **named_by_environment())
+            for name, settings in kueues.items()
+        ]
         try:
             plane.start()
             broker.start()
             broker.add_vhost(VHOST, *WORKERS)
-            for cluster in plane.clusters.values():
-                cluster.define(*definitions())
+            for name, cluster in plane.clusters.items():
+                cluster.define(*(file for file in definitions() if name not in kueues or not _is_of_kueue(file)))
+            for controller in controllers:
+                controller.install()
+                controller.start()
             kubeconfigs = {name: plane.clusters[name].kubeconfig for name in WORKERS}
             async with real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs) as world:
-                await set_quota(world, _CPU)
+                await set_quota(world, CPU)
                 for name in WORKERS:
                     manifest = objects.worker_cluster(name, broker_user=name)
                     await world.ensure(world.manager, WORKERCLUSTERS, manifest)
                 yield Installation(world, plane, broker)
         finally:
+            for controller in controllers:
+                controller.server.kill()
             broker.stop()
             plane.stop()
+
+
+def named_by_environment() -> dict[str, Path]:
+    """The binary of a Kueue, and the folder with its definitions. Ends the process where the variables name none."""
+    binary, definitions = (Path(os.environ.get(name, "")) for name in VARIABLES)
+    if not binary.is_file() or not definitions.is_dir():
+        sys.exit(f"there is no Kueue: {' and '.join(VARIABLES)} name its binary and the folder with its definitions")
+    return {"binary": binary, "definitions": definitions}
+
+
+def _is_of_kueue(file: str) -> bool:
+    return Path(file).name.startswith(kueue.GROUP)
 
 
 async def _until(look: Callable[[], Awaitable[bool]], what: str) -> None:

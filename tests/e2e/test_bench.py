@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from all import QUICK
+from all import NEEDS, QUICK
 
 from support.bench import WITHOUT_SERVERS, figures_of, run
+from support.kueue import binary_and_definitions
 from support.missing import skip_or_fail
 from support.rabbitmq import SERVER
 from support.servers import tools
@@ -62,6 +63,8 @@ VARIES = {"eviction": "manager . patch jobs"}
 def test_it_measures(name: str, tmp_path: Path) -> None:
     if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
         skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
+    if name in NEEDS:
+        binary_and_definitions()
     path = tmp_path / "figures.json"
     shown = run(name, *QUICK[name], *_OPTIONS.get(name, ()), "--json", str(path), within_s=390)
     found = figures_of(path)

@@ -9,6 +9,7 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from support.processes import Server, free_port
 
 Manifest = dict[str, Any]
 _READY_S = 120.0
-_SYSTEM = "kueue-system"
 _SERVICE = "kueue-webhook-service"
 _SECRET = "kueue-webhook-server-cert"
 _FEATURES = {"ElasticJobsViaWorkloadSlices": True, "VisibilityOnDemand": False}
@@ -36,31 +36,35 @@ _HOOKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "ray-io-v1-rayjob": ("ray.io", "v1", ("rayjobs",)),
 }
 """What follows `/mutate-` and `/validate-`, and what it is called for."""
+VARIABLES = ("KUEUE_BINARY", "KUEUE_CRDS")
+SYSTEM = "kueue-system"
+"""Where it runs, and where it reads its Secrets."""
 
 
 def binary_and_definitions() -> tuple[Path, Path]:
     """Skips the test where no Kueue is named, also in CI, which has none."""
-    names = ("KUEUE_BINARY", "KUEUE_CRDS")
-    missing = [name for name in names if not os.environ.get(name)]
+    missing = [name for name in VARIABLES if not os.environ.get(name)]
     if missing:
         pytest.skip(f"no Kueue: {' and '.join(missing)} not set")
-    binary, definitions = (Path(os.environ[name]) for name in names)
+    binary, definitions = (Path(os.environ[name]) for name in VARIABLES)
     if not binary.is_file() or not list(definitions.glob("*.yaml")):
         skip_or_fail(f"no Kueue at {binary} with definitions in {definitions}")
     return binary, definitions
 
 
 class Kueue:
-    """The controller manager, on one cluster. `install` comes first."""
+    """The controller manager, on one cluster. `install` comes first. `settings` go into its configuration file."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, binary: Path, definitions: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, *, binary: Path, definitions: Path, settings: Mapping[str, Any] = {}
+    ) -> None:
         self._cluster = cluster
         self._definitions = definitions
         self._certificates = folder / "certificates"
         self._webhook_port, self._health_port = free_port(), free_port()
         self._certificates.mkdir(parents=True)
         configuration = folder / "configuration.yaml"
-        configuration.write_text(yaml.safe_dump(self._configuration()))
+        configuration.write_text(yaml.safe_dump(self._configuration() | dict(settings)))
         self.server = Server(
             "kueue",
             [str(binary), f"--config={configuration}", f"--kubeconfig={cluster.kubeconfig}", "--zap-log-level=3"],
@@ -85,7 +89,7 @@ class Kueue:
 
     def _has_certificates(self) -> bool:
         """Kueue puts its certificates into a Secret, and waits for the kubelet to mount it."""
-        secret = json.loads(self._cluster.kubectl("get", "secret", _SECRET, f"--namespace={_SYSTEM}", "--output=json"))
+        secret = json.loads(self._cluster.kubectl("get", "secret", _SECRET, f"--namespace={SYSTEM}", "--output=json"))
         for name, content in secret.get("data", {}).items():
             (self._certificates / name).write_bytes(base64.b64decode(content))
         return bool(secret.get("data"))
@@ -101,7 +105,7 @@ class Kueue:
         return {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
             "kind": "Configuration",
-            "namespace": _SYSTEM,
+            "namespace": SYSTEM,
             "health": {"healthProbeBindAddress": f"127.0.0.1:{self._health_port}"},
             "metrics": {"bindAddress": "0"},
             "webhook": {"host": "127.0.0.1", "port": self._webhook_port, "certDir": str(self._certificates)},
@@ -114,14 +118,14 @@ class Kueue:
         return {"clientConfig": {"service": self._service("/convert")}, "conversionReviewVersions": ["v1"]}
 
     def _service(self, path: str) -> Manifest:
-        return {"namespace": _SYSTEM, "name": _SERVICE, "path": path, "port": self._webhook_port}
+        return {"namespace": SYSTEM, "name": _SERVICE, "path": path, "port": self._webhook_port}
 
     def _system(self) -> list[Manifest]:
         def named(kind: str, name: str, **content: Any) -> Manifest:
-            return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": _SYSTEM}} | content
+            return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": SYSTEM}} | content
 
         return [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}},
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
             named("Service", _SERVICE, spec={"type": "ExternalName", "externalName": "localhost"}),
             named("Secret", _SECRET),
         ]

@@ -142,17 +142,18 @@ def test_the_others_go_on_where_one_cannot_run(
     options: tuple[str, ...],
     is_written: bool,
 ) -> None:
-    path = tmp_path / "results" / "latest.json"
+    path, page = tmp_path / "results" / "latest.json", tmp_path / "benchmarks.md"
     for name, script in {"bus.py": "raise OSError", "dispatch.py": WRITES, "fleet.py": WRITES}.items():
         (tmp_path / name).write_text(script.format(FIGURES))
-    for name, value in {"BENCH": tmp_path, "RESULTS": path, "benchmarks": lambda: benchmarks(tmp_path)}.items():
-        monkeypatch.setattr(of_all, name, value)
+    monkeypatch.setattr(of_all, "benchmarks", lambda: benchmarks(tmp_path))
+    for name, place in {"BENCH": tmp_path, "RESULTS": path, "PAGE": page}.items():
+        monkeypatch.setattr(of_all, name, place)
     monkeypatch.setattr(sys, "argv", ["all.py", *options])
     assert of_all.main() == 1
     said = capsys.readouterr()
     assert "dispatch: rate" in said.out
     assert "OSError" in said.err
-    assert path.exists() == is_written
+    assert (path.exists(), page.exists()) == (is_written, is_written)
     if is_written:
         assert [found.name for found in json.decode(path.read_bytes(), type=list[Result])] == [
             "dispatch: rate",
