@@ -123,7 +123,12 @@ def keep(found: Sequence[Result]) -> None:
     """Write the latest figures, and the page that shows them."""
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_bytes(figures.to_json(found))
-    PAGE.write_text(page(found, " and ".join(dict.fromkeys(each.machine for each in found))))
+    PAGE.write_text(page_of(found))
+
+
+def page_of(found: Sequence[Result]) -> str:
+    """The page of figures that were measured on one machine, or on several."""
+    return page(found, " and ".join(dict.fromkeys(each.machine for each in found)))
 
 
 def machine_of(cpuinfo: str, *, cores: int, memory_bytes: int) -> str:
@@ -148,6 +153,8 @@ def main() -> int:
     where.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     where.add_argument("--update", action="store_true", help="renew these figures in the latest ones")
     given = parser.parse_args()
+    if given.quick and given.update:
+        parser.error("--quick: its figures say nothing, and are not kept")
     found, failed, machine = list[Result](), False, this_machine()
     for name in given.only or with_what_they_need(benchmarks()):
         print(f"{name} …", file=sys.stderr, flush=True)

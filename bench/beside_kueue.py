@@ -95,8 +95,8 @@ async def multikueue(made: Installation) -> AsyncIterator[None]:
         secret = {"metadata": {"name": name, "namespace": SYSTEM}, "stringData": {"kubeconfig": kubeconfig}}
         await manager.create(SECRETS, {"apiVersion": "v1", "kind": SECRETS.kind} | secret)
         source = {"kubeConfig": {"locationType": "Secret", "location": name}}
-        await create(manager, _MULTIKUEUE_CLUSTERS, name, {"clusterSource": source})
-    await create(manager, _MULTIKUEUE_CONFIGS, _CHECK, {"clusters": list(WORKERS)})
+        await manager.create(_MULTIKUEUE_CLUSTERS, objects.named(_MULTIKUEUE_CLUSTERS, name, {"clusterSource": source}))
+    await manager.create(_MULTIKUEUE_CONFIGS, objects.named(_MULTIKUEUE_CONFIGS, _CHECK, {"clusters": list(WORKERS)}))
     parameters = {"apiGroup": kueue.GROUP, "kind": _MULTIKUEUE_CONFIGS.kind, "name": _CHECK}
     await use_check(manager, {"controllerName": kueue.MANAGED_BY_MULTIKUEUE, "parameters": parameters})
     yield
@@ -104,14 +104,9 @@ async def multikueue(made: Installation) -> AsyncIterator[None]:
 
 async def use_check(manager: KubeClient, spec: Manifest) -> None:
     """Make an AdmissionCheck, and let the queue go by it."""
-    await create(manager, ADMISSIONCHECKS, _CHECK, spec)
+    await manager.create(ADMISSIONCHECKS, objects.named(ADMISSIONCHECKS, _CHECK, spec))
     strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": _CHECK}]}}
     await manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": strategy}))
-
-
-async def create(client: KubeClient, resource: Resource, name: str, spec: Manifest) -> None:
-    manifest = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-    await client.create(resource, manifest | {"spec": spec})
 
 
 async def measure(

@@ -88,10 +88,10 @@ def table(figures: Sequence[Figure]) -> list[str]:
 
 def row(figure: Figure) -> tuple[str, ...]:
     """What `HEADER` names."""
-    beside = f"{_number(figure.beside_value)} {figure.beside}" if figure.beside_value is not None else figure.beside
+    beside = f"{number(figure.beside_value)} {figure.beside}" if figure.beside_value is not None else figure.beside
     ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
     met = {True: "met", False: "missed", None: ""}[figure.met]
-    return (figure.name, f"{_number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
+    return (figure.name, f"{number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -115,5 +115,6 @@ def report(figures: Sequence[Figure], *, json: Path | None) -> int:
     return 1 if missed else 0
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """With three digits, or whole."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

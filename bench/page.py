@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from figures import HEADER, Figure, row
+from figures import HEADER, Figure, number, row
 
 
 class Bar(NamedTuple):
@@ -79,7 +79,8 @@ def _chart(title: str, unit: str, bars: Mapping[str, Bar], found: Sequence[Figur
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    """Mermaid parts numbers at commas."""
+    return number(value).replace(",", "")
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The page of the benchmarks: its charts, and that it shows the latest results."""
 
 import msgspec
-from all import PAGE, RESULTS, Result
+from all import PAGE, RESULTS, Result, page_of
 from figures import Figure
 from page import CHARTS, page
 
@@ -33,6 +33,6 @@ def test_a_chart_of_one_figure_is_left_out() -> None:
 
 def test_the_page_shows_the_latest_results() -> None:
     found = msgspec.json.decode(RESULTS.read_bytes(), type=list[Result])
-    assert PAGE.read_text() == page(found, " and ".join(dict.fromkeys(each.machine for each in found)))
+    assert PAGE.read_text() == page_of(found)
     missing = [bar.name for bars in CHARTS.values() for bar in bars.values() if bar.value(found) is None]
     assert not missing

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import msgspec
 
 from slicebus.slices.cohorts import Node
+from slicebus.slices.placement import usage_of
 from slicebus.slices.preemption import Victim
 from slicebus.slices.quota import ClusterQueue, Usage
 from slicebus.slices.usage import QuotaUse
@@ -58,15 +59,15 @@ class Reservations:
         """
         choosers = self._choosers_of(victims)
         for each in choosers:
-            each.node.use_all(_usage(each.slice, each.admission), times=-1)
+            each.node.use_all(usage_of(each.slice, each.admission), times=-1)
         chosen: list[Usage] = []
         for each in choosers:
-            chosen.append(_usage(each.slice, choose(each.slice) or each.admission))
+            chosen.append(usage_of(each.slice, choose(each.slice) or each.admission))
             each.node.use_all(chosen[-1])
         yield
         for each, usage in zip(choosers, chosen, strict=True):
             each.node.use_all(usage, times=-1)
-            each.node.use_all(_usage(each.slice, each.admission))
+            each.node.use_all(usage_of(each.slice, each.admission))
 
     def _choosers_of(self, victims: Sequence[Victim]) -> list[Reservation]:
         freed = {
@@ -83,7 +84,3 @@ def _others(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:
         return set()
     had = [set(assignment.flavors.values()) for assignment in admission.pod_sets]
     return {flavor for flavor in offered if any(flavors - {flavor} for flavors in had)}
-
-
-def _usage(slice: Slice, admission: Admission) -> Usage:
-    return msgspec.structs.replace(slice, admission=admission).usage

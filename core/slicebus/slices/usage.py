@@ -7,9 +7,8 @@ evicted chains, and counts the slices that wait for their quota, so nobody else 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import msgspec
-
 from slicebus.slices.cohorts import Forest, Node, grow
+from slicebus.slices.placement import usage_of
 from slicebus.slices.preemption import Candidate, Preemptor, Victim, without
 from slicebus.slices.quantities import larger
 from slicebus.slices.quota import ClusterQueue, Cohort, Usage, holders, total_by_queue, usage_by_chain
@@ -126,7 +125,7 @@ class QuotaUse:
         """Reserve what a slice waits for, on top of what its chain holds."""
         queue = admission.cluster_queue
         before = self.own(queue, slice)
-        usage = larger(before, msgspec.structs.replace(slice, admission=admission).usage)
+        usage = larger(before, usage_of(slice, admission))
         self._has_given = True
         node = self._project().queues[queue]
         node.give(_difference(usage, before))

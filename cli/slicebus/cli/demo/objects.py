@@ -39,7 +39,7 @@ def node(name: str, *, cpu: int) -> Manifest:
 def worker_cluster(name: str, *, broker_user: str | None = None) -> Manifest:
     """A cluster that is accepted."""
     spec: Manifest = {"accepted": True} | ({"brokerUser": broker_user} if broker_user else {})
-    return _named(WORKERCLUSTERS, name, spec)
+    return named(WORKERCLUSTERS, name, spec)
 
 
 def quota(cpu: int) -> list[tuple[Resource, Manifest]]:
@@ -47,11 +47,11 @@ def quota(cpu: int) -> list[tuple[Resource, Manifest]]:
     amounts = {"cpu": str(cpu), "memory": f"{4 * cpu}Gi"}
     resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
     groups = [{"coveredResources": list(amounts), "flavors": [{"name": FLAVOR, "resources": resources}]}]
-    local = _named(LOCALQUEUES, QUEUE, {"clusterQueue": CLUSTER_QUEUE})
+    local = named(LOCALQUEUES, QUEUE, {"clusterQueue": CLUSTER_QUEUE})
     local["metadata"]["namespace"] = NAMESPACE
     return [
-        (RESOURCEFLAVORS, _named(RESOURCEFLAVORS, FLAVOR, {})),
-        (CLUSTERQUEUES, _named(CLUSTERQUEUES, CLUSTER_QUEUE, {"namespaceSelector": {}, "resourceGroups": groups})),
+        (RESOURCEFLAVORS, named(RESOURCEFLAVORS, FLAVOR, {})),
+        (CLUSTERQUEUES, named(CLUSTERQUEUES, CLUSTER_QUEUE, {"namespaceSelector": {}, "resourceGroups": groups})),
         (LOCALQUEUES, local),
     ]
 
@@ -123,5 +123,6 @@ def _queued(name: str) -> Manifest:
     }
 
 
-def _named(resource: Resource, name: str, spec: Manifest) -> Manifest:
+def named(resource: Resource, name: str, spec: Manifest) -> Manifest:
+    """An object without a namespace."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
