@@ -82,7 +82,7 @@ class Nodes:
             found = await asyncio.to_thread(self._broker.queues, self._vhost)
             return all(set(found.get(name, {}).get("online", ())) == set(self._broker.nodes) for name in queues)
 
-        await eventually(look, f"every queue has {NODES} members", within_s=90)
+        await eventually(look, f"every queue has {NODES} members")
 
     async def kill(self, queue: str) -> str:
         """Kill the leader of a queue; its name."""
@@ -124,7 +124,7 @@ async def test_50_resizes_come_through_though_nodes_that_lead_queues_are_killed(
         for name in sorted(name for name, size in jobs.wanted.items() if size > QUOTA // JOBS):
             await jobs.resize(name, 1)
         # Two nodes of three are enough.
-        await jobs.agreed(within_s=120)
+        await jobs.agreed()
     assert not quota.violations
     assert quota.looks > 20
     fleet.expect_no_tracebacks()

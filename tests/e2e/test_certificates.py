@@ -77,7 +77,7 @@ async def test_certificates_are_replaced_amid_resizes(
         await asyncio.sleep(0.2)
     for name in fleet.roles:
         await eventually(lambda name=name: renewed(name), f"{name} uses its new certificate")
-    await jobs.agreed(within_s=60)
+    await jobs.agreed()
     for name, role in fleet.roles.items():
         events = [line["event"] for line in role.log()]
         assert events.count("lease.acquired") == 1, f"{name} did not start again"

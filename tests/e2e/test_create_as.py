@@ -126,7 +126,7 @@ async def expect_running(east: Cluster, name: str, size: int, namespace: str = H
         found = json.loads(east.kubectl("get", "pods", "-n", namespace, "-l", f"job-name={name}", "-o", "json"))
         return sum(pod["status"]["phase"] == "Running" for pod in found["items"]) == size
 
-    await eventually(look, f"{size} pods of {name} run", within_s=60)
+    await eventually(look, f"{size} pods of {name} run")
 
 
 async def refusal(manager: Cluster, name: str, namespace: str = HERE) -> tuple[str, str]:
@@ -141,7 +141,7 @@ async def refusal(manager: Cluster, name: str, namespace: str = HERE) -> tuple[s
                         return each["reason"], each["message"]
         return None
 
-    told = await eventually(look, f"{name} is refused", within_s=60)
+    told = await eventually(look, f"{name} is refused")
     assert told is not None
     return told
 

@@ -16,7 +16,6 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 RAY = (RAYCLUSTERS, RAYJOBS, RAYSERVICES)
-LONG_S = 60.0
 AT_ONCE_S = 20.0
 """Less than the half minute after which what was refused is tried again."""
 
@@ -39,7 +38,7 @@ async def remove(*clients: KubeClient) -> None:
         async def gone(client: KubeClient = client) -> bool:
             return not any([await client.serves(resource) for resource in RAY])
 
-        await eventually(gone, "Ray's definitions are gone", within_s=LONG_S)
+        await eventually(gone, "Ray's definitions are gone")
 
 
 async def install(*clients: KubeClient) -> None:
@@ -53,7 +52,7 @@ async def install(*clients: KubeClient) -> None:
         async def served(client: KubeClient = client) -> bool:
             return all([await client.serves(resource) for resource in RAY])
 
-        await eventually(served, "Ray's definitions are served", within_s=LONG_S)
+        await eventually(served, "Ray's definitions are served")
 
 
 async def running(world: World, kind: str, name: str, workers: int) -> Scenario:
@@ -112,7 +111,7 @@ async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_no
             status = (await bare.manager.get(WORKERCLUSTERS, name)).get("status", {})
             return any(c["type"] == "DeletesHeld" and c["status"] == "True" for c in status.get("conditions", ()))
 
-        await eventually(held, "somebody is asked what went with the definition", within_s=LONG_S)
+        await eventually(held, "somebody is asked what went with the definition")
         after = await ray.worker_job()
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert "deletionTimestamp" not in after["metadata"]
@@ -138,15 +137,15 @@ async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_get
 
         await install(*workers)
         await eventually(ray.worker_job, "the worker has the job at once", within_s=AT_ONCE_S)
-        await ray.expect_pods(running=1, within_s=LONG_S)  # the operator had given its watch pauses of up to 45 s
+        await ray.expect_pods(running=1)  # the operator had given its watch pauses of up to 45 s
         before = await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE)
 
         await remove(*workers)
-        await eventually(lambda: refused(ray), "the worker has lost it, and says why", within_s=LONG_S)
+        await eventually(lambda: refused(ray), "the worker has lost it, and says why")
         await batch.scale(4)
         await batch.expect_pods(running=4)
         assert (await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE))["metadata"]["uid"] == before["metadata"]["uid"]
 
         await install(*workers)
-        await ray.expect_pods(running=1, within_s=LONG_S)
+        await ray.expect_pods(running=1)
         assert (await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE))["metadata"]["uid"] == before["metadata"]["uid"]

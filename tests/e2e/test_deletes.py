@@ -22,7 +22,6 @@ Manifest = dict[str, Any]
 EAST = ClusterName("east")
 BREAKER = {"breaker_count": 3}
 """The demo's jobs are few: of these more than three at once are too many."""
-WITHIN_S = 90.0
 PATIENT = {"lease_duration_s": 15.0, "lease_renew_s": 2.0}
 """A hundred jobs keep the machine busy for longer than the other tests' Leases last."""
 
@@ -47,7 +46,7 @@ async def submitted(world: World, count: int) -> list[str]:
     async def there() -> bool:
         return await names(world.workers[EAST]) == set(made)
 
-    await eventually(there, f"{count} jobs on east", within_s=WITHIN_S)
+    await eventually(there, f"{count} jobs on east")
     return made
 
 
@@ -58,7 +57,7 @@ async def nothing_left(world: World) -> None:
             async def empty(client: KubeClient = client, resource: Any = resource) -> bool:
                 return not (await client.list(resource, namespace=NAMESPACE)).items
 
-            await eventually(empty, f"no {resource.plural} on {client.host}", within_s=WITHIN_S)
+            await eventually(empty, f"no {resource.plural} on {client.host}")
 
 
 async def told(world: World) -> dict[str, str]:
@@ -84,7 +83,7 @@ async def held(world: World, reason: str, *, at_least: int) -> int:
         is_all = len(await names(there)) == count
         return count if is_all and count >= at_least and said == [reason] * count else 0
 
-    return await eventually(look, f"at least {at_least} deletes are held, {reason}", within_s=WITHIN_S) or 0
+    return await eventually(look, f"at least {at_least} deletes are held, {reason}") or 0
 
 
 async def release(kubeconfig: Path) -> None:
@@ -134,7 +133,7 @@ async def test_a_namespace_that_goes_is_held(world: World, urls: dict[str, str],
             found = (await world.manager.list(NAMESPACES)).items
             return all(namespace["metadata"]["name"] != NAMESPACE for namespace in found)
 
-        await eventually(gone, "the namespace is gone", within_s=WITHIN_S)
+        await eventually(gone, "the namespace is gone")
 
 
 async def test_jobs_that_vanish_on_a_worker_are_held(world: World, urls: dict[str, str], kubeconfig: Path) -> None:
@@ -164,7 +163,7 @@ async def test_a_job_that_vanished_is_made_again_where_it_is_evicted(world: Worl
         async def there() -> bool:
             return len(await names(world.workers[EAST])) == count and not await told(world)
 
-        await eventually(there, "the jobs are on east again", within_s=WITHIN_S)
+        await eventually(there, "the jobs are on east again")
 
 
 async def left(world: World) -> list[str]:
@@ -175,4 +174,4 @@ async def left(world: World) -> list[str]:
         reserved = [each for each in found if each["status"].get("admission")]
         return None if reserved else [each["metadata"]["name"] for each in found]
 
-    return await eventually(look, "nothing holds quota", within_s=WITHIN_S) or []
+    return await eventually(look, "nothing holds quota") or []

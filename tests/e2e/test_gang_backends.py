@@ -176,7 +176,7 @@ async def test_a_pod_group_over_the_life_of_a_job(world: World, urls: dict[str, 
 
         await world.manager.delete(JOBS, "gang", NAMESPACE)
         await scenario.expect_nothing_left()
-        await eventually(gone, "the group goes with its owner", within_s=60.0)
+        await eventually(gone, "the group goes with its owner")
 
 
 async def stop_queue(world: World, policy: str) -> None:
@@ -349,6 +349,6 @@ async def test_a_job_that_names_no_queue_is_refused_until_it_does(world: World, 
         await scenario.expect_event("QueueNotSet", on=world.manager)
         label = MergePatch({"metadata": {"labels": {"kai.scheduler/queue": QUEUE}}})
         await world.manager.patch(JOBS, "unnamed", NAMESPACE, label)
-        await scenario.expect_pods(running=1, within_s=60.0)
+        await scenario.expect_pods(running=1)
         [group] = await made_for(east, KAI, "unnamed")
         assert group["spec"]["queue"] == QUEUE

@@ -154,7 +154,7 @@ async def expect_nothing_made(world: World) -> None:
         async def none(resource: Resource = resource) -> bool:
             return not await made(world, resource)
 
-        await eventually(none, f"no {resource.plural} are left", within_s=60)
+        await eventually(none, f"no {resource.plural} are left")
 
 
 async def expect_waits(client: KubeClient, name: str, reason: str) -> Waiting:
@@ -198,7 +198,7 @@ async def test_a_gang_that_does_not_fit_does_not_start_at_all(world: World) -> N
     await eventually(was_tried, "the scheduler has tried to place the gang")
     assert [pod["spec"].get("nodeName") for pod in await workers_of(scenario)] == [None] * 5
     await add_nodes(world, "small-4", cpu="3")
-    await scenario.expect_pods(running=5, within_s=60)
+    await scenario.expect_pods(running=5)
 
 
 async def test_a_gang_grows_in_its_group(world: World) -> None:

@@ -17,6 +17,7 @@ from support.controlplane import Cluster, ControlPlane
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import Role, apply, install, kubeconfig_of, run_cli, uninstall
 from support.rabbitmq import RabbitBroker
+from support.waiting import PATIENCE_S
 from support.wiping import wipe
 
 pytestmark = [
@@ -146,11 +147,11 @@ def test_the_doctor_says_what_is_missing(fleet: Fleet) -> None:
     assert "→ bind the ClusterRole of the chart slicebus-agent" in done.stdout
 
 
-def until(look: Callable[[], bool], what: str, fleet: Fleet, within_s: float = 30.0) -> None:
+def until(look: Callable[[], bool], what: str, fleet: Fleet) -> None:
     """Wait as a user does, with kubectl again and again."""
-    ends_at = time.monotonic() + within_s
+    ends_at = time.monotonic() + PATIENCE_S
     while not look():
         if time.monotonic() > ends_at:
             logs = {name: role.log()[-10:] for name, role in fleet.roles.items()}
-            pytest.fail(f"not within {within_s:.0f} s: {what}; pods {fleet.pods()}; {json.dumps(logs, indent=1)}")
+            pytest.fail(f"not within {PATIENCE_S:.0f} s: {what}; pods {fleet.pods()}; {json.dumps(logs, indent=1)}")
         time.sleep(0.1)

@@ -158,7 +158,7 @@ async def test_the_end_of_a_job_gives_its_quota_back(world: World) -> None:
     async def over() -> bool:
         return all(slice.finished for slice in await scenario.chain())
 
-    await eventually(over, "the slice is finished", within_s=60)
+    await eventually(over, "the slice is finished")
     [slice] = await scenario.chain()
     assert slice.conditions[Condition.FINISHED]["reason"] == FinishedReason.FAILED
     await eventually(lambda: reserves(world, cpu="0"), "the quota is back")
@@ -184,7 +184,7 @@ async def test_a_stopped_queue_takes_the_job_away_and_a_started_one_brings_it_ba
     await eventually(lambda: reserves(world, cpu={"Job": "4", "RayCluster": "4500m"}[kind]), "the quota is taken")
 
     await stop_policy(world, "HoldAndDrain")
-    await eventually(lambda: reserves(world, cpu="0"), "the quota is back", within_s=60)
+    await eventually(lambda: reserves(world, cpu="0"), "the quota is back")
     left = [pod for pod in (await worker.list(PODS, namespace=NAMESPACE)).items if not is_gated(pod)]
     assert [pod["metadata"]["name"] for pod in left if "deletionTimestamp" not in pod["metadata"]] == []
 
@@ -310,7 +310,7 @@ async def test_a_job_whose_cluster_leaves_the_fleet_goes_elsewhere(world: World)
     await scenario.expect_pods(running=1)
     left = await scenario.cluster()
     await world.manager.delete(WORKERCLUSTERS, left)
-    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster", within_s=60)
+    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster")
     await scenario.expect_pods(running=1)
 
 
@@ -322,7 +322,7 @@ async def test_a_drained_clusters_job_goes_elsewhere_at_the_size_of_its_spec(wor
     await scenario.expect_pods(running=3)
     left = await scenario.cluster()
     await world.manager.patch(WORKERCLUSTERS, left, None, MergePatch({"spec": {"drain": True}}))
-    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster", within_s=60)
+    await eventually(lambda: is_elsewhere(scenario, left), "the job has another cluster")
     await scenario.expect_pods(running=1)
 
 
@@ -340,7 +340,7 @@ async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_i
             assert await scenario.cluster() == east
             await clusters.manager.patch(WORKERCLUSTERS, west, None, MergePatch({"spec": {"cordoned": False}}))
             await eventually(lambda: keeps_a_fence(clusters, east), "east keeps a fence")
-        await eventually(lambda: is_elsewhere(scenario, east), "the job has another cluster", within_s=60)
+        await eventually(lambda: is_elsewhere(scenario, east), "the job has another cluster")
         await scenario.expect_pods(running=1)
         assert await clusters.workers[east].get(JOBS, scenario.name, NAMESPACE), "nobody was there to remove it"
         async with roles.agent(clusters, urls, east):
@@ -396,7 +396,7 @@ async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: Wor
         await eventually(lambda: reserves(clusters, cpu="4"), "the quota is taken")
         await stop_policy(clusters, "HoldAndDrain")
         async with manager(3):
-            await eventually(lambda: reserves(clusters, cpu="0"), "the quota is back", within_s=60)
+            await eventually(lambda: reserves(clusters, cpu="0"), "the quota is back")
             await stop_policy(clusters, "None")
             await scenario.expect_pods(running=1)
 

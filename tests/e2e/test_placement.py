@@ -102,7 +102,7 @@ async def expect_on(scenario: Scenario, cluster: ClusterName) -> None:
     async def look() -> bool:
         return await scenario.cluster() == cluster
 
-    await eventually(look, f"{scenario.name} is on {cluster}", within_s=60)
+    await eventually(look, f"{scenario.name} is on {cluster}")
 
 
 async def expect_no_copy(scenario: Scenario, cluster: ClusterName) -> None:
@@ -113,7 +113,7 @@ async def expect_no_copy(scenario: Scenario, cluster: ClusterName) -> None:
             return True
         return False
 
-    await eventually(look, f"{cluster} has no copy of {scenario.name}", within_s=60)
+    await eventually(look, f"{cluster} has no copy of {scenario.name}")
 
 
 async def test_a_job_goes_where_its_flavor_has_room_and_grows_no_further(world: World, urls: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ async def test_a_fleet_goes_on_with_a_broker_that_was_rebuilt(
     jobs, quota = Jobs(clusters, ["one", "two", "three", "four"]), QuotaWatch(clusters, QUOTA)
     await jobs.submit()
     await jobs.resize("one", 3)
-    await jobs.agreed(within_s=60)
+    await jobs.agreed()
     async with quota.watching():
         await jobs.resize("two", 2)
         await asyncio.to_thread(rabbitmq.remove_vhost, vhost)
@@ -31,6 +31,6 @@ async def test_a_fleet_goes_on_with_a_broker_that_was_rebuilt(
         await jobs.resize("one", 1)
         await jobs.resize("three", 4)
         await asyncio.to_thread(rebuild, rabbitmq, vhost, "east", "west")
-        await jobs.agreed(within_s=120)
+        await jobs.agreed()
     assert not quota.violations
     fleet.expect_no_tracebacks()

@@ -14,7 +14,6 @@ from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
-WITHIN_S = 60.0
 REDIS = "redis:6379"
 
 
@@ -49,7 +48,7 @@ async def expect_cleaned_up(worker: KubeClient) -> None:
         jobs = (await worker.list(JOBS, namespace=NAMESPACE)).items
         return not await clusters(worker) and not jobs
 
-    await eventually(look, "the RayCluster has gone", within_s=WITHIN_S)
+    await eventually(look, "the RayCluster has gone")
 
 
 @pytest.mark.parametrize("turn_on", [by_options, by_annotation])

@@ -64,13 +64,13 @@ async def test_a_submitter_that_is_refused_is_told_too(limited: World) -> None:
         there, here = await shown(scenario)
         return there is not None and here is not None and there.says_same(here) and there.reason == PODS_REFUSED
 
-    await eventually(told, "both sides say why", within_s=60.0)
+    await eventually(told, "both sides say why")
     waiting, _ = await shown(scenario)
     assert waiting is not None
     assert waiting.message.startswith("1 pod cannot be made and holds its quota: exceeded quota: small,")
 
     await limit(limited, 20, used=2)
-    await scenario.expect_pods(running=1, within_s=90.0)
+    await scenario.expect_pods(running=1)
 
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
@@ -85,7 +85,7 @@ async def test_pods_that_a_resource_quota_refuses_are_told_on_both_sides(limited
         there, here = await shown(scenario)
         return there is not None and here is not None and there.says_same(here) and there.reason == PODS_REFUSED
 
-    await eventually(told, "both sides say why", within_s=60.0)
+    await eventually(told, "both sides say why")
     _, waiting = await shown(scenario)
     assert waiting is not None
     number = 2 + FIXED_PODS.get(kind, 0)
@@ -95,7 +95,7 @@ async def test_pods_that_a_resource_quota_refuses_are_told_on_both_sides(limited
     await scenario.expect_event(PODS_REFUSED, on=limited.manager)
 
     await limit(limited, 20, used=2)
-    await scenario.expect_pods(running=4, within_s=90.0)
+    await scenario.expect_pods(running=4)
 
     async def over() -> bool:
         return await shown(scenario) == (None, None)

@@ -77,7 +77,7 @@ async def test_a_manager_that_is_an_hour_older_learns_what_runs(
     jobs = Jobs(world, ["kept", "shrunk", "grown", "deleted"])
     await jobs.submit()
     await jobs.resize("shrunk", 3)
-    await jobs.agreed(within_s=60)
+    await jobs.agreed()
     own_plane.save(tmp_path / "backup")
     await fleet.ready()
 
@@ -85,7 +85,7 @@ async def test_a_manager_that_is_an_hour_older_learns_what_runs(
     await jobs.resize("grown", 3)
     await world.manager.delete(JOBS, "deleted", NAMESPACE)
     was_on = jobs.cluster.pop("deleted"), jobs.wanted.pop("deleted")
-    await jobs.agreed(within_s=60)
+    await jobs.agreed()
     await world.manager.create(JOBS, objects.job("created"))
 
     async def created_runs() -> bool:
@@ -100,7 +100,7 @@ async def test_a_manager_that_is_an_hour_older_learns_what_runs(
         await fleet.ready()
         jobs.cluster["deleted"], jobs.wanted["deleted"] = was_on
 
-        await jobs.agreed(within_s=90)
+        await jobs.agreed()
     assert not quota.violations
     assert {name: await running(world, name) for name in before} == before, "no pod was started again"
     with pytest.raises(NotFoundError):

@@ -82,7 +82,7 @@ async def works(role: Agent) -> None:
     async def ready() -> bool:
         return role.leading.is_set() and role.not_ready() == ""
 
-    await eventually(ready, f"it works, and not: {role.not_ready()}", within_s=30)
+    await eventually(ready, f"it works, and not: {role.not_ready()}")
 
 
 async def test_an_agent_that_starts_first_waits_for_the_manager_and_then_for_its_cluster_to_be_accepted(

@@ -52,7 +52,7 @@ async def expect_ready(scenario: Scenario) -> None:
     async def look() -> bool:
         return (await newest(scenario)).condition(Condition.PODS_READY)
 
-    await eventually(look, f"the pods of {scenario.name} are ready", within_s=60.0)
+    await eventually(look, f"the pods of {scenario.name} are ready")
 
 
 async def test_a_job_whose_pods_do_not_start_goes_to_another_cluster(impatient: World) -> None:
@@ -67,8 +67,8 @@ async def test_a_job_whose_pods_do_not_start_goes_to_another_cluster(impatient: 
     async def moved() -> bool:
         return (await newest(scenario)).cluster == "west"
 
-    await eventually(moved, "it is on the other cluster", within_s=60.0)
-    await scenario.expect_pods(running=1, within_s=60.0)
+    await eventually(moved, "it is on the other cluster")
+    await scenario.expect_pods(running=1)
     left = (await impatient.workers[ClusterName("east")].list(JOBS, namespace=NAMESPACE)).items
     assert left == [], "it was removed before it went elsewhere"
 

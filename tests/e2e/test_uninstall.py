@@ -64,7 +64,7 @@ class Fleet:
         async def look() -> bool:
             return self.pods() == (running, gated)
 
-        await eventually(look, f"{running} pods run on east and {gated} wait", within_s=40)
+        await eventually(look, f"{running} pods run on east and {gated} wait")
 
 
 def objects_of(cluster: Cluster, kinds: str, *more: str) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ class Fleet:
             return list(self.pods().values()) == [True] * size
 
         try:
-            await eventually(look, f"{size} pods run", within_s=40)
+            await eventually(look, f"{size} pods run")
         except AssertionError as error:
             for name, each in self.deployed.items():
                 error.add_note(f"{name}: {each.log_tail()}")

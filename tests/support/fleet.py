@@ -110,7 +110,7 @@ class Fleet:
             async def look(role: Role = role) -> bool:
                 return await asyncio.to_thread(role.is_ready)
 
-            await eventually(look, f"{name} is ready", within_s=60)
+            await eventually(look, f"{name} is ready")
 
     def crash(self, name: str) -> None:
         """SIGKILL."""
@@ -171,8 +171,8 @@ class Jobs:
             self.cluster = {name: c for name, found in slices.items() for slice in found if (c := slice.cluster)}
             return set(self.cluster) == set(self.wanted)
 
-        await eventually(placed, "every job has a cluster", within_s=60)
-        await self.agreed(within_s=60)
+        await eventually(placed, "every job has a cluster")
+        await self.agreed()
 
     async def place(self, name: str) -> ClusterName:
         """Where a job runs, as soon as it has quota."""
@@ -193,7 +193,7 @@ class Jobs:
             except (TransientError, ConflictError):
                 await asyncio.sleep(0.2)
 
-    async def agreed(self, *, within_s: float) -> None:
+    async def agreed(self) -> None:
         """Wait until manager and workers hold what the user wanted last, and no more."""
         last: list[str] = []
 
@@ -202,9 +202,10 @@ class Jobs:
             return not last
 
         try:
-            await eventually(look, "everybody agrees", within_s=within_s)
+            await eventually(look, "everybody agrees")
         except AssertionError as error:
-            raise AssertionError(f"{error}: {'; '.join(last)}") from None
+            error.add_note("; ".join(last))
+            raise
 
     async def disagreements(self) -> list[str]:
         """What is not as the user wants it, in words."""

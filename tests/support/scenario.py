@@ -87,7 +87,7 @@ class Scenario:
         page = await (await self.worker()).list(PODS, namespace=NAMESPACE)
         return [pod for pod in page.items if pod["metadata"]["name"].startswith(self.name)]
 
-    async def expect_pods(self, *, running: int, gated: int = 0, within_s: float = 30.0) -> None:
+    async def expect_pods(self, *, running: int, gated: int = 0) -> None:
         """Wait for so many workers to run and so many to wait behind the gate."""
 
         async def look() -> bool:
@@ -96,8 +96,7 @@ class Scenario:
             waiting = [pod for pod in pods if is_gated(pod)]
             return len(ready) == running + FIXED_PODS.get(self.kind, 0) and len(waiting) == gated
 
-        what = f"{running} workers of {self.name} run and {gated} are gated"
-        await eventually(look, what, within_s=within_s)
+        await eventually(look, f"{running} workers of {self.name} run and {gated} are gated")
 
     async def running(self) -> set[str]:
         """The UIDs of the pods that run, the head and the submitter among them."""
@@ -140,7 +139,7 @@ class Scenario:
                     page = await client.list(resource, namespace=NAMESPACE)
                     return not any(self.name in item["metadata"]["name"] for item in page.items)
 
-                await eventually(look, f"no {resource.plural} of {self.name} on {client.host}", within_s=60.0)
+                await eventually(look, f"no {resource.plural} of {self.name} on {client.host}")
 
     async def _child(self) -> str | None:
         return next(iter(KINDS[self.kind].children(await self.worker_job()) or ()), None)

@@ -25,8 +25,6 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 QUEUE = "research"
-OBJECTS_GO_S = 90.0
-"""An API server that removes a definition looks every 5 seconds, for a minute, whether its objects have gone."""
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -84,7 +82,7 @@ async def remove(client: KubeClient, *backends: Backend) -> None:
         async def gone(resource: Resource = resource) -> bool:
             return not await client.serves(resource)
 
-        await eventually(gone, f"{resource.plural} are not served", within_s=OBJECTS_GO_S)
+        await eventually(gone, f"{resource.plural} are not served")
 
 
 async def open_queue(client: KubeClient, backend: Backend, *, state: str = "Open") -> None:

@@ -1,16 +1,19 @@
 """Waiting for what other processes do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
 
 from slicebus.proto.errors import NotFoundError, UnavailableError
 
+PATIENCE_S = 90.0
+"""What takes longer does not come. A slow machine's disk may stand still for half a minute."""
 Found = TypeVar("Found")
 
 
-async def eventually(look: Callable[[], Awaitable[Found]], what: str, *, within_s: float = 30.0) -> Found:
-    """The first true value that `look` gives. Fails with what it gave last."""
+async def eventually(look: Callable[[], Awaitable[Found]], what: str, *, within_s: float = PATIENCE_S) -> Found:
+    """The first true value that `look` gives. Fails with what it gave last, and where every task stands."""
     last: object = None
     try:
         async with asyncio.timeout(within_s):
@@ -23,4 +26,19 @@ async def eventually(look: Callable[[], Awaitable[Found]], what: str, *, within_
                     last = error
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"after {within_s:.0f} s still not: {what}; last: {last!r}") from None
+        failure = AssertionError(f"after {within_s:.0f} s still not: {what}; last: {last!r}")
+        for description in sorted(map(_described, asyncio.all_tasks())):
+            failure.add_note(description)
+        raise failure from None
+
+
+def _described(task: asyncio.Task[Any]) -> str:
+    """A task's name, and where it stands, the innermost call last."""
+    calls = [f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in _frames(task.get_coro())]
+    return f"{task.get_name()}: {' > '.join(calls)}"
+
+
+def _frames(awaited: Any) -> Iterator[FrameType]:
+    while (frame := getattr(awaited, "cr_frame", None)) is not None:
+        yield frame
+        awaited = awaited.cr_await

@@ -212,7 +212,7 @@ async def opened(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[list[Abstr
         found = await asyncio.to_thread(rabbitmq.api, "GET", "connections")
         return not [one for one in found if one.get("user") == "east"]
 
-    await eventually(closed, "the broker has noticed", within_s=30)
+    await eventually(closed, "the broker has noticed")
 
 
 async def open_connections(url: str, count: int, into: list[AbstractConnection]) -> None:

@@ -275,4 +275,4 @@ async def test_the_garbage_collector_takes_what_was_the_jobs(scheduled: Worker, 
             found = [await client.list(each.makes, namespace=TENANT_NAMESPACE) for each in (KAI, GROVE)]
             return not any(name in item["metadata"]["name"] for page in found for item in page.items)
 
-        await eventually(gone, "the objects go with their owner", within_s=60.0)
+        await eventually(gone, "the objects go with their owner")

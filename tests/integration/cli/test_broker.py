@@ -82,7 +82,7 @@ async def test_a_fleet_works_on_a_broker_that_was_rebuilt_from_its_definitions(
         names = ("slicebus.dead", "slicebus.agent.blue.control", "slicebus.manager.control")
         return [policies[name] for name in names] == ["slicebus-dead-letters", "slicebus-agents", None]
 
-    await eventually(bounded, "the policies are applied", within_s=30)
+    await eventually(bounded, "the policies are applied")
 
 
 def test_definitions_without_passwords_change_no_password(broker: RabbitBroker, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Api(msgspec.Struct, frozen=True):
         page = await self.client.list(resource, namespace=self.namespace, **query)
         return [item["metadata"]["name"] for item in page.items if item["metadata"]["name"] != "kube-root-ca.crt"]
 
-    async def gone(self, resource: Resource, name: str, *, within_s: float = 30.0) -> None:
+    async def gone(self, resource: Resource, name: str) -> None:
         """Return when an object is not there any more."""
 
         async def is_gone() -> bool:
@@ -66,7 +66,7 @@ class Api(msgspec.Struct, frozen=True):
                 return True
             return False
 
-        await eventually(is_gone, f"no {resource.plural} {name}", within_s=within_s)
+        await eventually(is_gone, f"no {resource.plural} {name}")
 
     async def events(self, count: int, *, since: Manifest, resource: Resource = CONFIGMAPS) -> list[WatchEvent]:
         """The first changes after an object's version, bookmarks left out."""

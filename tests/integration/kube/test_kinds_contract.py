@@ -205,7 +205,7 @@ async def test_a_definition_takes_its_objects_along(api: Api, gadgets: str) -> N
 
     await eventually(empty, "gadgets are served again, and there is none")
     # Only now can anybody know that the owner is missing. The real collector looks again after up to a minute.
-    await api.gone(CONFIGMAPS, "late", within_s=90.0)
+    await api.gone(CONFIGMAPS, "late")
 
 
 @pytest.mark.parametrize(

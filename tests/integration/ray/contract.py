@@ -23,8 +23,6 @@ REPLICA = "ray.io/worker-group-replica-name"
 REPLICA_INDEX = "ray.io/worker-group-replica-index"
 HOST_INDEX = "ray.io/replica-host-index"
 _HOLD = "contract.slicebus.dev/hold"
-_EXPECTED_S = 45.0
-"""An operator waits 30 s for a pod of its own that went before it was seen."""
 
 
 class Pods(msgspec.Struct, frozen=True):
@@ -140,7 +138,7 @@ class RayCluster:
             return await self.state(group) == wanted
 
         with suppress(AssertionError):
-            await eventually(is_so, "the pods are as expected", within_s=_EXPECTED_S)
+            await eventually(is_so, "the pods are as expected")
         found = await self.state(group)
         assert found == wanted, f"{found} instead of {wanted}"
         await asyncio.sleep(self._operator.quiet_s)

@@ -27,7 +27,6 @@ NAME = "chat"
 CLUSTER = "/spec/rayClusterConfig"
 GROUP = f"{CLUSTER}/workerGroupSpecs/0"
 POD = f"{GROUP}/template/spec"
-_WITHIN_S = 45.0
 
 
 class Service:
@@ -78,7 +77,7 @@ class Service:
             found[:] = await self.named()
             return bool(are(found)) and set(found) <= (await self.clusters()).keys()
 
-        await eventually(look, what, within_s=_WITHIN_S)
+        await eventually(look, what)
         return found
 
     async def settle(self) -> None:
@@ -106,7 +105,7 @@ async def expect_gone(service: Service) -> None:
             return not await service.clusters()
         return False
 
-    await eventually(is_gone, "nothing of the service is left", within_s=_WITHIN_S)
+    await eventually(is_gone, "nothing of the service is left")
 
 
 async def test_it_keeps_the_service_and_makes_a_cluster_of_it(service: Service) -> None:
@@ -181,7 +180,7 @@ async def test_a_group_at_the_end_is_added_in_place_with_the_sizes_of_the_servic
         found[:] = [(group["groupName"], group["replicas"]) for group in groups]
         return len(found) == 2
 
-    await eventually(has_both, "the cluster has both groups", within_s=_WITHIN_S)
+    await eventually(has_both, "the cluster has both groups")
     assert (found[0][1], found[1][0]) == (2, "more")
     assert await service.named() == [service.first]
 
@@ -192,8 +191,8 @@ async def test_it_is_suspended_to_the_end_before_it_is_resumed(service: Service)
         return conditions.get("Suspended", False) is wanted and not conditions.get("Suspending", False)
 
     await service.edit({"path": "/spec/suspend", "value": True})
-    await eventually(lambda: is_suspended(True), "it is suspended", within_s=_WITHIN_S)
+    await eventually(lambda: is_suspended(True), "it is suspended")
     assert (await service.named(), await service.clusters()) == ([], {})
     await service.edit({"path": "/spec/suspend", "value": False})
-    await eventually(lambda: is_suspended(False), "it is resumed", within_s=_WITHIN_S)
+    await eventually(lambda: is_suspended(False), "it is resumed")
     assert await service.expect_clusters(lambda names: len(names) == 1, "a cluster") != [service.first]
