@@ -121,6 +121,11 @@ class Fleet:
         self._load = dict(load)
         self._placed = dict(placed)
 
+    def is_connected(self, cluster: str) -> bool:
+        """Whether a cluster is in the fleet and has spoken of late."""
+        found = self._clusters.get(cluster)
+        return found is not None and found.connected
+
     def take(self, cluster: str, more: Mapping[FlavorResource, int], *, chains: int = 0) -> None:
         """Count what was placed on a cluster."""
         self._placed[cluster] = add(self._placed.get(cluster, {}), more)

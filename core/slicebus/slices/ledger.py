@@ -9,7 +9,7 @@ from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
-from slicebus.slices.workload import Slice, SliceKey, oldest_first
+from slicebus.slices.workload import Slice, SliceKey, oldest_first, place_of
 
 LocalQueueKey = tuple[str, str]
 """Namespace and name."""
@@ -163,11 +163,12 @@ class Ledger:
         chain = self.chain(chain_id)
         holder = holders(chain).get(chain_id)
         before, now = self._placed.pop(chain_id, None), None
-        if holder is not None and holder.cluster:
+        cluster = None if holder is None else place_of(chain) if holder.cluster is None else holder.cluster
+        if cluster:
             usage: Usage = {}
             for amounts in usage_by_chain(slice for slice in chain if not slice.finished).values():
                 usage = add(usage, amounts)
-            now = self._placed[chain_id] = (holder.cluster, usage)
+            now = self._placed[chain_id] = (cluster, usage)
         if before is not None:
             self._load[before[0]] -= 1
             self._granted[before[0]].subtract(before[1])

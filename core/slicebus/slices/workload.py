@@ -4,7 +4,7 @@
 manifest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NewType, Self
 
 import msgspec
@@ -270,6 +270,12 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def chain_id(namespace: str, uid: str) -> str:
     """The chain of a job by its UID."""
     return f"{namespace}/{uid}"
+
+
+def place_of(chain: Sequence[Slice]) -> str | None:
+    """The cluster that a chain was admitted to, given its slices oldest first. Beside a Kueue its newest slice may get
+    it last."""
+    return next((slice.cluster for slice in reversed(chain) if slice.cluster is not None), None) or None
 
 
 def oldest_first(slices: Iterable[Slice]) -> list[Slice]:

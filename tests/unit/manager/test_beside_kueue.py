@@ -5,19 +5,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.decisions.commands import Command, Patch, Publish
-from slicebus.manager.decide import beside_kueue, kueue_status
+from slicebus.decisions.commands import Command, Patch, Publish, Remember
+from slicebus.manager.decide import beside_kueue, intake, kueue_status
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import SizeRequest
-from slicebus.manager.state.outbox import Dispatch
-from slicebus.proto.messages import JobPhase, Manifest, Status, WorkloadSpec
+from slicebus.manager.state.outbox import Dispatch, applied_version
+from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
+from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.kueue import EvictionReason
-from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, condition, requested, short, without_notes
+from unit.manager.objects import (
+    NOW,
+    REF,
+    a_job,
+    a_view,
+    a_workload,
+    an_envelope,
+    condition,
+    requested,
+    short,
+    without_notes,
+)
 
 SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
 FINALIZERS = ["kueue.x-k8s.io/resource-in-use", own_api.DISPATCHED_FINALIZER]
@@ -94,21 +106,99 @@ def granted(commands: list[Command]) -> list[dict[str, int]]:
     return [c.message.granted for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
 
 
-def test_a_slice_with_quota_is_placed_first_and_kept() -> None:
-    [patch] = reconcile(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
+def placed(commands: list[Command]) -> str:
+    """The cluster that the first command writes."""
+    [patch, *_] = commands
     assert isinstance(patch, Patch)
-    metadata = {"annotations": {own_api.CLUSTER_ANNOTATION: "east"}, "finalizers": FINALIZERS}
-    assert patch.body == {"metadata": metadata}
+    assert isinstance(patch.body, dict)
+    return str(patch.body["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION])
+
+
+def test_a_slice_with_quota_is_placed_kept_and_ordered_in_one_write() -> None:
+    [patch, note, publish] = reconcile(kueues_job(suspended=True), kueues_workload(cluster=None, held=True))
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    annotations = patch.body["metadata"]["annotations"]
+    record = Dispatch.from_manifest(patch.body)
+    assert record is not None
+    assert (record.version, record.cluster) == (1, "east")
+    assert annotations == {own_api.CLUSTER_ANNOTATION: "east", own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
+    assert patch.body["metadata"]["finalizers"] == FINALIZERS
+    assert (type(note), short(publish)) == (Remember, ("workload-spec to east", 1))
+    assert granted([publish]) == [{"main": 0}]
+
+
+def test_a_crash_after_that_write_leaves_an_order_that_is_published() -> None:
+    workload = kueues_workload(cluster=None, held=True)
+    [patch, *_] = reconcile(kueues_job(suspended=True), workload)
+    assert isinstance(patch, Patch)
+    again = reconcile(kueues_job(suspended=True), merge_patch(workload, patch.body))
+    assert in_words(again) == [("workload-spec to east", 1)]
+    assert granted(again) == [{"main": 0}]
+
+
+def test_an_order_that_is_too_large_does_not_keep_a_slice_from_its_place() -> None:
+    workload = kueues_workload(cluster=None, held=True)
+    [patch] = reconcile(kueues_job(suspended=True), workload, message_bytes=1)
+    assert short(patch) == ("w1", (own_api.CLUSTER_ANNOTATION, "east"))
+    assert isinstance(patch, Patch)
+    [shown, _] = reconcile(kueues_job(suspended=True), merge_patch(workload, patch.body), message_bytes=1)
+    assert isinstance(shown, Patch)
+    assert shown.subresource == "status"
+
+
+def replaced(**how: Any) -> Manifest:
+    """The slice of a running job in whose place another one has come: one pod may run on east."""
+    hash = spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1})
+    old = kueues_workload(**{"dispatched": 1, "applied": 1, "hash": hash, "admitted": True, "state": "Ready"} | how)
+    old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
+    return old
+
+
+@pytest.mark.parametrize("spec", [1, 3], ids=["resized by the worker", "resized on the manager"])
+def test_a_replacement_is_ready_at_once_where_the_worker_holds_the_job(spec: int) -> None:
+    job, new = kueues_job(spec), kueues_workload("w2", 3, replaces="w1", cluster=None)
+    assert in_words(reconcile(job, replaced(), new)) == [("check", "Ready", "Worker cluster east holds it")]
+    ready = kueues_workload("w2", 3, replaces="w1", cluster=None, state="Ready")
+    assert reconcile(job, replaced(), ready) == []
+
+
+def test_it_is_placed_and_ordered_in_one_write_when_it_is_admitted() -> None:
+    admitted = kueues_workload("w2", 3, replaces="w1", cluster=None, state="Ready", admitted=True)
+    commands = reconcile(kueues_job(3), replaced(), admitted)
+    assert placed(commands) == "east"
+    assert in_words(commands) == [("w2", "version 2 is held"), ("workload-spec to east", 2), ("relabel to east", 2)]
+    assert granted(commands) == [{"main": 3}]
+
+
+AWAY = Cluster(name="east", accepted=True, cordoned=False, connected=False)
+ORDERED: dict[str, tuple[Manifest, Places | None]] = {
+    "its order is not applied": (replaced(applied=0), None),
+    "it holds more than it may run": (
+        replaced(hash=spec_hash(ClusterName("east"), "w1", {"main": 2}, {"main": 1})),
+        None,
+    ),
+    "its agent is away": (
+        replaced(),
+        Places(clusters=frozenset({"east"}), fleet=Fleet([AWAY], {}, {}), strategy=Strategy.SPREAD),
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "at"), ORDERED.values(), ids=ORDERED.keys())
+def test_else_it_is_ordered_before(old: Manifest, at: Places | None) -> None:
+    commands = reconcile(kueues_job(3), old, kueues_workload("w2", 3, replaces="w1", cluster=None), at=at)
+    assert placed(commands) == "east"
+    assert granted(commands) == [{"main": 1}]
 
 
 def test_a_replacement_goes_where_its_chain_is() -> None:
     old = kueues_workload("w1", dispatched=1, applied=1, cluster="west", admitted=True, state="Ready")
     old["status"]["conditions"].append(condition("Finished", reason="WorkloadSliceReplaced"))
     new = kueues_workload("w2", 3, replaces="w1", cluster=None)
-    [patch] = reconcile(kueues_job(3), old, new)
-    assert isinstance(patch, Patch)
-    assert patch.target["metadata"]["name"] == "w2"
-    assert patch.body["metadata"]["annotations"] == {own_api.CLUSTER_ANNOTATION: "west"}  # type: ignore[call-overload]
+    commands = reconcile(kueues_job(3), old, new)
+    assert placed(commands) == "west"
+    assert in_words(commands)[0] == ("w2", "version 2 is held")
 
 
 def test_without_a_cluster_the_check_shows_what_is_missing() -> None:
@@ -162,9 +252,13 @@ def test_a_suspended_job_runs_nothing_whatever_ran_before() -> None:
 
 
 APPLIED = {"dispatched": 1, "applied": 1}
-HASH_OF_NOTHING = beside_kueue.dispatch.spec_hash("east", "w1", {"main": 0}, {"main": 1})  # type: ignore[arg-type]
+HASH_OF_NOTHING = spec_hash(ClusterName("east"), "w1", {"main": 0}, {"main": 1})
 ANSWERS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
-    "not applied": ({"dispatched": 1}, [("check", "Pending", "Waits for worker cluster east to apply it")]),
+    "not applied yet": ({"dispatched": 1}, [("requeue", 2.0)]),
+    "it has said something else": (
+        {"dispatched": 1, "message": "Waits for a worker cluster"},
+        [("check", "Pending", "Waits for worker cluster east to apply it")],
+    ),
     "applied": (APPLIED, [("check", "Ready", "Worker cluster east holds it")]),
     "refused": (
         {"dispatched": 1, "conditions": (condition("slicebus.dev/Dispatched", False, message="east: no"),)},
@@ -182,14 +276,51 @@ def test_the_check_follows_the_worker(state: Manifest, expected: list[tuple[Any,
     assert in_words(reconcile(kueues_job(suspended=True), workload, published=1)) == expected
 
 
-def test_a_slice_runs_when_kueue_has_admitted_it_and_the_job_shows_running() -> None:
+def test_a_check_that_waits_for_long_says_for_what() -> None:
+    workload = kueues_workload(dispatched=1, hash=HASH_OF_NOTHING)
+    workload["status"]["admissionChecks"][0]["lastTransitionTime"] = "2026-01-01T11:59:58Z"
+    done = in_words(reconcile(kueues_job(suspended=True), workload, published=1))
+    assert done == [("check", "Pending", "Waits for worker cluster east to apply it")]
+
+
+def take_applied(workload: Manifest, *, version: int = 1, **changes: Any) -> list[Command]:
+    view = a_view(kueues_job(suspended=True), workload, checks=frozenset({"slicebus"}), **changes)
+    report = Applied(job=REF, workload="w1", spec_version=version)
+    return beside_kueue.applied(view, intake.applied(view, report, an_envelope()), now=NOW)
+
+
+def test_what_the_worker_has_applied_and_the_answer_of_the_check_are_one_write() -> None:
+    workload = kueues_workload(dispatched=1, hash=HASH_OF_NOTHING)
+    [patch] = take_applied(workload)
+    assert isinstance(patch, Patch)
+    assert patch.subresource == "status"
+    assert in_words([patch]) == [("check", "Ready", "Worker cluster east holds it")]
+    written = merge_patch(workload, patch.body)
+    assert applied_version(written) == 1
+    assert reconcile(kueues_job(suspended=True), written) == []
+    assert take_applied(written) == []
+
+
+NOT_READY: dict[str, Manifest] = {
+    "a newer order is under way": {"dispatched": 2},
+    "the check is ready": {"dispatched": 1, "state": "Ready"},
+    "its queue has no check of ours any more": {"dispatched": 1, "checks": ("other",)},
+}
+
+
+@pytest.mark.parametrize("how", NOT_READY.values(), ids=NOT_READY.keys())
+def test_otherwise_only_the_version_is_written(how: dict[str, Any]) -> None:
+    done = in_words(take_applied(kueues_workload(hash=HASH_OF_NOTHING, **how)))
+    assert done == [("w1", (own_api.APPLIED_ANNOTATION, "1"))]
+
+
+def test_a_slice_runs_when_kueue_has_admitted_it_after_the_job_shows_that_it_runs() -> None:
     workload = kueues_workload(dispatched=1, applied=1, hash=HASH_OF_NOTHING, state="Ready", admitted=True)
     job = kueues_job()
     job["status"] = {"conditions": [SUSPENDED]}
     commands = reconcile(job, workload)
-    assert in_words(commands) == [("status", {"active": 1, "conditions": None})]
-    commands = reconcile(kueues_job(), workload)
-    assert in_words(commands) == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+    shown = ("status", {"active": 1, "conditions": None})
+    assert in_words(commands) == [shown, ("w1", "version 2 is held"), ("workload-spec to east", 2)]
     assert granted(commands) == [{"main": 1}]
 
 
@@ -275,8 +406,7 @@ def test_a_job_that_kueue_evicted_as_its_pods_were_not_ready_goes_elsewhere() ->
     assert isinstance(patch.body, dict)
     workload = timed_out(cluster="", avoided=patch.body["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION])
     for at, chosen in ((places("east", "west"), "west"), (places("east"), "east")):
-        [patch] = reconcile(job, workload, at=at, published=2)
-        assert in_words([patch])[0][:2] == ("w1", (own_api.CLUSTER_ANNOTATION, chosen))
+        assert placed(reconcile(job, workload, at=at, published=2)) == chosen
 
 
 def test_when_its_pods_are_ready_it_avoids_no_cluster() -> None:
@@ -301,8 +431,7 @@ def test_a_job_that_has_quota_again_goes_on(at: Places, cluster: str) -> None:
     record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
     workload = kueues_workload(cluster="", replaces="w0")
     workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
-    [patch] = reconcile(kueues_job(suspended=True), workload, at=at)
-    assert in_words([patch])[0][:2] == ("w1", (own_api.CLUSTER_ANNOTATION, cluster))
+    assert placed(reconcile(kueues_job(suspended=True), workload, at=at)) == cluster
 
 
 def test_a_replacement_is_neither_retried_nor_rejected() -> None:
@@ -400,9 +529,7 @@ def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
     commands = reconcile(kueues_job(suspended=True), workload)
     assert not [words for words in in_words(commands) if words[0] == "check"]
     going = kueues_workload(dispatched=2, applied=1, hash=own_api.ABSENT)
-    assert in_words(reconcile(kueues_job(suspended=True), going, published=2)) == [
-        ("check", "Pending", "Waits for worker cluster east to apply it")
-    ]
+    assert in_words(reconcile(kueues_job(suspended=True), going, published=2)) == [("requeue", 2.0)]
 
 
 REJECTED: dict[str, tuple[Manifest, str]] = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slicebus.slices.ledger import Ledger
 from slicebus.slices.workload import Slice, oldest_first
-from unit.slices.builders import a_slice, admitted, grants, loads
+from unit.slices.builders import a_slice, admitted, grants, loads, replacement
 
 slices = st.builds(
     lambda number, job, queue, state, created, replaces: made(
@@ -57,3 +57,16 @@ def test_a_part_is_what_a_search_of_all_slices_finds(steps: list[Any]) -> None:
     assert {name: +granted for name, granted in ledger.granted.items() if +granted} == grants(everything)
     waiting = {slice.queue for slice in everything if not slice.finished and slice.admission is None}
     assert set(ledger.waiting_in()) == {("team", queue) for queue in waiting}
+
+
+def test_a_slice_without_a_place_counts_where_its_chain_is() -> None:
+    """Beside a Kueue a replacement has quota before it gets its cluster."""
+    ledger, first = Ledger(), admitted(a_slice("s0"), cluster="east")
+    ledger.put(first)
+    ledger.put(msgspec.structs.replace(first, finished=True))
+    second = admitted(replacement(first, "s1", 3), cluster=None)
+    ledger.put(second)
+    assert +ledger.load == {"east": 1}
+    assert ledger.granted["east"] == second.usage
+    ledger.put(msgspec.structs.replace(second, cluster=""))
+    assert +ledger.load == {}

@@ -3,7 +3,8 @@
 Kueue makes the slices, gives them quota and starts the manager's job; slicebus answers its AdmissionCheck. A slice with
 quota is dispatched with the counts that the chain may run before its admission: none for a first slice, those of the
 replaced slice for a replacement. When the worker has applied it, the check is Ready. When Kueue has admitted it, all of
-its pods may run.
+its pods may run. A replacement is not dispatched before that where the worker holds the job as it may run until then:
+its check is Ready at once (docs/decisions/0055).
 
 The counts that a worker asks for go into the job's own spec, where Kueue reads them. A job that loses its quota leaves
 the worker before the manager's job shows that it is not active. Each pass writes an object at most once, and what
@@ -24,9 +25,11 @@ from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, Manifest
+from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices import avoided_clusters, kueue, own_api
 from slicebus.slices.admission import Evict
+from slicebus.slices.conditions import with_findings
+from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.suspension import is_suspended
@@ -42,6 +45,8 @@ NOT_MANAGED = (
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
 )
 _PLACE_AGAIN_S = 10.0
+_USUALLY_APPLIED_S = 2.0
+"""Before that a check does not say that it waits for the worker."""
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -113,7 +118,8 @@ def _reject(view: JobView, message: str, now: str) -> list[Command]:
 
 
 def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
-    """A slice with quota, reduced to the pods that may run now: none while Kueue keeps the job suspended."""
+    """A slice with quota, reduced to the pods that may run now: none while Kueue keeps the job suspended. `job` as its
+    status is by then."""
     if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
         return slice
     assert slice.admission is not None
@@ -149,6 +155,10 @@ def _run(
     if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _set_check(view, holder, entry, CheckState.RETRY, message, now)
+    requested = _write_request(view, job, holder)
+    shown = requested or kueue_status.mirror(view, now=now, may_have_pods=False)
+    if _stands(view, job, holder, places):
+        return [*shown, *_ready(view, holder, entry, now)]
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
     if restarted := unknown_ends.restarted(view, now=now):
@@ -156,10 +166,24 @@ def _run(
     if holder.avoids and holder.condition(Condition.PODS_READY):
         body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
-    commands = _write_request(view, job, holder) or kueue_status.mirror(view, now=now, may_have_pods=False)
-    held = holding.hold(view, allowed(view, job, holder), now=now)
-    commands += held or _answer_ready(view, holder, entry, now)
-    return [*commands, *_release(view, [s for s in view.slices if s.finished])]
+    by_then = job if requested else kueue_status.after_mirror(view, now=now)
+    held = holding.hold(view, allowed(view, by_then, holder), now=now)
+    answered = held or _answer(view, holder, entry, now)
+    return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished])]
+
+
+def _stands(view: JobView, job: Manifest, holder: Slice, places: Places) -> bool:
+    """Whether the worker holds what a replacement may run until its admission, by the order for an earlier slice."""
+    outbox, place = view.outbox, view.place
+    if outbox is None or place is None or view.state != HOLDING or not places.fleet.is_connected(place):
+        return False
+    if not holder.replaces or holder.cluster or holder.condition(Condition.ADMITTED):
+        return False
+    held = next((slice for slice in view.slices if view.workload(slice) is outbox.recorded_on), None)
+    if held is None:
+        return False
+    counts, sizes = allowed(view, job, holder).granted, (view.desired.sent, held.counts)
+    return any(outbox.record.hash == spec_hash(place, held.name, counts, size) for size in sizes)
 
 
 def _set_check(
@@ -203,14 +227,40 @@ def _place(
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], tenant=tenant)}"
         event = _set_check(view, holder, entry, CheckState.PENDING, message, now)
         return [*event, Requeue(job=view.ref, delay_s=_PLACE_AGAIN_S)]
-    return [_set_cluster(view, holder, chosen)]
+    return _with_order(view, job, holder, _set_cluster(view, holder, chosen), ClusterName(chosen), now)
+
+
+def _with_order(
+    view: JobView, job: Manifest, holder: Slice, placed: Patch, cluster: ClusterName, now: str
+) -> list[Command]:
+    """The write of a slice's place, with the order that follows where that is the next write."""
+    if view.cluster not in (None, cluster):
+        return [placed]
+    after = view.with_workload(_annotated(view.workload(holder), placed))
+    after = msgspec.structs.replace(after, cluster=cluster, in_fleet=True)
+    slice = after.slices[view.slices.index(holder)]
+    match placed.body, holding.hold(after, allowed(after, job, slice), now=now):
+        case {"metadata": metadata}, [Patch(body={"metadata": {"annotations": order}}) as write, *published] if (
+            write.target is after.workload(slice)
+        ):
+            body = {"metadata": metadata | {"annotations": metadata["annotations"] | order}}
+            return [msgspec.structs.replace(placed, body=body), *published]
+    return [placed]
+
+
+def _annotated(workload: Manifest, patch: Patch) -> Manifest:
+    """The Workload as it is after a write of its annotations."""
+    assert isinstance(patch.body, dict)
+    metadata, written = workload["metadata"], patch.body["metadata"]
+    annotations = metadata.get("annotations", {}) | written["annotations"]
+    return workload | {"metadata": metadata | written | {"annotations": annotations}}
 
 
 def _is_kept(view: JobView, slice: Slice) -> bool:
     return has_finalizer(view.workload(slice), own_api.DISPATCHED_FINALIZER)
 
 
-def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
+def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Patch:
     """Place a slice, and keep it by a finalizer until the worker holds nothing of it."""
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
@@ -219,17 +269,42 @@ def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Command:
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
-def _answer_ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
-    """Set the check to Ready when the worker has applied the slice. It never goes back from Ready to Pending."""
+def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
+    """Answer the check by what the worker has applied. It never goes back from Ready to Pending."""
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
         return []
     if outbox.recorded_on is workload and view.state == HOLDING:
-        message = f"Worker cluster {view.cluster} holds it"
-        return _set_check(view, holder, entry, CheckState.READY, message, now)
+        return _ready(view, holder, entry, now)
     refusal = holder.conditions.get(DISPATCHED_CONDITION, {})
     message = refusal.get("message", "") or f"Waits for worker cluster {view.cluster} to apply it"
+    waits_s = (datetime.fromisoformat(now) - datetime.fromisoformat(entry["lastTransitionTime"])).total_seconds()
+    if not refusal and not entry.get("message") and waits_s < _USUALLY_APPLIED_S:
+        return [Requeue(job=view.ref, delay_s=_USUALLY_APPLIED_S - max(waits_s, 0.0))]
     return _set_check(view, holder, entry, CheckState.PENDING, message, now)
+
+
+def _ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
+    if entry is None or entry["state"] == CheckState.READY:
+        return []
+    return _set_check(view, holder, entry, CheckState.READY, f"Worker cluster {view.place} holds it", now)
+
+
+def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
+    """The commands of a report that an order is applied; where the check is Ready by that, both in one write."""
+    holder, last = view.holder, commands[-1] if commands else None
+    if holder is None or not isinstance(last, Patch) or last.target is not view.workload(holder):
+        return commands
+    workload = view.workload(holder)
+    after = view.with_workload(_annotated(workload, last))
+    if after.state != HOLDING or after.outbox is None:
+        return commands
+    match _answer(after, holder, kueue_checks.entry_of(workload, view.checks), now):
+        case [Patch(body={"status": dict() as status}) as ready]:
+            conditions = with_findings(workload, after.outbox.applied_finding(), now=now)
+            body = {"status": status | {"conditions": conditions}}
+            return [*commands[:-1], msgspec.structs.replace(ready, target=workload, body=body)]
+    return commands
 
 
 def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:

@@ -108,7 +108,7 @@ def receive(
         case ScaleRequest():
             return intake.scale_request(store.view(_known(message.job)), message, envelope)
         case Applied():
-            return intake.applied(store.view(_known(message.job)), message, envelope)
+            return mode_of(store).applied(store.view(_known(message.job)), message, envelope, now)
         case Refused():
             return intake.refused(store.view(_known(message.job)), message, envelope, now=now)
         case Status():

@@ -18,16 +18,30 @@ from slicebus.slices.jobs.suspension import is_suspended
 
 def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
     """Write the status that the job shall show. `may_have_pods`: whether the worker may have pods, or get some."""
+    assert view.job is not None
+    return write_status(view.job, _wanted(view, now=now, may_have_pods=may_have_pods))
+
+
+def after_mirror(view: JobView, *, now: str) -> Manifest:
+    """The job as it is after `mirror`, if it shows by that that it runs; else as it is."""
+    job = view.job
+    assert job is not None
+    after = job | {"status": _wanted(view, now=now, may_have_pods=False)}
+    return after if shows_running(after) else job
+
+
+def _wanted(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
-    shown, reported = job.get("status", {}), reported_of(view)
+    shown: Manifest = job.get("status", {})
+    reported = reported_of(view)
     if kind.outcome(job).phase.is_terminal:
-        return []
+        return shown
     if reported is not None and reported.phase.is_terminal:
-        return _write(job, reported.job_status)
+        return kind.mirrored_status(job, reported.job_status)
     if is_suspended(job):
-        return _write(job, kind.suspended_status(shown, active=may_have_pods, now=now))
-    return _write(job, kind.running_status(_newest(shown, reported)))
+        return kind.mirrored_status(job, kind.suspended_status(shown, active=may_have_pods, now=now))
+    return kind.mirrored_status(job, kind.running_status(_newest(shown, reported)))
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
@@ -66,7 +80,3 @@ def _newest(shown: Manifest, reported: Status | None) -> Manifest:
     return {name: value for name, value in shown.items() if name != "conditions"} | (
         {"conditions": conditions} if conditions else {}
     )
-
-
-def _write(job: Manifest, wanted: Manifest) -> list[Command]:
-    return write_status(job, KINDS[job["kind"]].mirrored_status(job, wanted))

@@ -20,7 +20,8 @@ from slicebus.manager.decide import (
 from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Manifest, Status
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import Applied, Manifest, Status
 from slicebus.slices.admission import Decision, Evict
 from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import Slice
@@ -47,6 +48,9 @@ class AdmissionMode(Protocol):
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """The writes of a decision about a slice. `in_turn`: nobody else writes for the job meanwhile."""
+
+    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
+        """The writes of a report that a worker has applied an order."""
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """The writes of a worker's status on the manager."""
@@ -79,6 +83,10 @@ class Builtin:
         """Write quota and admission, in turn also the order, the reason to wait, or the eviction."""
         commands = admitting.commands if in_turn else verdicts.commands
         return commands(view, slice, decision, now=now)
+
+    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
+        """Write the version."""
+        return intake.applied(view, report, envelope)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write the status as it is, and whether the pods are ready."""
@@ -118,6 +126,10 @@ class BesideKueue:
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
+
+    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
+        """Write the version, and answer the check in the same write where it is Ready by that."""
+        return beside_kueue.applied(view, intake.applied(view, report, envelope), now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write as much of the status as Kueue may see now."""

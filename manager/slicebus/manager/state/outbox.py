@@ -172,6 +172,10 @@ class Outbox(msgspec.Struct, frozen=True):
         """Whether the worker has reported the newest version. That proves nothing about one that is lost."""
         return self.applied >= self.record.version
 
+    def applied_finding(self) -> Finding:
+        """The version that the worker has reported, as the condition."""
+        return Finding(own_api.APPLIED_CONDITION, True, "Applied", str(self.applied))
+
     def state(self, *, published: int = 0) -> State:
         """The state. `published`: the newest version that this process has published; 0 where that does not matter."""
         record = self.record
@@ -183,8 +187,13 @@ class Outbox(msgspec.Struct, frozen=True):
 
 
 def applied_version(manifest: Manifest) -> int:
-    """The version that the worker has reported, on the object that has the dispatch; 0 before the first."""
-    return read_number(annotation(manifest, own_api.APPLIED_ANNOTATION))
+    """The version that the worker has reported, on the object that has the dispatch; 0 before the first.
+
+    One that was written with the answer of a check is a condition.
+    """
+    texts = [annotation(manifest, own_api.APPLIED_ANNOTATION)]
+    texts += [each.get("message") for each in conditions_of(manifest) if each["type"] == own_api.APPLIED_CONDITION]
+    return max(map(read_number, texts))
 
 
 _DISPATCH = msgspec.json.Decoder(Dispatch)

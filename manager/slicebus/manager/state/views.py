@@ -11,7 +11,7 @@ from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_s
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
-from slicebus.slices import kueue
+from slicebus.slices import kueue, workload
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.workload import Slice, SliceKey
@@ -235,8 +235,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def place_of(slices: Sequence[Slice]) -> ClusterName | None:
     """As `JobView.place`."""
-    name = next((slice.cluster for slice in reversed(slices) if slice.cluster is not None), None)
-    return ClusterName(name) if name else None
+    name = workload.place_of(slices)
+    return ClusterName(name) if name is not None else None
 
 
 def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | None:
