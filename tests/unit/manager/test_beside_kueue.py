@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish, Remember
-from slicebus.manager.decide import beside_kueue, intake, kueue_status
+from slicebus.manager.decide import beside_kueue, intake, kueue_intake, kueue_status
 from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, applied_version
-from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, Status, WorkloadSpec
+from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Evict
@@ -286,7 +286,7 @@ def test_a_check_that_waits_for_long_says_for_what() -> None:
 def take_applied(workload: Manifest, *, version: int = 1, **changes: Any) -> list[Command]:
     view = a_view(kueues_job(suspended=True), workload, checks=frozenset({"slicebus"}), **changes)
     report = Applied(job=REF, workload="w1", spec_version=version)
-    return beside_kueue.applied(view, intake.applied(view, report, an_envelope()), now=NOW)
+    return kueue_intake.applied(view, intake.applied(view, report, an_envelope()), now=NOW)
 
 
 def test_what_the_worker_has_applied_and_the_answer_of_the_check_are_one_write() -> None:
@@ -336,6 +336,35 @@ def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
     record = SizeRequest.from_job(first.body)  # type: ignore[arg-type]
     assert record is not None
     assert (record.written, record.own) == ({"main": 5}, {"main": 1})
+
+
+def ask(job: Manifest, *workloads: Manifest, **wanted: int) -> list[Command]:
+    """What follows for a worker's first request."""
+    view = a_view(job, *workloads, checks=frozenset({"slicebus"}))
+    request = ScaleRequest(
+        job=REF, wanted=wanted, granted={"main": 1}, worker_uid="uid-copy", worker_generation=2, workload="w1"
+    )
+    return kueue_intake.requested(view, intake.scale_request(view, request, an_envelope()), places("east"), now=NOW)
+
+
+def test_a_request_and_the_counts_in_the_spec_are_one_write() -> None:
+    job = kueues_job()
+    [patch] = ask(job, kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True), main=5)
+    assert isinstance(patch, Patch)
+    assert patch.target is job
+    written = merge_patch(job, patch.body)
+    assert written["spec"]["parallelism"] == 5
+    record = SizeRequest.from_job(written)
+    assert record is not None
+    assert (record.counts, record.written, record.own) == ({"main": 5}, {"main": 5}, {"main": 1})
+
+
+def test_a_request_of_a_slice_that_kueue_is_to_evict_is_only_noted() -> None:
+    leaving = kueues_workload(dispatched=1, applied=1, state="Retry", admitted=True)
+    [patch] = ask(kueues_job(), leaving, main=5)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert patch.body.keys() == {"metadata"}
 
 
 def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:

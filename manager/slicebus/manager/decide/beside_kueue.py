@@ -20,7 +20,13 @@ from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, holding, kueue_checks, kueue_status, unknown_ends
 from slicebus.manager.decide.intake import DISPATCHED_CONDITION
-from slicebus.manager.decide.manifests import annotation_patch, finalizer_patch, has_finalizer, merge_difference
+from slicebus.manager.decide.manifests import (
+    annotation_patch,
+    finalizer_patch,
+    has_finalizer,
+    merge_difference,
+    with_annotations,
+)
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
@@ -28,7 +34,6 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices import avoided_clusters, kueue, own_api
 from slicebus.slices.admission import Evict
-from slicebus.slices.conditions import with_findings
 from slicebus.slices.fingerprints import spec_hash
 from slicebus.slices.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.jobs import KINDS, Problem
@@ -168,7 +173,7 @@ def _run(
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
     by_then = job if requested else kueue_status.after_mirror(view, now=now)
     held = holding.hold(view, allowed(view, by_then, holder), now=now)
-    answered = held or _answer(view, holder, entry, now)
+    answered = held or answer(view, holder, entry, now)
     return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished])]
 
 
@@ -236,7 +241,7 @@ def _with_order(
     """The write of a slice's place, with the order that follows where that is the next write."""
     if view.cluster not in (None, cluster):
         return [placed]
-    after = view.with_workload(_annotated(view.workload(holder), placed))
+    after = view.with_workload(with_annotations(view.workload(holder), placed))
     after = msgspec.structs.replace(after, cluster=cluster, in_fleet=True)
     slice = after.slices[view.slices.index(holder)]
     match placed.body, holding.hold(after, allowed(after, job, slice), now=now):
@@ -246,14 +251,6 @@ def _with_order(
             body = {"metadata": metadata | {"annotations": metadata["annotations"] | order}}
             return [msgspec.structs.replace(placed, body=body), *published]
     return [placed]
-
-
-def _annotated(workload: Manifest, patch: Patch) -> Manifest:
-    """The Workload as it is after a write of its annotations."""
-    assert isinstance(patch.body, dict)
-    metadata, written = workload["metadata"], patch.body["metadata"]
-    annotations = metadata.get("annotations", {}) | written["annotations"]
-    return workload | {"metadata": metadata | written | {"annotations": annotations}}
 
 
 def _is_kept(view: JobView, slice: Slice) -> bool:
@@ -269,7 +266,7 @@ def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Patch:
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
-def _answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
+def answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> list[Command]:
     """Answer the check by what the worker has applied. It never goes back from Ready to Pending."""
     workload, outbox = view.workload(holder), view.outbox
     if entry is None or entry["state"] == CheckState.READY or outbox is None:
@@ -288,23 +285,6 @@ def _ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
     if entry is None or entry["state"] == CheckState.READY:
         return []
     return _set_check(view, holder, entry, CheckState.READY, f"Worker cluster {view.place} holds it", now)
-
-
-def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
-    """The commands of a report that an order is applied; where the check is Ready by that, both in one write."""
-    holder, last = view.holder, commands[-1] if commands else None
-    if holder is None or not isinstance(last, Patch) or last.target is not view.workload(holder):
-        return commands
-    workload = view.workload(holder)
-    after = view.with_workload(_annotated(workload, last))
-    if after.state != HOLDING or after.outbox is None:
-        return commands
-    match _answer(after, holder, kueue_checks.entry_of(workload, view.checks), now):
-        case [Patch(body={"status": dict() as status}) as ready]:
-            conditions = with_findings(workload, after.outbox.applied_finding(), now=now)
-            body = {"status": status | {"conditions": conditions}}
-            return [*commands[:-1], msgspec.structs.replace(ready, target=workload, body=body)]
-    return commands
 
 
 def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:

@@ -106,7 +106,7 @@ def receive(
         case Hello() | Heartbeat():
             return _receive_of_cluster(store, envelope, message, now, fence_s)
         case ScaleRequest():
-            return intake.scale_request(store.view(_known(message.job)), message, envelope)
+            return mode_of(store).requested(store, store.view(_known(message.job)), message, envelope, now)
         case Applied():
             return mode_of(store).applied(store.view(_known(message.job)), message, envelope, now)
         case Refused():

@@ -82,6 +82,14 @@ def findings_patch(target: Manifest, *findings: Finding, now: str) -> Manifest:
     return {"status": {"conditions": with_findings(target, *findings, now=now)}}
 
 
+def with_annotations(target: Manifest, patch: Patch) -> Manifest:
+    """The object as it is after a patch of its metadata."""
+    assert isinstance(patch.body, dict)
+    metadata, written = target["metadata"], patch.body["metadata"]
+    annotations = metadata.get("annotations", {}) | written["annotations"]
+    return target | {"metadata": metadata | written | {"annotations": annotations}}
+
+
 def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> Manifest:
     """A patch that removes our finalizer."""
     kept = [name for name in workload["metadata"].get("finalizers", ()) if name != finalizer]

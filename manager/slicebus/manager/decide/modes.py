@@ -12,6 +12,7 @@ from slicebus.manager.decide import (
     change_filter,
     intake,
     kueue_checks,
+    kueue_intake,
     kueue_status,
     unmanaged,
     verdicts,
@@ -21,7 +22,7 @@ from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import Applied, Manifest, Status
+from slicebus.proto.messages import Applied, Manifest, ScaleRequest, Status
 from slicebus.slices.admission import Decision, Evict
 from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import Slice
@@ -48,6 +49,11 @@ class AdmissionMode(Protocol):
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """The writes of a decision about a slice. `in_turn`: nobody else writes for the job meanwhile."""
+
+    def requested(
+        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
+    ) -> list[Command]:
+        """The writes of a worker's request for another size."""
 
     def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
         """The writes of a report that a worker has applied an order."""
@@ -84,6 +90,12 @@ class Builtin:
         commands = admitting.commands if in_turn else verdicts.commands
         return commands(view, slice, decision, now=now)
 
+    def requested(
+        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
+    ) -> list[Command]:
+        """Write the request onto the job. The chain follows from there."""
+        return intake.scale_request(view, request, envelope)
+
     def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
         """Write the version."""
         return intake.applied(view, report, envelope)
@@ -109,15 +121,7 @@ class BesideKueue:
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
-        clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
-        namespace = store.namespaces.get(None, view.ref.namespace)
-        places = beside_kueue.Places(
-            clusters=frozenset(cluster.name for cluster in clusters),
-            fleet=Fleet(clusters, ledger.load, ledger.granted),
-            strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
-            namespace_labels=(namespace["metadata"].get("labels") or {}) if namespace else {},
-        )
-        return waiting.then(beside_kueue.decide(view, places, now), view)
+        return waiting.then(beside_kueue.decide(view, _places(store, view), now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""
@@ -127,9 +131,16 @@ class BesideKueue:
         """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
+    def requested(
+        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
+    ) -> list[Command]:
+        """Write the request onto the job, with its counts in the job's spec."""
+        commands = intake.scale_request(view, request, envelope)
+        return kueue_intake.requested(view, commands, _places(store, view), now=now)
+
     def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
         """Write the version, and answer the check in the same write where it is Ready by that."""
-        return beside_kueue.applied(view, intake.applied(view, report, envelope), now=now)
+        return kueue_intake.applied(view, intake.applied(view, report, envelope), now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write as much of the status as Kueue may see now."""
@@ -137,6 +148,17 @@ class BesideKueue:
 
 
 _BUILTIN, _BESIDE_KUEUE = Builtin(), BesideKueue()
+
+
+def _places(store: Store, view: JobView) -> beside_kueue.Places:
+    clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
+    namespace = store.namespaces.get(None, view.ref.namespace)
+    return beside_kueue.Places(
+        clusters=frozenset(cluster.name for cluster in clusters),
+        fleet=Fleet(clusters, ledger.load, ledger.granted),
+        strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
+        namespace_labels=(namespace["metadata"].get("labels") or {}) if namespace else {},
+    )
 
 
 def _go_on_ending(view: JobView, end: Callable[..., list[Command]]) -> list[Command]:

@@ -1,0 +1,42 @@
+"""What to do with a message from a worker beside a Kueue: what `intake` says, and in the same write what would follow.
+
+Each write of a Workload or of a job goes through Kueue's webhooks (docs/decisions/0055).
+"""
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.manager.decide import beside_kueue, kueue_checks
+from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.decide.manifests import with_annotations
+from slicebus.manager.state.outbox import HOLDING
+from slicebus.manager.state.views import JobReading, JobView
+from slicebus.slices.conditions import with_findings
+
+
+def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
+    """The commands of a report that an order is applied. The check gets its answer with it."""
+    holder, last = view.holder, commands[-1] if commands else None
+    if holder is None or not isinstance(last, Patch) or last.target is not view.workload(holder):
+        return commands
+    workload = view.workload(holder)
+    after = view.with_workload(with_annotations(workload, last))
+    if after.state != HOLDING or after.outbox is None:
+        return commands
+    match beside_kueue.answer(after, holder, kueue_checks.entry_of(workload, view.checks), now):
+        case [Patch(body={"status": dict() as status}) as ready]:
+            conditions = with_findings(workload, after.outbox.applied_finding(), now=now)
+            body = {"status": status | {"conditions": conditions}}
+            return [*commands[:-1], msgspec.structs.replace(ready, target=workload, body=body)]
+    return commands
+
+
+def requested(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
+    """The commands of a request. The job's spec gets the counts with it, for Kueue to read."""
+    match commands:
+        case [Patch(target=job) as noted] if job is view.job:
+            after = with_annotations(job, noted)
+            match beside_kueue.decide(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
+                case [Patch(body={"spec": dict()}) as written, *_] if written.target is after:
+                    return [msgspec.structs.replace(written, target=job)]
+    return commands
