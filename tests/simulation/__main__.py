@@ -16,11 +16,13 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
+from simulation.beside_kueue import DAY
 from simulation.mutations import MUTATIONS
 from simulation.outcome import Outcome, play, play_seed
 from simulation.random_choices import schedule_of
 from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shrink import shrunk
+from slicebus.manager.settings import Admission
 
 Run = TypeVar("Run", int, Schedule)
 """A seed, or what is made of one."""
@@ -48,7 +50,8 @@ def main() -> int:
     """Run seeds; 1 when one has failed."""
     options = _options()
     if options.crashes:
-        return _everywhere(SHORT if options.seed is None else calm(schedule_of(options.seed)), options)
+        short = DAY if options.beside_kueue else SHORT
+        return _everywhere(short if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
         outcome = play_seed(options.seed, options.mutation, options.writers)
         report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
@@ -72,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--crashes", action="store_true", help="play the seed, or a short day, with a crash before each effect"
     )
+    parser.add_argument("--beside-kueue", action="store_true", help="with --crashes: a short day beside a Kueue")
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument(
@@ -83,6 +87,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
     options = parser.parse_args()
+    if options.beside_kueue and (not options.crashes or options.seed is not None):
+        parser.error("--beside-kueue goes with --crashes, and without a seed")
     if os.environ.get("PYTHONHASHSEED") != "0":
         parser.error("set PYTHONHASHSEED=0: sets of names have an order of their own in every process")
     return options
@@ -110,8 +116,9 @@ def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
 
 def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
     """A run in which nothing else goes wrong, with a crash before each effect that it has without one."""
-    runs = every_crash(schedule, play(schedule, options.mutation))
-    return _all(partial(play, mutation=options.mutation), runs, options)
+    admission = Admission.KUEUE if options.beside_kueue else Admission.BUILTIN
+    play_one = partial(play, mutation=options.mutation, admission=admission)
+    return _all(play_one, every_crash(schedule, play_one(schedule)), options)
 
 
 def calm(schedule: Schedule) -> Schedule:

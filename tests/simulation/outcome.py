@@ -6,6 +6,7 @@ import traceback
 import msgspec
 import structlog
 
+from simulation import beside_kueue
 from simulation import run as one_run
 from simulation.fleet import Fleet
 from simulation.loop import run
@@ -13,6 +14,7 @@ from simulation.mutations import mutated
 from simulation.random_choices import schedule_of
 from simulation.schedule import Schedule
 from simulation.violations import Violation
+from slicebus.manager.settings import Admission
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +45,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def play(schedule: Schedule, mutation: str | None = None) -> Outcome:
+def play(schedule: Schedule, mutation: str | None = None, admission: Admission = Admission.BUILTIN) -> Outcome:
     """Play a schedule to its end, on the product as it is or without one of its safeguards."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    fleet, problem = Fleet(schedule), ""
+    fleet, problem = Fleet(schedule, admission=admission), ""
+    story = beside_kueue.play if admission is Admission.KUEUE else one_run.play
     # A mutation that does not fit the product is no outcome.
     with mutated(mutation):
         try:
-            run(fleet.run(one_run.play))
+            run(fleet.run(story))
         except Violation as violation:
             problem = str(violation)
         except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome

@@ -10,12 +10,13 @@ import gzip
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import structlog
 
-from simulation.fleet import MANAGER, Fleet
-from simulation.kueue import Kueue
+from simulation.beside_kueue import with_kueue
+from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.run import Run
 from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
@@ -77,27 +78,13 @@ async def _play(fleet: Fleet) -> None:
     await asyncio.sleep(_SETTLED_S)
 
 
-async def _play_beside_kueue(fleet: Fleet) -> None:
-    kueue = Kueue(fleet.client(MANAGER))
-    await kueue.install()
-    running = asyncio.ensure_future(kueue.run())
-    playing = asyncio.ensure_future(_play(fleet))
-    try:
-        await asyncio.wait((running, playing), return_when=asyncio.FIRST_COMPLETED)
-        (running if running.done() else playing).result()
-    finally:
-        running.cancel()
-        playing.cancel()
-        await asyncio.gather(running, playing, return_exceptions=True)
-
-
 def recording(name: str) -> bytes:
     """The journal of a scenario, as `slicebus journal export` writes it, compressed. Raises Violation."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     beside_kueue = name == BESIDE_KUEUE
     admission = Admission.KUEUE if beside_kueue else Admission.BUILTIN
     fleet = Fleet(SCENARIOS[name], skew_s=0.0, admission=admission)
-    run(fleet.run(_play_beside_kueue if beside_kueue else _play))
+    run(fleet.run(partial(with_kueue, story=_play) if beside_kueue else _play))
     lines = [to_line(record) + b"\n" for record in fleet.memory.streams[JOURNAL].records]
     return gzip.compress(b"".join(lines), mtime=0)
 

@@ -151,6 +151,12 @@ def test_a_crash_before_any_effect_changes_nothing_in_the_end() -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
 
 
+@pytest.mark.timeout(1800)
+def test_nor_does_one_beside_a_kueue() -> None:
+    done = simulate("--crashes", "--beside-kueue", "--no-shrink")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("seed", ["64", "67", "83"])
 def test_a_seed_goes_the_same_way_every_time(seed: str) -> None:
     """These have shown an order that was that of addresses in memory."""
