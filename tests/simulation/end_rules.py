@@ -60,6 +60,13 @@ class EndRules:
             del self._ended[uid]
         self._untold |= {uid for where, uid in self._unwanted if where == cluster}
 
+    def goes_with_namespace(self, found: Manifest) -> None:
+        """A running copy that goes with its namespace counts as deleted by a user. The report of that may come when the
+        job runs again, too."""
+        uid = annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION)
+        if uid is not None and _phase(found) is JobPhase.RUNNING:
+            self._untold.add(uid)
+
     def definition_goes(self, cluster: str, kind: tuple[str, str]) -> None:
         """With the definition of a kind go its objects. An end that was not reported by then may go with them, and the
         job starts anew when the definition is back."""

@@ -201,6 +201,7 @@ class Rules:
     def _see_going(self, cluster: str, change: Change) -> None:
         if (cluster, change.key[2]) in self._going:
             self.user_deletes(change.object)
+            self._ends.goes_with_namespace(change.object)
         else:
             self._definitions.see_going(cluster, change, self._newest_dispatch(change.object["metadata"]["uid"]))
 
