@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.turns import Turns
 from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
@@ -42,6 +43,7 @@ class WorkQueue(Generic[Key]):
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
         """Counts the waiting keys, so that each wakes one worker."""
+        self._turns = Turns()
 
     def add(self, key: Key, *, first: bool = False) -> None:
         """Have a key handled as soon as a worker is free; with `first` before all that wait."""
@@ -101,6 +103,7 @@ class WorkQueue(Generic[Key]):
 
     async def _work(self, handler: Callable[[Key], Awaitable[None]]) -> None:
         while True:
+            await self._turns.give_way()
             key = await self._take()
             try:
                 await handler(key)

@@ -21,6 +21,7 @@ from slicebus.kube.lease import LeaderElection
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
+from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
 from slicebus.runtime.settings import RoleSettings
@@ -60,6 +61,8 @@ class Role(ABC, Generic[Settings]):
         self._informers: Informers | None = None
         self._epoch: int | None = None
         self._refusal = ""
+        self.begun = asyncio.Event()
+        """Set once it has the Lease."""
         self.leading = asyncio.Event()
         """Set once the role does its work."""
 
@@ -122,6 +125,7 @@ class Role(ABC, Generic[Settings]):
         for name, reason in LEFT_OUT.items():
             _log.error("job_kind.left_out", source=name, reason=reason)
         epoch = self._epoch = await self._lease.acquire()
+        self.begun.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
@@ -195,7 +199,8 @@ async def run_role(
     ):
         bus = await retry_until_available("broker", connected, on=(ForbiddenError,), waiting=refused)
         try:
-            working.append(role(settings, client, bus, registry))
-            await working[0].run()
+            working.append(made := role(settings, client, bus, registry))
+            async with spared(begun=made.begun, leading=made.leading):
+                await made.run()
         finally:
             await bus.aclose()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -74,6 +75,38 @@ async def test_keys_are_handled_in_the_order_in_which_they_were_added(loop_time:
     async with working(queue, handler, workers=1):
         assert handler.calls == ["c", "a", "b"]
         assert queue.idle
+
+
+async def test_handlers_that_wait_for_nothing_let_other_tasks_go_on(loop_time: LoopTime) -> None:
+    """One that kept the loop for all keys would keep the role from renewing its Lease."""
+    queue, before_others = WorkQueue[int]("test"), list[int]()
+    for key in range(50):
+        queue.add(key)
+
+    async def handler(key: int) -> None:
+        loop_time.now += 0.01
+        handled.append(key)
+
+    handled = list[int]()
+    running = asyncio.create_task(queue.run(handler, workers=4))
+    while len(handled) < 50:
+        await asyncio.sleep(0)
+        before_others.append(len(handled))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    most = max(after - before for before, after in pairwise([0, *before_others]))
+    assert 1 < most <= 6
+
+
+async def test_handlers_that_take_no_time_are_not_held_up(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    for key in range(50):
+        queue.add(str(key))
+    running = asyncio.create_task(queue.run(handler, workers=1))
+    await settle(3)
+    assert len(handler.calls) == 50
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_what_goes_first_is_handled_before_all_that_wait(loop_time: LoopTime) -> None:

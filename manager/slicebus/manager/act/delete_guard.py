@@ -22,6 +22,7 @@ from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.store import Store
+from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
@@ -77,12 +78,13 @@ class DeleteGuard:
         Kubernetes marks a namespace as terminating before it deletes anything in it. That comes by another watch, which
         may be later, so the namespace is read from the API server.
         """
-        cluster, ending = self._store.view(ref).cluster, self._ending(ref)
+        view = self._store.view(ref)
+        cluster, ending = view.cluster, self._ending(view)
         if cluster is None or ending is Ending.NONE:
             return False
         if ending is Ending.ASKED or self._store.namespaces.get(None, ref.namespace) is None:
             await self._read_namespace(ref.namespace)
-            ending = self._ending(ref)
+            ending = self._ending(self._store.view(ref))
         if ending.is_inferred:
             return not self._may_go(cluster, ref)
         self._breaker(cluster).remove(ref)
@@ -92,9 +94,9 @@ class DeleteGuard:
         """A kind is served again. Its missing jobs went with its definition, or while nobody watched: their deletes are
         held, however few they are. All its jobs are reconciled, because they were left alone meanwhile."""
         for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.kind == kind]:
-            cluster = self._store.view(ref).cluster
-            if cluster is not None and self._ending(ref).is_inferred:
-                self._breaker(cluster).hold_unserved(ref)
+            view = self._store.view(ref)
+            if view.cluster is not None and self._ending(view).is_inferred:
+                self._breaker(view.cluster).hold_unserved(ref)
             self._requeue(ref)
         self._changed.set()
 
@@ -179,10 +181,9 @@ class DeleteGuard:
             )
         return self._breakers[cluster]
 
-    def _ending(self, ref: JobRef) -> Ending:
+    def _ending(self, view: JobView) -> Ending:
         """Only jobs that end are decided through the `Decider`: nobody needs the others recorded."""
-        is_ending = endings.is_ending(self._store.view(ref))
-        return self._decide(catalog.ending, job=ref) if is_ending else Ending.NONE
+        return self._decide(catalog.ending, job=view.ref) if endings.is_ending(view) else Ending.NONE
 
     async def _read_namespace(self, name: str) -> None:
         known = self._store.namespaces.get(None, name)
@@ -213,7 +214,7 @@ class DeleteGuard:
         if view.cluster is None or ref.kind in self._store.unserved:
             return
         breaker = self._breaker(view.cluster)
-        if self._ending(ref).is_inferred:
+        if self._ending(view).is_inferred:
             breaker.add(ref)
             changed = breaker.held
         else:
