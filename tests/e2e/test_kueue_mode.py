@@ -58,7 +58,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     try:
         made.start()
         manager = made.clusters["manager"]
-        for path in SHARED_CRDS.glob("ray/ray.io_ray[cj]*s.yaml"):
+        for path in SHARED_CRDS.glob("ray/*.yaml"):
             manager.kubectl("create", "--validate=false", "-f", str(path))
         controller = Kueue(manager, folder / "kueue", binary=binary, definitions=definitions)
         controller.install()
@@ -385,8 +385,10 @@ async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: Wor
     def manager(number: int) -> AbstractAsyncContextManager[object]:
         return roles.manager(clusters, urls, admission=Admission.KUEUE, identity=f"manager-{number}")
 
-    async with agents(clusters, urls):
+    async with AsyncExitStack() as stack:
         async with manager(1):
+            # They wait for what the first manager makes on the broker.
+            await stack.enter_async_context(agents(clusters, urls))
             await scenario.submit()
             await scenario.expect_pods(running=1)
         await scenario.scale(4)
