@@ -27,6 +27,7 @@ from unit.manager.objects import (
     an_envelope,
     asking,
     condition,
+    requested,
     shorts,
 )
 from unit.slices.jobs.manifests import a_rayservice
@@ -315,11 +316,21 @@ def test_a_new_slice_knows_what_the_one_before_avoids() -> None:
     assert annotations[kueue.REPLACEMENT_FOR_ANNOTATION] == "team/w1"
 
 
+UPGRADES: dict[str, tuple[int, int, bool]] = {
+    "a scale-up": (1, 1, True),
+    "an upgrade": (2, 2, False),
+    "a scale-up, while an upgrade waits for quota": (1, 2, False),
+}
+
+
 @pytest.mark.parametrize("limits", [AFTER_300, SCALE_UPS], ids=["of a job", "of a scale-up"])
-@pytest.mark.parametrize(("heads", "has_time"), [(1, True), (2, False)], ids=["a scale-up", "an upgrade"])
-def test_the_next_cluster_of_a_service_has_no_time(limits: Readiness, heads: int, has_time: bool) -> None:
-    """The cluster before it serves, and no size takes the next one back."""
+@pytest.mark.parametrize(("heads", "wanted", "has_time"), UPGRADES.values(), ids=UPGRADES.keys())
+def test_the_next_cluster_of_a_service_has_no_time(limits: Readiness, heads: int, wanted: int, has_time: bool) -> None:
+    """The cluster before it serves, and no size takes the next one back, nor the wish for it."""
     service = a_job() | {name: a_rayservice()[name] for name in ("apiVersion", "kind", "spec")}
+    own = KINDS["RayService"].counts(service, service)
+    wish = structs.replace(requested({"head": wanted, "small": 2 * wanted}), baseline=own)
+    service["metadata"]["annotations"] = {own_api.REQUESTED_ANNOTATION: wish.to_annotation()}
     first, second = a_workload(admitted=1), holds(name="w2", replaces="w1")
     counts = ((first, 1, 1, (READY, REPLACED)), (second, heads, 2 * heads, (NOT_READY,)))
     for workload, head, small, conditions in counts:

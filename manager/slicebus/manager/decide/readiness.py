@@ -75,7 +75,8 @@ def _deadline(view: JobView) -> Deadline | None:
     condition = holder.conditions.get(Condition.PODS_READY, {}) if holder else {}
     if holder is None or timeouts is None or condition.get("status") == "True":
         return None
-    if KINDS[view.ref.kind].is_upgrade(holder.granted):
+    wanted = view.desired.counts if view.job is not None else {}
+    if any(map(KINDS[view.ref.kind].is_upgrade, (holder.granted, wanted))):
         return None
     is_lost, before = condition.get("reason") == WAIT_FOR_RECOVERY, _before_scale_up(view, holder)
     if is_lost:
