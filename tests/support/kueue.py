@@ -27,6 +27,16 @@ _SECRET = "kueue-webhook-server-cert"
 _FEATURES = {"ElasticJobsViaWorkloadSlices": True, "VisibilityOnDemand": False}
 _CONVERTED = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 """Definitions that Kueue converts, and waits for."""
+_CONCURRENCY = {
+    "Job.batch": 5,
+    "Pod": 5,
+    "Workload.kueue.x-k8s.io": 10,
+    "LocalQueue.kueue.x-k8s.io": 5,
+    "Cohort.kueue.x-k8s.io": 1,
+    "ClusterQueue.kueue.x-k8s.io": 5,
+    "ResourceFlavor.kueue.x-k8s.io": 1,
+}
+"""As its manifests and its chart set it. The binary alone reconciles one object of a kind at a time."""
 _HOOKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "kueue-x-k8s-io-v1beta2-clusterqueue": ("kueue.x-k8s.io", "v1beta2", ("clusterqueues",)),
     "kueue-x-k8s-io-v1beta2-resourceflavor": ("kueue.x-k8s.io", "v1beta2", ("resourceflavors",)),
@@ -110,6 +120,7 @@ class Kueue:
             "metrics": {"bindAddress": "0"},
             "webhook": {"host": "127.0.0.1", "port": self._webhook_port, "certDir": str(self._certificates)},
             "leaderElection": {"leaderElect": False},
+            "controller": {"groupKindConcurrency": _CONCURRENCY},
             "integrations": {"frameworks": ["batch/job", "ray.io/raycluster", "ray.io/rayjob"]},
             "featureGates": _FEATURES,
         }
