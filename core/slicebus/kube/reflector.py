@@ -119,6 +119,9 @@ class Reflector:
                 limit=_PAGE,
                 continue_token=token or None,
             )
+            # At once: in a long list they take more memory than all that is kept.
+            for item in page.items:
+                item["metadata"].pop("managedFields", None)
             items += map(self._shape, page.items)
             token = page.continue_token
             if not token:
