@@ -7,12 +7,16 @@ seconds, several times while they are read. Objects of the API are trees, and go
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+
+_MOST_S = 600.0
+"""Ten times what a role with 50,000 Workloads takes on a slow machine."""
 
 
 @asynccontextmanager
 async def spared(*, begun: asyncio.Event, leading: asyncio.Event) -> AsyncIterator[None]:
-    """Collect nothing from `begun` to `leading`, and leave out what is there by then for good."""
+    """Collect nothing from `begun` to `leading`, and leave out what is there by then for good. A role that takes for
+    ever to begin collects again."""
     sparing = asyncio.create_task(_spare(begun, leading), name="garbage")
     try:
         yield
@@ -25,7 +29,9 @@ async def _spare(begun: asyncio.Event, leading: asyncio.Event) -> None:
     await begun.wait()
     gc.disable()
     try:
-        await leading.wait()
-        gc.freeze()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MOST_S):
+                await leading.wait()
+            gc.freeze()
     finally:
         gc.enable()

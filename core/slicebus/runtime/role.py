@@ -62,7 +62,7 @@ class Role(ABC, Generic[Settings]):
         self._epoch: int | None = None
         self._refusal = ""
         self.begun = asyncio.Event()
-        """Set once it has the Lease."""
+        """Set once it begins to read what it works on."""
         self.leading = asyncio.Event()
         """Set once the role does its work."""
 
@@ -125,13 +125,13 @@ class Role(ABC, Generic[Settings]):
         for name, reason in LEFT_OUT.items():
             _log.error("job_kind.left_out", source=name, reason=reason)
         epoch = self._epoch = await self._lease.acquire()
-        self.begun.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
 
     async def _begin(self, epoch: int) -> None:
         await self.until_allowed("broker", self.prepare)
+        self.begun.set()
         await self.lead(epoch)
 
     async def until_allowed(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
