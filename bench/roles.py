@@ -21,7 +21,6 @@ from slicebus.kube.client import KubeClient
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.messages import ClusterName
-from slicebus.runtime.garbage import spared
 from slicebus.runtime.logs import configure_logging
 from support.processes import cpu_s_of, memory_bytes_of
 
@@ -104,7 +103,7 @@ def _live(place: Place, before: Before, pipe: Connection) -> None:
             gc.collect()
             role = _role(place, client, bus)
             began = time.perf_counter()
-            working = asyncio.create_task(_run(role))
+            working = asyncio.create_task(role.run_alone())
             try:
                 await _until(role.leading, working)
                 pipe.send(Start(before_s, time.perf_counter() - began))
@@ -116,11 +115,6 @@ def _live(place: Place, before: Before, pipe: Connection) -> None:
                 await asyncio.gather(working, return_exceptions=True)
 
     asyncio.run(live())
-
-
-async def _run(role: Manager | Agent) -> None:
-    async with spared(begun=role.begun, leading=role.leading):
-        await role.run()
 
 
 async def _until(event: asyncio.Event, working: asyncio.Task[None]) -> None:

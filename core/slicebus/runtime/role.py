@@ -129,6 +129,11 @@ class Role(ABC, Generic[Settings]):
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
 
+    async def run_alone(self) -> None:
+        """`run`, in a process that has nothing else to do."""
+        async with spared(begun=self.begun, leading=self.leading):
+            await self.run()
+
     async def _begin(self, epoch: int) -> None:
         await self.until_allowed("broker", self.prepare)
         self.begun.set()
@@ -199,8 +204,7 @@ async def run_role(
     ):
         bus = await retry_until_available("broker", connected, on=(ForbiddenError,), waiting=refused)
         try:
-            working.append(made := role(settings, client, bus, registry))
-            async with spared(begun=made.begun, leading=made.leading):
-                await made.run()
+            working.append(role(settings, client, bus, registry))
+            await working[0].run_alone()
         finally:
             await bus.aclose()

@@ -163,7 +163,9 @@ class Ledger:
         chain = self.chain(chain_id)
         holder = holders(chain).get(chain_id)
         before, now = self._placed.pop(chain_id, None), None
-        cluster = None if holder is None else place_of(chain) if holder.cluster is None else holder.cluster
+        cluster = holder.cluster if holder is not None else None
+        if holder is not None and cluster is None:
+            cluster = place_of(chain)
         if cluster:
             usage: Usage = {}
             for amounts in usage_by_chain(slice for slice in chain if not slice.finished).values():

@@ -26,6 +26,7 @@ from slicebus.manager.decide.manifests import (
     has_finalizer,
     merge_difference,
     with_annotations,
+    write_status,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
@@ -160,8 +161,10 @@ def _run(
     if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _set_check(view, holder, entry, CheckState.RETRY, message, now)
-    requested = _write_request(view, job, holder)
-    shown = requested or kueue_status.mirror(view, now=now, may_have_pods=False)
+    shown, after = _write_request(view, job, holder), job
+    if not shown:
+        after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
+        shown = write_status(job, after["status"])
     if _stands(view, job, holder, places):
         return [*shown, *_ready(view, holder, entry, now)]
     if not holder.cluster:
@@ -171,7 +174,8 @@ def _run(
     if holder.avoids and holder.condition(Condition.PODS_READY):
         body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
-    by_then = job if requested else kueue_status.after_mirror(view, now=now)
+    # What has ended by then shows no more that it runs, and keeps what it had.
+    by_then = after if kueue_status.shows_running(after) else job
     held = holding.hold(view, allowed(view, by_then, holder), now=now)
     answered = held or answer(view, holder, entry, now)
     return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished])]

@@ -19,18 +19,11 @@ from slicebus.slices.jobs.suspension import is_suspended
 def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
     """Write the status that the job shall show. `may_have_pods`: whether the worker may have pods, or get some."""
     assert view.job is not None
-    return write_status(view.job, _wanted(view, now=now, may_have_pods=may_have_pods))
+    return write_status(view.job, status_of(view, now=now, may_have_pods=may_have_pods))
 
 
-def after_mirror(view: JobView, *, now: str) -> Manifest:
-    """The job as it is after `mirror`, if it shows by that that it runs; else as it is."""
-    job = view.job
-    assert job is not None
-    after = job | {"status": _wanted(view, now=now, may_have_pods=False)}
-    return after if shows_running(after) else job
-
-
-def _wanted(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
+def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
+    """What `mirror` writes."""
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
     shown: Manifest = job.get("status", {})

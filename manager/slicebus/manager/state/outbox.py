@@ -138,8 +138,7 @@ class Dispatch(msgspec.Struct, frozen=True):
 
         One that was written with an admission is a condition. What is noted of it later is an annotation.
         """
-        texts = [annotation(manifest, own_api.DISPATCHED_ANNOTATION)]
-        texts += [each.get("message") for each in conditions_of(manifest) if each["type"] == own_api.ORDER_CONDITION]
+        texts = _texts(manifest, own_api.DISPATCHED_ANNOTATION, own_api.ORDER_CONDITION)
         found = filter(None, (read_json(text, _DISPATCH) for text in texts))
         return max(found, key=attrgetter("version"), default=None)
 
@@ -191,9 +190,13 @@ def applied_version(manifest: Manifest) -> int:
 
     One that was written with the answer of a check is a condition.
     """
-    texts = [annotation(manifest, own_api.APPLIED_ANNOTATION)]
-    texts += [each.get("message") for each in conditions_of(manifest) if each["type"] == own_api.APPLIED_CONDITION]
-    return max(map(read_number, texts))
+    return max(map(read_number, _texts(manifest, own_api.APPLIED_ANNOTATION, own_api.APPLIED_CONDITION)))
+
+
+def _texts(manifest: Manifest, name: str, condition: str) -> list[str | None]:
+    """An annotation, and the message of the condition that says the same."""
+    said = [each.get("message") for each in conditions_of(manifest) if each["type"] == condition]
+    return [annotation(manifest, name), *said]
 
 
 _DISPATCH = msgspec.json.Decoder(Dispatch)
