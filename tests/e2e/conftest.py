@@ -10,7 +10,6 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
-from support import roles
 from support.controlplane import ControlPlane
 from support.fleet import Fleet
 from support.kubeconfig import write_kubeconfig
@@ -46,12 +45,6 @@ def broad_urls(parts: str, urls: dict[str, str], request: pytest.FixtureRequest)
         for cluster in urls.keys() - {"manager"}:
             request.getfixturevalue("rabbitmq").broaden(request.getfixturevalue("vhost"), cluster)
     return urls
-
-
-@pytest.fixture
-def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases that a slow machine does not lose, for tests in which every role gives its lease back."""
-    monkeypatch.setattr(roles, "LEASE", {"lease_duration_s": 30.0, "lease_renew_s": 1.0})
 
 
 @pytest.fixture

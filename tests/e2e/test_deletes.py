@@ -22,8 +22,6 @@ Manifest = dict[str, Any]
 EAST = ClusterName("east")
 BREAKER = {"breaker_count": 3}
 """The demo's jobs are few: of these more than three at once are too many."""
-PATIENT = {"lease_duration_s": 15.0, "lease_renew_s": 2.0}
-"""A hundred jobs keep the machine busy for longer than the other tests' Leases last."""
 
 
 @pytest.fixture
@@ -110,7 +108,7 @@ async def test_more_jobs_than_the_breaker_allows_go_at_once(
 ) -> None:
     """Twenty may go. A collection of batch/v1 Jobs that is deleted without options leaves its dependents as orphans."""
     kubectl = control_plane.clusters["manager"].kubectl
-    async with roles.manager(world, urls, **PATIENT), roles.agent(world, urls, "east", **PATIENT):
+    async with roles.manager(world, urls), roles.agent(world, urls, "east"):
         await submitted(world, count)
         if how == "kubectl":
             await asyncio.to_thread(kubectl, "delete", "jobs", "--all", "--namespace", NAMESPACE, "--timeout=50s")

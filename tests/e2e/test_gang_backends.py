@@ -42,8 +42,6 @@ from support.schedulers import (
 )
 from support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("long_leases")
-
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")
 each_backend = pytest.mark.parametrize("backend", [KAI, VOLCANO], ids=["kai", "volcano"])

@@ -25,7 +25,7 @@ from support.scenario import Scenario, set_quota
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, Backend, install, made_for, open_queue, profiles, remove
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.helm, pytest.mark.usefixtures("long_leases"), *REAL]
+pytestmark = [pytest.mark.helm, *REAL]
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")

@@ -25,8 +25,6 @@ from support.scenario import NAMESPACE, Scenario, set_quota
 from support.schedulers import GROVE, Recording, Version, chosen, install, made_for, profiles, recorded, remove
 from support.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("long_leases")
-
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
 OTHER_GATE = "example.dev/other"

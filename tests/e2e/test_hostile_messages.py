@@ -146,7 +146,7 @@ async def test_a_thousand_hostile_messages(
             await eventually(all_dead, "they are dead letters", within_s=300)
             await scenario.scale(3)
             await scenario.expect_pods(running=3)
-        listed = run_cli("dead", "list", "--json", env={"AMQP_URL": url})
+        listed = await asyncio.to_thread(run_cli, "dead", "list", "--json", env={"AMQP_URL": url})
         reasons = [json.loads(line)["reason"] for line in listed.stdout.splitlines()]
         assert set(reasons) >= {"malformed", "too-large"}
         peak, limit = manager.process.peak_bytes(), memory_limit()

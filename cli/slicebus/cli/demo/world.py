@@ -180,7 +180,8 @@ async def fleet(
 
 @asynccontextmanager
 async def running(*roles: Coroutine[Any, Any, None], started: Sequence[asyncio.Event] = ()) -> AsyncIterator[None]:
-    """Run coroutines until the context is left; raises what ends one before all have started."""
+    """Run coroutines until the context is left. Raises what ends one before: at once until all have started, later when
+    the context is left."""
     tasks = [asyncio.create_task(role) for role in roles]
     waiting = asyncio.create_task(_all_set(started), name="starting")
     try:
@@ -190,9 +191,12 @@ async def running(*roles: Coroutine[Any, Any, None], started: Sequence[asyncio.E
                 task.result()
         yield
     finally:
+        ended = [task for task in tasks if task.done()]
         for task in (waiting, *tasks):
             task.cancel()
         await asyncio.gather(waiting, *tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
 
 
 async def _all_set(events: Sequence[asyncio.Event]) -> None:
