@@ -3,7 +3,8 @@
 The load has the shape of Kueue's scheduler benchmark (v0.19.2, test/performance/scheduler): queues of ten cohorts with
 a nominal quota of 20 cores and a borrowing limit of 100, and in each queue 35 workloads of 1 core, 11 of 5 and 4 of 20.
 Targets: a decision over 50,000 pending workloads costs at most 1.3 times what it costs over 5,000; at least 1,000
-decisions a second of one core; a change of one quota looks at its cohort only; 100,000 workloads in under 1 GB.
+decisions a second of one core; a change of one quota looks at its cohort only; a resize among 50,000 workloads that
+have quota costs at most 1.3 times what it costs among 500; 100,000 workloads in under 1 GB.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from figures import Figure, Target
 
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import Store
+from slicebus.slices import kueue
 from slicebus.slices.admission import Wait
 from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
@@ -154,10 +156,47 @@ def preempting(sizes: Sequence[int]) -> list[Figure]:
     return [*found, growth("a decision with preemption", costs)]
 
 
-def growth(what: str, costs: Mapping[int, float]) -> Figure:
-    """The processor time of a decision by how many are pending: of the most, beside that of the fewest."""
+def one_resize(sizes: Sequence[int]) -> list[Figure]:
+    """What follows from one resize among so many workloads that have all of one cohort's quota, and from its cycle."""
+    cycle_s, report_s = {}, {}
+    for running in sizes:
+        store = a_store_of_running(running)
+        cycle_s[running] = min(timed(store, [COHORT])[0] for _ in range(50))
+        report_s[running] = min(timed_report(store) for _ in range(50))
+    return [growth("a resize", cycle_s, "running"), growth("the statuses of the queues", report_s, "running")]
+
+
+def a_store_of_running(count: int) -> Store:
+    """So many workloads of one core with quota in one cohort of ten queues, and a slice that is to replace one."""
+    store = a_store(0)
+    for queue in range(3, 10 * COHORTS, COHORTS):
+        store.cluster_queues.put(a_queue(queue, cores=1 + count // 10))
+        store.local_queues.put(an_object("LocalQueue", f"queue-{queue}", {"clusterQueue": f"queue-{queue}"}, "team"))
+        [holder, *_] = holders(queue)
+        for number in range(count // 10):
+            metadata = holder["metadata"] | {"name": f"run-{queue}-{number}", "uid": f"Workload-run-{queue}-{number}"}
+            metadata["labels"] = {"kueue.x-k8s.io/job-uid": f"uid-run-{queue}-{number}"}
+            store.workloads.put(holder | {"metadata": metadata})
+    old = store.workloads.get("team", "run-3-0")
+    assert old is not None
+    metadata = old["metadata"] | {"name": "next", "uid": "Workload-next"}
+    metadata["annotations"] = metadata["annotations"] | {kueue.REPLACEMENT_FOR_ANNOTATION: "team/run-3-0"}
+    pod_sets = [old["spec"]["podSets"][0] | {"count": 2}]
+    store.workloads.put(old | {"metadata": metadata, "spec": old["spec"] | {"podSets": pod_sets}, "status": {}})
+    return store
+
+
+def timed_report(store: Store) -> float:
+    """Seconds of CPU until the statuses of all queues are known."""
+    began = time.process_time()
+    catalog.report_queues(store, now="2026-01-01T00:00:00Z", fair_sharing=FairSharing.OFF)
+    return time.process_time() - began
+
+
+def growth(what: str, costs: Mapping[int, float], state: str = "pending") -> Figure:
+    """The processor time of something by how many workloads there are: with the most, beside that with the fewest."""
     most, fewest = max(costs), min(costs)
-    name, beside = f"{what} over {most:,} pending", f"over {fewest:,}"
+    name, beside = f"{what} over {most:,} {state}", f"over {fewest:,}"
     return Figure.of(name, 1e6 * costs[most], "us", beside=beside, beside_value=1e6 * costs[fewest], target=MOST_GROWTH)
 
 
@@ -171,11 +210,13 @@ def memory(workloads: int) -> Figure:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pending", type=int, nargs="+", default=[5_000, 15_000, 50_000])
+    parser.add_argument("--running", type=int, nargs="+", default=[500, 50_000])
     parser.add_argument("--cached", type=int, default=100_000)
     figures.add_argument(parser)
     given = parser.parse_args()
     ends = sorted({min(given.pending), max(given.pending)})
-    return figures.report([*cycles(given.pending), *preempting(ends), memory(given.cached)], json=given.json)
+    found = [*cycles(given.pending), *preempting(ends), *one_resize(given.running), memory(given.cached)]
+    return figures.report(found, json=given.json)
 
 
 if __name__ == "__main__":

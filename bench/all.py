@@ -42,7 +42,7 @@ SHARED = {
 }
 """Modules that are no benchmarks, whether they are there or not."""
 QUICK: dict[str, tuple[str, ...]] = {
-    "admission.py": ("--pending", "500", "1000", "--cached", "1000"),
+    "admission.py": ("--pending", "500", "1000", "--running", "100", "1000", "--cached", "1000"),
     "api_requests.py": ("--rounds", "1"),
     "beside_kueue.py": ("--rounds", "1", "--jobs", "3", "--resizes", "1"),
     "bus.py": ("--messages", "50", "--single", "5", "--rounds", "1"),

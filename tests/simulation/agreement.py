@@ -21,7 +21,6 @@ from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
 from slicebus.sandbox.bus import MemoryBroker
 from slicebus.slices import kueue, own_api
-from slicebus.slices.admission import is_pending
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
 from slicebus.slices.quota import ClusterQueue, Cohort
@@ -91,7 +90,7 @@ class Agreement:
             return
         if not (chain or is_managed(job, fixed_jobs=self._fixed_jobs)):
             return
-        holders, waiting = [s for s in chain if s.admission], [s for s in chain if is_pending(s)]
+        holders, waiting = [s for s in chain if s.admission], [s for s in chain if s.pending]
         if len(holders) > 1 or len(waiting) > 1 or len(holders) + len(waiting) != len(chain) or not chain:
             raise Violation(f"converged: {name} has unfinished slices {[(s.name, bool(s.admission)) for s in chain]}")
         for slice in waiting:
@@ -115,7 +114,7 @@ class Agreement:
         """What waits does not fit."""
         queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
         cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
-        for slice in filter(is_pending, workloads):
+        for slice in (each for each in workloads if each.pending):
             if slice.avoids >= {*WORKERS}:
                 raise UnderWay(f"converged: {slice.name} is about to be tried on a cluster again")
             if (found := fitting(slice, workloads, queues, cohorts)) is not None:

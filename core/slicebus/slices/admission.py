@@ -6,12 +6,13 @@ difference.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.holdings import Part
 from slicebus.slices.kueue import INADMISSIBLE, EvictionReason
 from slicebus.slices.placement import Placed, Placer, usage_of
 from slicebus.slices.preemption import (
@@ -30,7 +31,6 @@ from slicebus.slices.quota import (
     FlavorResource,
     LocalQueue,
     ResourceFlavor,
-    holders,
     usable_queue,
 )
 from slicebus.slices.reservations import Reservations
@@ -55,7 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     flavors: Mapping[str, ResourceFlavor]
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels by namespace."""
-    slices: tuple[Slice, ...]
+    part: Part
     clusters: tuple[Cluster, ...]
     load: Mapping[str, int]
     """The number of chains on each worker cluster, also of jobs that are not among the slices."""
@@ -104,12 +104,12 @@ Decision = Admit | Wait | Evict
 class _Cycle:
     """One pass over all pending slices."""
 
-    def __init__(self, snapshot: Snapshot, evicted: Collection[SliceKey]) -> None:
+    def __init__(self, snapshot: Snapshot, evicted: Iterable[Slice]) -> None:
         self.snapshot = snapshot
-        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.slices, evicted)
+        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.part.holdings, evicted)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
-        self.rings = Rings(snapshot.slices, snapshot.rings_since)
+        self.rings = Rings(snapshot.part.preempted, snapshot.rings_since)
         self.rivals = Rivals(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
@@ -176,7 +176,7 @@ class _Cycle:
         if queue.name in self.blocked:
             message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
             return Misfit(message, "the workloads before it")
-        replaced = self.use.held.get(slice.chain_id)
+        replaced = self.use.holder(slice.chain_id)
         if replaced is not None and replaced.key != slice.replaces:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
@@ -243,7 +243,7 @@ class _Cycle:
     def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
         """Evict the victims of a slice, and let the slice wait."""
         needs, misfit = usage_of(slice, found.admission), found.misfit
-        replaced = self.use.held.get(slice.chain_id)
+        replaced = self.use.holder(slice.chain_id)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
             preemptor = Preemptor(
@@ -319,7 +319,7 @@ class _Cycle:
             # Until then nobody else gets its quota: whoever did would be preempted for it, again and again.
             found = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
             return self._await_room(slice, queue, found)
-        replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
+        replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)
         usage = self.use.own(queue.name, slice)
@@ -328,7 +328,7 @@ class _Cycle:
 
     def _place(self, slice: Slice, queue: ClusterQueue, found: Admission, *, later: bool = False) -> Placed | Misfit:
         """The place where a slice would run, with the quota that is free now or after the evictions."""
-        replaced, own = self.use.held.get(slice.chain_id), self.use.own(queue.name, slice)
+        replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
             room = _projected(self._room(slice, queue)) if later else self._room(slice, queue)
             return self.placer.find(slice, found, room, own=own, replaced=replaced)
@@ -339,51 +339,39 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
-    evictions, pending = stopped(snapshot), in_order(snapshot.slices)
-    deactivated = [slice.key for slice in snapshot.slices if _is_deactivated(slice)]
-    waits = [Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated]
-    decided: list[Decision] = [*evictions, *waits]
+    part, stopped = snapshot.part, _stopped(snapshot)
+    deactivated, pending = [slice.key for slice in part.waiting if slice.deactivated], in_order(part.waiting)
+    decided: list[Decision] = [
+        *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in stopped),
+        *(Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated),
+    ]
     if not pending:
         return decided
-    return [*decided, *_Cycle(snapshot, {eviction.key for eviction in evictions}).decide(pending)]
+    return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in stopped)]).decide(pending)]
 
 
-def stopped(snapshot: Snapshot) -> list[Evict]:
-    """Evictions of the quota holders that are deactivated or in a drained queue."""
-    queues = {name for name, queue in snapshot.cluster_queues.items() if queue.drained}
-    locals = {key for key, queue in snapshot.local_queues.items() if queue.drained}
+def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
+    """The quota holders that are deactivated or in a drained queue, and why they are evicted."""
 
     def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
-        if slice.admission is None or slice.finished or slice.evicted or slice.deleting:
-            return None
         if not slice.active:
             return EvictionReason.DEACTIVATED, _DEACTIVATED
-        if (slice.namespace, slice.queue) in locals:
+        local = snapshot.local_queues.get((slice.namespace, slice.queue))
+        if local is not None and local.drained:
             return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
-        if slice.admission.cluster_queue in queues:
+        queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None
+        if queue is not None and queue.drained:
             return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
         return None
 
-    found = [(slice, why) for slice in snapshot.slices if (why := reason(slice))]
-    standing = holders(snapshot.slices) if found else {}
-    return [
-        Evict(key=slice.key, reason=why[0], message=why[1]) for slice, why in found if standing[slice.chain_id] is slice
-    ]
+    holder = snapshot.part.holdings.holder
+    held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
+    return [(slice, why) for slice in held if (why := reason(slice))]
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """The pending slices by rank."""
-    return sorted(filter(is_pending, slices), key=rank)
-
-
-def is_pending(slice: Slice) -> bool:
-    """Whether a slice wants quota and has none, as one does again after its eviction."""
-    return slice.active and slice.lacks_quota
-
-
-def _is_deactivated(slice: Slice) -> bool:
-    """Whether a slice would be pending if it were active."""
-    return not slice.active and slice.lacks_quota
+    return sorted((slice for slice in slices if slice.pending), key=rank)
 
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:

@@ -205,9 +205,8 @@ def grow(
         for child in children.get(name, ()):
             nodes[child].join(nodes[name])
             nodes[name].cohorts.append(nodes[child])
-    for name, usage in used.items():
-        if name in leaves:
-            leaves[name].use_all(usage)
+    for name, leaf in leaves.items():
+        leaf.use_all(used.get(name, {}))
     return Forest(queues=leaves, cohorts=nodes, circles=circles)
 
 

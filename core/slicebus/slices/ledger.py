@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from slicebus.slices.census import Census, LocalQueueKey
 from slicebus.slices.fleet import NO_PLACE
+from slicebus.slices.holdings import Holdings, Part, Sums
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
 from slicebus.slices.quantities import add
-from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
+from slicebus.slices.quota import FlavorResource, Usage, usage_by_chain
 from slicebus.slices.workload import Slice, SliceKey, oldest_first, place_of
 
-LocalQueueKey = tuple[str, str]
-"""Namespace and name."""
 _Value = TypeVar("_Value")
 
 
@@ -46,6 +46,7 @@ class Ledger:
         """Oldest first."""
         self._holding = _Index[str]()
         """By ClusterQueue."""
+        self._holding_in = _Index[LocalQueueKey]()
         self._waiting = _Index[LocalQueueKey]()
         self._inactive: dict[SliceKey, None] = {}
         self._without_place = _Index[LocalQueueKey]()
@@ -53,6 +54,12 @@ class Ledger:
         """By chain id: its cluster, and what it is granted there."""
         self._load: Counter[str] = Counter()
         self._granted: dict[str, Counter[FlavorResource]] = {}
+        self._preempted: dict[SliceKey, None] = {}
+        """The unfinished slices that were preempted once."""
+        self.census = Census()
+        self.holdings = Holdings()
+        self.used_in = Sums[tuple[LocalQueueKey, str]]()
+        """What the slices of each LocalQueue use of each ClusterQueue."""
         self.releases = 0
         """Grows whenever a chain gives back room on its cluster."""
 
@@ -75,10 +82,13 @@ class Ledger:
         """Add or replace a slice."""
         old = self._slices.get(slice.key)
         self._slices[slice.key] = slice
+        self._note(old, slice)
         if old is not None and _place_in_chain(old) == _place_in_chain(slice):
             chain = self._chains[slice.chain_id]
             self._chains[slice.chain_id] = tuple(slice if each is old else each for each in chain)
             if _filed(old) == _filed(slice):
+                if self.holdings.holder(slice.chain_id) is old:
+                    self.holdings.update(slice)
                 return
         else:
             if old is not None:
@@ -94,6 +104,7 @@ class Ledger:
         slice = self._slices.get(key)
         if slice is None:
             return
+        self._note(slice, None)
         self._unfile(slice)
         self._leave_chain(slice)
         del self._slices[key]
@@ -103,12 +114,42 @@ class Ledger:
         """The slices of one job, oldest first."""
         return self._chains.get(chain_id, ())
 
-    def part(self, cluster_queues: Collection[str], local_queues: Iterable[LocalQueueKey]) -> list[Slice]:
-        """Every chain that holds quota of one of the ClusterQueues or waits in one of the LocalQueues, whole."""
-        keys = [key for name in cluster_queues for key in self._holding.of(name)]
-        keys += [key for name in local_queues for key in self._waiting.of(name)]
-        chains = dict.fromkeys(self._slices[key].chain_id for key in keys)
-        return [slice for chain_id in chains for slice in self.chain(chain_id)]
+    def part(
+        self,
+        cluster_queues: Collection[str] | None,
+        local_queues: Iterable[LocalQueueKey],
+        *,
+        stopped: Iterable[str] = (),
+        stopped_in: Iterable[LocalQueueKey] = (),
+    ) -> Part:
+        """What holds quota of these ClusterQueues, and waits in these LocalQueues; all that holds quota for None.
+
+        A chain that waits here belongs to it with the quota that it holds elsewhere. `stopped` and `stopped_in` are the
+        ClusterQueues and LocalQueues whose workloads are to lose their quota.
+        """
+        waiting = tuple(self._slices[key] for name in local_queues for key in self._waiting.of(name))
+        waiting_chains = {slice.chain_id for slice in waiting}
+
+        def belongs(chain_id: str) -> bool:
+            if cluster_queues is None or chain_id in waiting_chains:
+                return True
+            return any(queue in cluster_queues for queue in self.holdings.used_by(chain_id))
+
+        to_stop = [
+            *self._inactive,
+            *(key for name in stopped for key in self._holding.of(name)),
+            *(key for name in stopped_in for key in self._holding_in.of(name)),
+        ]
+        holding = (self._slices[key] for key in dict.fromkeys(to_stop))
+        preempted = (self._slices[key] for key in self._preempted)
+        leaving = (self.holdings.holder(chain_id) for chain_id in self.holdings.leaving)
+        return Part(
+            waiting=waiting,
+            holdings=self.holdings,
+            leaving=tuple(slice for slice in leaving if slice is not None and belongs(slice.chain_id)),
+            to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice.chain_id)),
+            preempted=tuple(slice for slice in preempted if belongs(slice.chain_id)),
+        )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:
         """Every LocalQueue that a slice names, there or not."""
@@ -122,6 +163,14 @@ class Ledger:
     def waiting_for_a_place(self) -> Iterable[LocalQueueKey]:
         """Every LocalQueue of a slice that waits for room on a cluster."""
         return self._without_place.values()
+
+    def _note(self, old: Slice | None, new: Slice | None) -> None:
+        """Count a slice by what changes without its place or its quota."""
+        self.census.change(old, new)
+        if new is not None and not new.finished and Condition.PREEMPTED in new.conditions:
+            self._preempted[new.key] = None
+        elif old is not None:
+            self._preempted.pop(old.key, None)
 
     def _leave_chain(self, slice: Slice) -> None:
         left = tuple(oldest_first(each for each in self.chain(slice.chain_id) if each is not slice))
@@ -137,6 +186,7 @@ class Ledger:
             self._inactive[slice.key] = None
         if slice.admission is not None:
             self._holding.add(slice.admission.cluster_queue, slice.key)
+            self._holding_in.add((slice.namespace, slice.queue), slice.key)
             return
         self._waiting.add((slice.namespace, slice.queue), slice.key)
         if _waits_for_a_place(slice):
@@ -148,6 +198,7 @@ class Ledger:
         self._inactive.pop(slice.key, None)
         if slice.admission is not None:
             self._holding.remove(slice.admission.cluster_queue, slice.key)
+            self._holding_in.remove((slice.namespace, slice.queue), slice.key)
             return
         self._waiting.remove((slice.namespace, slice.queue), slice.key)
         if _waits_for_a_place(slice):
@@ -161,14 +212,16 @@ class Ledger:
     def _settle_chain(self, chain_id: str) -> None:
         """Count a chain where it holds quota now, and not where it held it before."""
         chain = self.chain(chain_id)
-        holder = holders(chain).get(chain_id)
+        self.holdings.settle(chain_id, chain)
+        self.used_in.set(chain_id, _used_in(chain))
+        holder = self.holdings.holder(chain_id)
         before, now = self._placed.pop(chain_id, None), None
         cluster = holder.cluster if holder is not None else None
         if holder is not None and cluster is None:
             cluster = place_of(chain)
         if cluster:
             usage: Usage = {}
-            for amounts in usage_by_chain(slice for slice in chain if not slice.finished).values():
+            for amounts in self.holdings.used_by(chain_id).values():
                 usage = add(usage, amounts)
             now = self._placed[chain_id] = (cluster, usage)
         if before is not None:
@@ -195,6 +248,19 @@ def _waits_for_a_place(slice: Slice) -> bool:
     # A slice whose victims have left may still wait for room that others leave.
     reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
     return reason in (NO_PLACE, WAITING_FOR_PREEMPTED)
+
+
+def _used_in(chain: Iterable[Slice]) -> dict[tuple[LocalQueueKey, str], Usage]:
+    """What the slices of a chain use, by LocalQueue and ClusterQueue."""
+    members: dict[LocalQueueKey, list[Slice]] = {}
+    for slice in chain:
+        if not slice.finished:
+            members.setdefault((slice.namespace, slice.queue), []).append(slice)
+    return {
+        (local_queue, cluster_queue): usage
+        for local_queue, slices in members.items()
+        for (cluster_queue, _), usage in usage_by_chain(slices).items()
+    }
 
 
 def _gives_back(before: tuple[str, Usage], now: tuple[str, Usage]) -> bool:

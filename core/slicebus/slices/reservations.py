@@ -42,7 +42,7 @@ class Reservations:
     def keep(self, slice: Slice, admission: Admission, queue: ClusterQueue) -> None:
         """Reserve what a slice waits for."""
         self._use.reserve(slice, admission)
-        if slice.chain_id in self._use.held:
+        if self._use.holder(slice.chain_id):
             # A replacement has the flavors of the slice that it replaces, but for pod sets that had no pods.
             return
         found = Reservation(slice, admission, self._use.projected.queues[queue.name])

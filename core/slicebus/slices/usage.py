@@ -4,15 +4,16 @@ There are two trees of quota. `current` counts every quota holder, so nothing is
 evicted chains, and counts the slices that wait for their quota, so nobody else gets it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from slicebus.slices.cohorts import Forest, Node, grow
+from slicebus.slices.holdings import Holdings
 from slicebus.slices.placement import usage_of
 from slicebus.slices.preemption import Candidate, Preemptor, Victim, without
 from slicebus.slices.quantities import larger
-from slicebus.slices.quota import ClusterQueue, Cohort, Usage, holders, total_by_queue, usage_by_chain
-from slicebus.slices.workload import Admission, Slice, SliceKey
+from slicebus.slices.quota import ChainInQueue, ClusterQueue, Cohort, Usage
+from slicebus.slices.workload import Admission, Slice
 
 
 class QuotaUse:
@@ -22,27 +23,23 @@ class QuotaUse:
         self,
         queues: Mapping[str, ClusterQueue],
         cohorts: Sequence[Cohort],
-        slices: Iterable[Slice],
-        evicted: Collection[SliceKey],
+        holdings: Holdings,
+        evicted: Iterable[Slice],
     ) -> None:
-        """`evicted`: the slices whose eviction is decided and not written yet."""
-        found = [*slices]
-        self.held = holders(found)
-        """The holder of each chain."""
-        self.charged = usage_by_chain(found)
+        """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, also those whose
+        eviction is not written yet."""
+        self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
-        self._evicted = {
-            chain for chain, slice in self.held.items() if slice.evicted or slice.deleting or slice.key in evicted
-        }
-        self.current = grow(queues.values(), cohorts, total_by_queue(self.charged))
+        self._evicted = {slice.chain_id for slice in evicted}
+        self.current = grow(queues.values(), cohorts, holdings.totals)
         self._projected: Forest | None = None
         self._apart: set[Node] = set()
         """The roots of the projected trees that differ from the current ones."""
-        self._chains_by_queue: dict[str, list[str]] | None = None
         self._candidates: dict[str, list[Candidate]] = {}
-        self._admitted: set[str] = set()
-        self._before_cycle: dict[tuple[str, str], Usage] = {}
-        """What each chain held of each queue before it got more in this cycle."""
+        self._admitted: dict[str, Slice] = {}
+        """The holders that this cycle has admitted, by chain."""
+        self._charged: dict[ChainInQueue, Usage] = {}
+        """What these chains use since."""
         self._excluded: tuple[str, Usage] | None = None
         """Queue and usage that `without` leaves out at the moment."""
         self._has_given = False
@@ -65,11 +62,17 @@ class QuotaUse:
 
     def evicted_holders(self) -> list[Slice]:
         """The evicted quota holders."""
-        return [self.held[chain] for chain in self._evicted]
+        holders = (self._holdings.holder(chain) for chain in self._evicted)
+        return [holder for holder in holders if holder is not None]
+
+    def holder(self, chain_id: str) -> Slice | None:
+        """The newest slice of a chain that holds quota."""
+        return self._admitted.get(chain_id) or self._holdings.holder(chain_id)
 
     def own(self, queue: str, slice: Slice) -> Usage:
         """What a slice's chain holds of a queue."""
-        return self.charged.get((queue, slice.chain_id), {})
+        charged = self._charged.get((queue, slice.chain_id))
+        return self._before_cycle(queue, slice.chain_id) if charged is None else charged
 
     @contextmanager
     def without(self, slice: Slice, queue: str) -> Iterator[None]:
@@ -115,10 +118,8 @@ class QuotaUse:
         if self._projected is not None:
             self._projected.queues[queue].give(more)
         self._has_given = True
-        self._before_cycle.setdefault((queue, slice.chain_id), before)
-        self.charged[queue, slice.chain_id] = usage
-        self.held[slice.chain_id] = slice
-        self._admitted.add(slice.chain_id)
+        self._charged[queue, slice.chain_id] = usage
+        self._admitted[slice.chain_id] = slice
         self._candidates.pop(queue, None)
 
     def reserve(self, slice: Slice, admission: Admission) -> None:
@@ -146,35 +147,32 @@ class QuotaUse:
         """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
         found = self._candidates.get(node.name)
         if found is None:
-            held, evicted_holders, admitted = self._chains().get(node.name, ()), self._evicted, self._admitted
-            chains = (chain for chain in held if chain not in evicted_holders and chain not in admitted)
-            found = [
-                Candidate(slice=self.held[chain], node=node, usage=self.charged[node.name, chain]) for chain in chains
-            ]
-            self._candidates[node.name] = found = sorted(found, key=lambda candidate: candidate.order)
+            held = self._holdings.chains_of(node.name)
+            chains = (chain for chain in held if chain not in self._evicted and chain not in self._admitted)
+            holders = ((chain, self._holdings.holder(chain)) for chain in chains)
+            self._candidates[node.name] = found = sorted(
+                (
+                    Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, chain))
+                    for chain, holder in holders
+                    if holder is not None
+                ),
+                key=lambda candidate: candidate.order,
+            )
         return found
+
+    def _before_cycle(self, queue: str, chain_id: str) -> Usage:
+        """What a chain held of a queue before this cycle."""
+        return self._holdings.used_by(chain_id).get(queue, {})
 
     def _count(self, queue: str, usage: Usage, *, times: int) -> None:
         self.current.queues[queue].use_all(usage, times=times)
         if self._projected is not None:
             self._projected.queues[queue].use_all(usage, times=times)
 
-    def _chains(self) -> Mapping[str, list[str]]:
-        """The chains of each queue, by the queue whose quota their holder has."""
-        if self._chains_by_queue is None:
-            self._chains_by_queue = {}
-            for chain, slice in self.held.items():
-                if slice.admission is not None:
-                    self._chains_by_queue.setdefault(slice.admission.cluster_queue, []).append(chain)
-        return self._chains_by_queue
-
     def track_standing(self) -> None:
         """Tell what was held before this cycle from what the cycle gives: the search for victims needs it."""
         if self._has_given and self._standing is None:
-            usage = {
-                key: used for key, used in (self.charged | self._before_cycle).items() if key[1] not in self._evicted
-            }
-            self._standing = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
+            self._standing, _ = self._without_evicted()
             if self._excluded is not None:
                 queue, own = self._excluded
                 self._standing.queues[queue].use_all(own, times=-1)
@@ -183,15 +181,25 @@ class QuotaUse:
     def _project(self) -> Forest:
         """`projected` as a tree of its own, apart from `current`."""
         if self._projected is None:
-            usage = {key: used for key, used in self.charged.items() if key[1] not in self._evicted}
-            self._projected = grow(self._queues.values(), self._cohorts, total_by_queue(usage))
-            queues = {queue for queue, chain in self.charged if chain in self._evicted}
-            self._apart = {self._projected.queues[name].root for name in queues & self._projected.queues.keys()}
+            self._projected, self._apart = self._without_evicted()
+            for (queue, chain_id), usage in self._charged.items():
+                more = _difference(usage, self._before_cycle(queue, chain_id))
+                self._projected.queues[queue].use_all(more)
             self._candidates = {}
             if self._standing is not None:
                 _link(self.current, self.current)
                 _link(self._projected, self._standing)
         return self._projected
+
+    def _without_evicted(self) -> tuple[Forest, set[Node]]:
+        """The trees as they were before this cycle, without the evicted chains, and the roots where there are any."""
+        forest, roots = grow(self._queues.values(), self._cohorts, self._holdings.totals), set[Node]()
+        for chain_id in self._evicted:
+            for queue, usage in self._holdings.used_by(chain_id).items():
+                if node := forest.queues.get(queue):
+                    node.use_all(usage, times=-1)
+                    roots.add(node.root)
+        return forest, roots
 
 
 def _link(forest: Forest, standing: Forest) -> None:

@@ -206,6 +206,21 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it is unfinished and has no quota."""
         return self.admission is None and not (self.finished or self.deleting)
 
+    @property
+    def keeps_quota(self) -> bool:
+        """Whether it holds quota, and nothing takes that away yet."""
+        return self.admission is not None and not (self.finished or self.evicted or self.deleting)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it wants quota and has none, as again after its eviction."""
+        return self.active and self.lacks_quota
+
+    @property
+    def deactivated(self) -> bool:
+        """Whether it would be pending if it were active."""
+        return not self.active and self.lacks_quota
+
     def condition(self, type: Condition) -> bool:
         """Whether the condition of that type is True."""
         return self.conditions.get(type, {}).get("status") == "True"

@@ -13,7 +13,7 @@ from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
 from unit.manager.objects import NOW, Manifest
-from unit.slices.builders import a_slice, admitted
+from unit.slices.builders import a_slice, admitted, ledger_of
 
 
 def a_cluster_queue(**spec: object) -> Manifest:
@@ -36,7 +36,7 @@ def reported(
         readable = {"cq": ClusterQueue.from_manifest(cluster_queue)}
     except ValueError:
         readable = {}
-    for command in statuses(readable, cohorts, [cluster_queue], [local_queue], slices, now=NOW):
+    for command in statuses(readable, cohorts, [cluster_queue], [local_queue], ledger_of(*slices), now=NOW):
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
         assert command.subresource == "status"
@@ -128,11 +128,11 @@ def test_with_fair_sharing_queues_and_cohorts_show_their_share() -> None:
     queue = a_cluster_queue(cohortName="team")
     cohort = {"metadata": {"name": "team", "generation": 1}, "spec": {"parentName": "org"}}
     readable, known = {"cq": ClusterQueue.from_manifest(queue)}, [Cohort.from_manifest(cohort)]
-    slices = [admitted(a_slice("a", 12))]
+    ledger = ledger_of(admitted(a_slice("a", 12)))
 
     def written(fair_sharing: FairSharing) -> dict[str, object]:
         found = statuses(
-            readable, known, [queue], [], slices, now=NOW, fair_sharing=fair_sharing, cohort_objects=[cohort]
+            readable, known, [queue], [], ledger, now=NOW, fair_sharing=fair_sharing, cohort_objects=[cohort]
         )
         patches = [command for command in found if isinstance(command, Patch) and isinstance(command.body, dict)]
         return {
@@ -151,11 +151,11 @@ def test_a_queue_shows_by_which_strategies_shares_decide() -> None:
     queue = a_cluster_queue()
     readable = {"cq": ClusterQueue.from_manifest(queue)}
     for fair_sharing in (FairSharing.OFF, FairSharing.BOTH, FairSharing.INITIAL_SHARE, FairSharing.OFF):
-        [patch] = statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing)
+        [patch] = statuses(readable, [], [queue], [], ledger_of(), now=NOW, fair_sharing=fair_sharing)
         assert isinstance(patch, Patch)
         queue = merge_patch(queue, patch.body)
         assert fair_sharing_of(queue) is fair_sharing
-        assert statuses(readable, [], [queue], [], [], now=NOW, fair_sharing=fair_sharing) == []
+        assert statuses(readable, [], [queue], [], ledger_of(), now=NOW, fair_sharing=fair_sharing) == []
     assert [(entry["type"], entry["reason"]) for entry in queue["status"]["conditions"]] == [
         ("Active", "Ready"),
         ("slicebus.dev/FairSharing", "Off"),

@@ -20,7 +20,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.admission import Admit, is_pending
+from slicebus.slices.admission import Admit
 from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice
 from unit.manager.objects import NOW, REF, a_job, a_view, an_envelope, condition
 
@@ -149,7 +149,7 @@ class World:
     def admit(self) -> None:
         """Quota for the oldest slice that waits, as the cycle would give it."""
         for slice in self.view.slices:
-            if is_pending(slice):
+            if slice.pending:
                 replaced = self.view.holder
                 if (replaced.key if replaced else None) != slice.replaces:
                     continue

@@ -8,6 +8,8 @@ import msgspec
 
 from slicebus.slices.admission import Admit, Snapshot, cycle
 from slicebus.slices.fleet import Cluster
+from slicebus.slices.holdings import Part
+from slicebus.slices.ledger import Ledger
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
@@ -122,11 +124,18 @@ def snapshot(
         local_queues={(queue.namespace, queue.name): queue for queue in ((first,) if locals is None else locals)},
         flavors={flavor.name: flavor for flavor in known},
         namespaces={"team": {"kubernetes.io/metadata.name": "team"}},
-        slices=slices,
+        part=Part.of(slices),
         clusters=tuple(clusters),
         load=loads(slices),
         granted=grants(slices),
     )
+
+
+def ledger_of(*slices: Slice) -> Ledger:
+    ledger = Ledger()
+    for slice in slices:
+        ledger.put(slice)
+    return ledger
 
 
 def loads(slices: Iterable[Slice]) -> dict[str, int]:

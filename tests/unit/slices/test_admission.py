@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle, is_pending
+from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle
 from slicebus.slices.fleet import NO_PLACE, Cluster, Strategy
 from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, FlavorName, Slice
@@ -282,7 +282,7 @@ PENDING = a_slice("s1")
     ids=["pending", "has quota", "finished", "evicted", "evicted, with quota", "deleting"],
 )
 def test_only_an_active_slice_without_quota_is_pending(slice: Slice, expected: bool) -> None:
-    assert is_pending(slice) is expected
+    assert slice.pending is expected
     assert [type(found) for found in cycle(snapshot(slice))] == [Admit] * expected
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.admission import Admit, Evict, Snapshot, Wait, cycle, is_pending
+from slicebus.slices.admission import Admit, Evict, Snapshot, Wait, cycle
 from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.fleet import Cluster
+from slicebus.slices.holdings import Part
 from slicebus.slices.quota import Cohort, Limits, LocalQueue, holders
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
@@ -112,7 +113,7 @@ class Scenario:
         decisions = cycle(world)
         assert decisions == cycle(world), "the same snapshot gives another answer"
         own = [decision for decision in decisions if not isinstance(decision, Evict)]
-        assert sorted(d.key for d in own) == sorted(slice.key for slice in self.slices if is_pending(slice))
+        assert sorted(d.key for d in own) == sorted(slice.key for slice in self.slices if slice.pending)
         assert all(decision.message for decision in decisions if isinstance(decision, Wait))
         for admit in (decision for decision in decisions if isinstance(decision, Admit)):
             self._check_continuity(admit)
@@ -185,9 +186,9 @@ class Scenario:
 
     def _check_that_an_empty_queue_lets_everything_in(self) -> None:
         """A first slice that waits and could ever fit does so because of others."""
-        for slice in filter(is_pending, self.slices):
+        for slice in [slice for slice in self.slices if slice.pending]:
             if not any(other.chain_id == slice.chain_id and other.admission for other in self.slices):
-                alone = msgspec.structs.replace(self._snapshot(), slices=(slice,))
+                alone = msgspec.structs.replace(self._snapshot(), part=Part.of([slice]))
                 [decision] = cycle(alone)
                 assert isinstance(decision, Admit) or "maximum capacity" in decision.message
 
@@ -212,7 +213,7 @@ class Scenario:
             local_queues=local_queues,
             flavors={name: a_flavor(name) for name in ("spot", "on-demand")},
             namespaces={},
-            slices=tuple(self.slices),
+            part=Part.of(self.slices),
             clusters=CLUSTERS,
             load=loads(self.slices),
             fair_sharing=self.fair_sharing,

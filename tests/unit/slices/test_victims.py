@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from slicebus.slices.cohorts import Forest
+from slicebus.slices.holdings import Holdings
 from slicebus.slices.kueue import PreemptionReason
 from slicebus.slices.policies import Whom
 from slicebus.slices.preemption import Preemptor, Trial, Victim, classical, fits, may_preempt
@@ -59,7 +60,7 @@ def cases(draw: st.DrawFn) -> Case:
         quota: Quota = draw(quotas) if place else draw(st.integers(3, 8).map(str))
         made = queue(f"q{number}", quota, cohort=place, **draw(policies))
         queues[made.name] = msgspec.structs.replace(made, weight=weights[number])
-    use = QuotaUse(queues, COHORTS, (), ())
+    use = QuotaUse(queues, COHORTS, Holdings.of(()), ())
     held: list[Slice] = []
     for name, (place_number, cores, priority, since) in enumerate(draw(st.lists(jobs, min_size=12, max_size=24))):
         slice = holding(f"h{name:02}", cores, priority, queue=f"q{place_number}", since=since, created=f"{since}")
@@ -67,7 +68,7 @@ def cases(draw: st.DrawFn) -> Case:
         if cores * 1000 <= use.current.queues[f"q{place_number}"].available(NEEDED):
             use.charge(slice)
             held.append(slice)
-    use = QuotaUse(queues, COHORTS, held, ())
+    use = QuotaUse(queues, COHORTS, Holdings.of(held), ())
     name = f"q{draw(st.integers(0, len(PLACES) - 1))}"
     node = use.current.queues[name]
     # More than there is room for, up to what it could have.

@@ -16,7 +16,7 @@ from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.slices import kueue
 from slicebus.slices.kueue import Condition
 from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
 
@@ -122,7 +122,7 @@ class Observer:
             yield SeenCluster(name=cluster.name, connected=cluster.connected, running=running, gated=gated)
 
     def _quotas(self) -> Iterable[SeenQuota]:
-        usage = total_by_queue(usage_by_chain(self._store.slices.values()))
+        usage = self._store.quotas.ledger.holdings.totals
         for queue in map(ClusterQueue.from_manifest, self._store.cluster_queues.all()):
             for (flavor, resource), nominal in queue.nominal.items():
                 used = usage.get(queue.name, {}).get((flavor, resource), 0)

@@ -1,7 +1,7 @@
 """Which trees of quota a change makes dirty, so that the next admission cycle decides them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from slicebus.kube.cache import Change
 from slicebus.manager.state.quota_trees import NOWHERE
@@ -22,7 +22,7 @@ class DirtyTrees:
         self._trees: set[str] = set()
         self._nodes: set[str] = set()
         self._all = False
-        self._before: dict[str, str] = {}
+        self._before: Mapping[str, str] = {}
         self._releases = 0
         self._edited: set[str] = set()
         """The nodes whose spec somebody has edited since the trees were last taken."""
@@ -38,8 +38,9 @@ class DirtyTrees:
 
     def take(self) -> list[str] | None:
         """Return the dirty trees, and make them clean. None stands for all trees."""
-        trees, before, dirty = dict(self._quotas.trees), self._before, self._trees
-        moved = {node for node in before.keys() | trees.keys() if before.get(node) != trees.get(node)}
+        trees, before, dirty = self._quotas.trees, self._before, self._trees
+        nodes = before.keys() | trees.keys() if trees is not before else ()
+        moved = {node for node in nodes if before.get(node) != trees.get(node)}
         for node in moved | self._nodes:
             dirty |= {tree for tree in (before.get(node), trees.get(node)) if tree}
         everything, self._before = self._all, trees

@@ -287,7 +287,7 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[
         store.quotas.cohorts,
         store.cluster_queues.all(),
         store.local_queues.all(),
-        [slice for slice in store.slices.values() if not slice.finished],
+        store.quotas.ledger,
         now=now,
         fair_sharing=fair_sharing,
         cohort_objects=store.cohorts.all(),

@@ -23,7 +23,6 @@ from slicebus.slices.conditions import conditions_of
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import preempted_for, preemptor_uid
 from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import total_by_queue, usage_by_chain
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice, chain_id
 
@@ -186,7 +185,7 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
         if store.quotas.cluster_queue_of((slice.namespace, slice.queue)) == cluster_queue
     ]
     for slice in view.slices:
-        if not admission.is_pending(slice):
+        if not slice.pending:
             continue
         decision = decisions.get(slice.key)
         ahead = queue[: queue.index(slice)] if slice in queue else []
@@ -200,12 +199,12 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
             position=len(ahead) + 1 if slice in queue else 0,
             of=len(queue),
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
-            victims=tuple(sorted(_victims(slice, snapshot.slices, decided))),
+            victims=tuple(sorted(_victims(slice, snapshot.part.leaving, decided))),
         )
 
 
-def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:
-    going = {other.key for other in others if other.evicting and preempted_for(other) == slice.uid}
+def _victims(slice: Slice, leaving: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:
+    going = {other.key for other in leaving if other.evicting and preempted_for(other) == slice.uid}
     evictions = (decision for decision in decided if isinstance(decision, Evict))
     return {*going, *(evict.key for evict in evictions if preemptor_uid(evict.message) == slice.uid)}
 
@@ -213,11 +212,11 @@ def _victims(slice: Slice, others: Iterable[Slice], decided: Iterable[Decision])
 def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
     """The queue's quota of the resources that the job needs."""
     quotas = store.quotas
-    queue, charged = quotas.cluster_queues.get(cluster_queue), usage_by_chain(store.slices.values())
+    queue, holdings = quotas.cluster_queues.get(cluster_queue), quotas.ledger.holdings
     if queue is None:
         return
-    forest = grow(quotas.cluster_queues.values(), quotas.cohorts, total_by_queue(charged))
-    own = charged.get((cluster_queue, chain_id(view.ref.namespace, view.ref.uid)), {})
+    forest = grow(quotas.cluster_queues.values(), quotas.cohorts, holdings.totals)
+    own = holdings.used_by(chain_id(view.ref.namespace, view.ref.uid)).get(cluster_queue, {})
     needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.requests}
     node = forest.queues[cluster_queue]
     for key, nominal in queue.nominal.items():

@@ -1,40 +1,21 @@
 """The status of ClusterQueues, LocalQueues and Cohorts: how many workloads wait, and how much quota is used."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import is_pending
+from slicebus.slices.census import LocalQueueKey, State
 from slicebus.slices.cohorts import Forest, Node, grow
 from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.ledger import Ledger
 from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage
 from slicebus.slices.sharing import FairSharing, share
-from slicebus.slices.workload import Slice
 
 ACTIVE = "Active"
 FAIR_SHARING = "slicebus.dev/FairSharing"
 """True where shares decide; the reason names by which strategies."""
-
-
-class Census(msgspec.Struct, frozen=True):
-    """The number of workloads in each state, by queue."""
-
-    pending: Counter[str]
-    reserving: Counter[str]
-    admitted: Counter[str]
-
-    def counts(self, queue: str) -> Manifest:
-        """The counts as fields of a queue's status."""
-        return {
-            "pendingWorkloads": self.pending[queue],
-            "reservingWorkloads": self.reserving[queue],
-            "admittedWorkloads": self.admitted[queue],
-        }
 
 
 def statuses(
@@ -42,7 +23,7 @@ def statuses(
     cohorts: Iterable[Cohort],
     cluster_queue_objects: Sequence[Manifest],
     local_queue_objects: Sequence[Manifest],
-    slices: Sequence[Slice],
+    ledger: Ledger,
     *,
     now: str,
     fair_sharing: FairSharing = FairSharing.OFF,
@@ -52,35 +33,39 @@ def statuses(
 
     With fair sharing the status also has the shares of ClusterQueues and Cohorts.
     """
-    local_queues = {_key(queue): queue for queue in map(LocalQueue.from_manifest, local_queue_objects)}
-    members: dict[str, list[Slice]] = {}
-    for slice in slices:
-        members.setdefault(f"{slice.namespace}/{slice.queue}", []).append(slice)
-    by_local = census((name, slice) for name, queued in members.items() for slice in queued)
-    by_cluster = census(
-        (local.cluster_queue, slice)
-        for name, queued in members.items()
-        if (local := local_queues.get(name))
-        for slice in queued
-    )
-    usage = total_by_queue(usage_by_chain(slices))
+    local_queues = [LocalQueue.from_manifest(manifest) for manifest in local_queue_objects]
+    members: dict[str, list[LocalQueueKey]] = {}
+    for local in local_queues:
+        members.setdefault(local.cluster_queue, []).append((local.namespace, local.name))
+    usage = ledger.holdings.totals
     forest = grow(cluster_queues.values(), cohorts, usage)
     shares = fair_sharing is not FairSharing.OFF
     commands = _cohort_shares(cohort_objects, forest) if shares else []
     for manifest in cluster_queue_objects:
         name = manifest["metadata"]["name"]
         queue = cluster_queues.get(name)
-        status = by_cluster.counts(name) | (_flavors(queue, usage.get(name, {})) if queue else {})
+        status = _counts(ledger, members.get(name, ())) | (_flavors(queue, usage.get(name, {})) if queue else {})
         if shares or manifest.get("status", {}).get("fairSharing"):
             status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
         findings = [_active(queue, forest.circles.get(name, ())), *_shared(manifest, fair_sharing)]
         commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
-    for manifest in local_queue_objects:
-        local = LocalQueue.from_manifest(manifest)
-        queue = cluster_queues.get(local.cluster_queue)
-        status = by_local.counts(_key(local)) | (_local_flavors(queue, members.get(_key(local), ())) if queue else {})
+    for manifest, local in zip(local_queue_objects, local_queues, strict=True):
+        key, queue = (local.namespace, local.name), cluster_queues.get(local.cluster_queue)
+        status = _counts(ledger, [key])
+        if queue:  # Only a ClusterQueue borrows.
+            used = ledger.used_in.totals.get((key, queue.name), {})
+            status |= _flavors(queue, used, shows_borrowed=False)
         commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
     return commands
+
+
+def _counts(ledger: Ledger, local_queues: Iterable[LocalQueueKey]) -> Manifest:
+    counted = ledger.census.of(local_queues)
+    return {
+        "pendingWorkloads": counted[State.PENDING],
+        "reservingWorkloads": counted[State.RESERVING],
+        "admittedWorkloads": counted[State.ADMITTED],
+    }
 
 
 def _cohort_shares(cohorts: Sequence[Manifest], forest: Forest) -> list[Command]:
@@ -114,28 +99,6 @@ def fair_sharing_of(cluster_queue: Manifest) -> FairSharing:
         if (condition["type"], condition["status"]) == (FAIR_SHARING, "True")
     }
     return next((way for way in FairSharing if way in reasons), FairSharing.OFF)
-
-
-def _key(local: LocalQueue) -> str:
-    return f"{local.namespace}/{local.name}"
-
-
-def census(members: Iterable[tuple[str, Slice]]) -> Census:
-    """Count by queue the slices that wait and those that hold quota. `members` are pairs of queue and slice."""
-    counted = Census(Counter(), Counter(), Counter())
-    for queue, slice in members:
-        if slice.finished:
-            continue
-        counted.pending[queue] += is_pending(slice)
-        counted.reserving[queue] += slice.admission is not None
-        counted.admitted[queue] += slice.admitted
-    return counted
-
-
-def _local_flavors(queue: ClusterQueue, members: Iterable[Slice]) -> Manifest:
-    """The use by the workloads of a LocalQueue. Only a ClusterQueue borrows."""
-    used = total_by_queue(usage_by_chain(members)).get(queue.name, {})
-    return _flavors(queue, used, shows_borrowed=False)
 
 
 def _flavors(queue: ClusterQueue, used: Usage, *, shows_borrowed: bool = True) -> Manifest:

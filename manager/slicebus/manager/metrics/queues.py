@@ -5,20 +5,18 @@ Source: Kueue v0.19.2, `pkg/metrics`.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from slicebus.manager.decide.queue_status import census
+from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.store import Store
-from slicebus.slices.admission import is_pending
-from slicebus.slices.cohorts import grow
-from slicebus.slices.kueue import INADMISSIBLE, Condition
+from slicebus.slices.census import LocalQueueKey, State
+from slicebus.slices.cohorts import Forest, grow
 from slicebus.slices.quantities import in_units
-from slicebus.slices.quota import ClusterQueue, Cohort, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Usage
 from slicebus.slices.sharing import FairSharing, Share, share
-from slicebus.slices.workload import Slice
 
 _QUEUE = ("cluster_queue",)
 _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
@@ -38,38 +36,30 @@ class QueueMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every gauge of every readable ClusterQueue."""
         quotas = self._store.quotas
-        members = [
-            (quotas.cluster_queue_of((slice.namespace, slice.queue)), slice)
-            for slice in self._store.slices.values()
-            if not slice.finished
-        ]
-        yield from _workloads(quotas.cluster_queues, members)
-        slices = [slice for _, slice in members]
-        yield from _resources(quotas.cluster_queues.values(), slices)
+        queues, usage = quotas.cluster_queues, quotas.ledger.holdings.totals
+        yield from _workloads(quotas)
+        yield from _resources(queues.values(), usage)
         if self._fair_sharing is not FairSharing.OFF:
-            yield from _shares(quotas.cluster_queues.values(), quotas.cohorts, slices)
+            yield from _shares(grow(queues.values(), quotas.cohorts, usage))
 
 
-def _workloads(queues: Iterable[str], members: list[tuple[str, Slice]]) -> Iterator[Metric]:
-    counted = census(members)
-    inadmissible = census((queue, slice) for queue, slice in members if _is_inadmissible(slice)).pending
+def _workloads(quotas: Quotas) -> Iterator[Metric]:
+    census, members = quotas.ledger.census, dict[str, list[LocalQueueKey]]()
+    for key in census.local_queues:
+        members.setdefault(quotas.cluster_queue_of(key), []).append(key)
     pending = GaugeMetricFamily("kueue_pending_workloads", "Workloads that wait.", labels=(*_QUEUE, "status"))
     reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
-    for queue in queues:
-        pending.add_metric((queue, "active"), counted.pending[queue] - inadmissible[queue])
-        pending.add_metric((queue, "inadmissible"), inadmissible[queue])
-        reserving.add_metric((queue,), counted.reserving[queue])
-        admitted.add_metric((queue,), counted.admitted[queue])
+    for queue in quotas.cluster_queues:
+        counted = census.of(members.get(queue, ()))
+        pending.add_metric((queue, "active"), counted[State.PENDING] - counted[State.INADMISSIBLE])
+        pending.add_metric((queue, "inadmissible"), counted[State.INADMISSIBLE])
+        reserving.add_metric((queue,), counted[State.RESERVING])
+        admitted.add_metric((queue,), counted[State.ADMITTED])
     yield from (pending, reserving, admitted)
 
 
-def _is_inadmissible(slice: Slice) -> bool:
-    return is_pending(slice) and slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == INADMISSIBLE
-
-
-def _resources(queues: Iterable[ClusterQueue], slices: list[Slice]) -> Iterator[Metric]:
-    used = total_by_queue(usage_by_chain(slices))
+def _resources(queues: Iterable[ClusterQueue], used: Mapping[str, Usage]) -> Iterator[Metric]:
     usage = GaugeMetricFamily("kueue_cluster_queue_resource_usage", "What is used.", labels=_RESOURCE)
     nominal = GaugeMetricFamily("kueue_cluster_queue_nominal_quota", "The nominal quota.", labels=_RESOURCE)
     borrowing = GaugeMetricFamily("kueue_cluster_queue_borrowing_limit", "+Inf without one.", labels=_RESOURCE)
@@ -85,8 +75,7 @@ def _resources(queues: Iterable[ClusterQueue], slices: list[Slice]) -> Iterator[
     yield from (usage, nominal, borrowing, lending)
 
 
-def _shares(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], slices: list[Slice]) -> Iterator[Metric]:
-    forest = grow(queues, cohorts, total_by_queue(usage_by_chain(slices)))
+def _shares(forest: Forest) -> Iterator[Metric]:
     text = "What is borrowed of what could be, in thousandths, divided by the weight."
     of_queues = GaugeMetricFamily("kueue_cluster_queue_weighted_share", text, labels=("cluster_queue", "cohort"))
     of_cohorts = GaugeMetricFamily("kueue_cohort_weighted_share", text, labels=("cohort",))

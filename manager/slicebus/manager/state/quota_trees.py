@@ -1,20 +1,23 @@
 """The quota of the cached objects, kept so that one tree of it can be decided without reading the others."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Self
 
 import msgspec
 
-from slicebus.kube.cache import Cache
+from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Snapshot
-from slicebus.slices.cohorts import queue_node, trees
+from slicebus.slices.census import LocalQueueKey
+from slicebus.slices.cohorts import cohort_node, queue_node, trees
 from slicebus.slices.fleet import Strategy
-from slicebus.slices.ledger import Ledger, LocalQueueKey
+from slicebus.slices.holdings import Part
+from slicebus.slices.ledger import Ledger
 from slicebus.slices.placement import usage_of
 from slicebus.slices.quantities import add
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice, SliceKey
 
@@ -22,6 +25,27 @@ NOWHERE = "nowhere"
 """In place of a tree, for workloads whose queue does not exist."""
 SliceFollower = Callable[[Slice | None, Slice | None], None]
 """Is called with a slice as it was, and as it is."""
+
+
+class _Forest(msgspec.Struct, frozen=True):
+    """The readable queues and cohorts, all and by the root of their tree."""
+
+    queues: dict[str, ClusterQueue]
+    cohorts: tuple[Cohort, ...]
+    roots: dict[str, str]
+    """By the names of queues and cohorts as nodes."""
+    queues_in: dict[str, dict[str, ClusterQueue]]
+    cohorts_in: dict[str, list[Cohort]]
+
+    @classmethod
+    def of(cls, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Self:
+        made = cls({queue.name: queue for queue in queues}, tuple(cohorts), {}, {}, {})
+        made.roots.update(trees(made.queues.values(), made.cohorts))
+        for name, queue in made.queues.items():
+            made.queues_in.setdefault(made.roots[queue_node(name)], {})[name] = queue
+        for cohort in made.cohorts:
+            made.cohorts_in.setdefault(made.roots[cohort_node(cohort.name)], []).append(cohort)
+        return made
 
 
 class Quotas:
@@ -40,7 +64,10 @@ class Quotas:
     ) -> None:
         self.ledger = Ledger()
         """Every Workload as a slice."""
-        self._trees: dict[str, str] | None = None
+        self._grown: _Forest | None = None
+        """None when a queue or a cohort has changed."""
+        self._labels: dict[str, Mapping[str, str]] | None = None
+        """Of the namespaces; None when one has changed."""
         self._followers: list[SliceFollower] = []
         self._workloads = Readings(
             workloads, Slice.from_manifest, read_again=_reread_slice, on_change=self._slice_changed
@@ -50,17 +77,18 @@ class Quotas:
         self._local_queues = Readings(local_queues, LocalQueue.from_manifest)
         self._flavors = Readings(flavors, ResourceFlavor.from_manifest)
         self._namespaces = namespaces
+        namespaces.subscribe(self._namespace_changed)
         self._clusters = Readings(clusters, WorkerCluster.from_manifest)
 
     @property
     def cluster_queues(self) -> dict[str, ClusterQueue]:
         """The readable ClusterQueues by name. One whose quota is not a quantity counts as missing."""
-        return {queue.name: queue for queue in self._cluster_queues.values.values()}
+        return self._forest.queues
 
     @property
     def cohorts(self) -> tuple[Cohort, ...]:
         """The readable Cohorts."""
-        return tuple(self._cohorts.values.values())
+        return self._forest.cohorts
 
     @property
     def worker_clusters(self) -> list[WorkerCluster]:
@@ -70,9 +98,13 @@ class Quotas:
     @property
     def trees(self) -> Mapping[str, str]:
         """The root of each ClusterQueue and Cohort, by their names as nodes."""
-        if self._trees is None:
-            self._trees = trees(self._cluster_queues.values.values(), self.cohorts)
-        return self._trees
+        return self._forest.roots
+
+    @property
+    def _forest(self) -> _Forest:
+        if self._grown is None:
+            self._grown = _Forest.of(self._cluster_queues.values.values(), self._cohorts.values.values())
+        return self._grown
 
     def cluster_queue_of(self, local_queue: LocalQueueKey) -> str:
         """The ClusterQueue that a LocalQueue names; empty where there is no such LocalQueue."""
@@ -101,9 +133,11 @@ class Quotas:
         rings_since: str | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
-        queues = self.cluster_queues
+        forest = self._forest
+        queues, cohorts = forest.queues, forest.cohorts
         if only is not None:
-            queues = {name: queue for name, queue in queues.items() if self.trees[queue_node(name)] in only}
+            queues = {name: queue for tree in only for name, queue in forest.queues_in.get(tree, {}).items()}
+            cohorts = tuple(cohort for tree in only for cohort in forest.cohorts_in.get(tree, ()))
         load, granted = dict(self.ledger.load), dict(self.ledger.granted)
         for key, admit in assumed.items():
             slice = self.ledger.slices.get(key)
@@ -114,13 +148,11 @@ class Quotas:
             granted[admit.cluster] = add(granted.get(admit.cluster, {}), self._added_usage(slice, admit))
         return Snapshot(
             cluster_queues=queues,
-            cohorts=self.cohorts,
+            cohorts=cohorts,
             local_queues=self._local_queues.values,
             flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
-            namespaces={
-                space["metadata"]["name"]: space["metadata"].get("labels") or {} for space in self._namespaces.all()
-            },
-            slices=tuple(_assumed(slice, assumed.get(slice.key)) for slice in self._slices_of(queues, only)),
+            namespaces=self._namespace_labels(),
+            part=self._assuming(assumed, self._part(queues, only)),
             clusters=tuple(cluster.place for cluster in self.worker_clusters),
             load=load,
             granted=granted,
@@ -131,21 +163,27 @@ class Quotas:
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:
         """The usage that an admission adds to that of its chain."""
-        queue, chain = admit.admission.cluster_queue, self.ledger.chain(slice.chain_id)
-        charged = usage_by_chain(chain).get((queue, slice.chain_id), {})
+        charged = self.ledger.holdings.used_by(slice.chain_id).get(admit.admission.cluster_queue, {})
         return {key: max(0, need - charged.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
 
-    def _slices_of(self, queues: Collection[str], only: Collection[str] | None) -> Iterable[Slice]:
-        if only is None:
-            return (slice for slice in self.ledger.slices.values() if not slice.finished)
-        waiting = {key for key in self.ledger.waiting_in() if self.tree_of(key) in only}
-        # A chain may hold quota here and wait for more in a queue of another tree.
-        part = self.ledger.part(queues, waiting)
-        return (
-            slice
-            for slice in part
-            if not slice.finished and (slice.admission is not None or (slice.namespace, slice.queue) in waiting)
+    def _part(self, queues: Mapping[str, ClusterQueue], only: Collection[str] | None) -> Part:
+        return self.ledger.part(
+            None if only is None else queues,
+            [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only],
+            stopped=[name for name, queue in queues.items() if queue.drained],
+            stopped_in=[key for key, queue in self._local_queues.values.items() if queue.drained],
         )
+
+    def _assuming(self, admits: Mapping[SliceKey, Admit], part: Part) -> Part:
+        """The part with admissions that were sent and not answered."""
+        assumed = {slice.key: _assumed(slice, admits[slice.key]) for slice in part.waiting if slice.key in admits}
+        if not assumed:
+            return part
+        holdings = part.holdings.copy()
+        for chain_id in dict.fromkeys(slice.chain_id for slice in assumed.values()):
+            holdings.settle(chain_id, [assumed.get(slice.key, slice) for slice in self.ledger.chain(chain_id)])
+        waiting = tuple(slice for slice in part.waiting if slice.key not in assumed)
+        return msgspec.structs.replace(part, waiting=waiting, holdings=holdings)
 
     def follow_slices(self, follower: SliceFollower) -> None:
         """Call back with every slice that is added, changed or removed; at first with every present one."""
@@ -164,8 +202,19 @@ class Quotas:
         for follower in self._followers:
             follower(old, new)
 
-    def _forest_changed(self, _old: object, _new: object) -> None:
-        self._trees = None
+    def _forest_changed(self, old: object, new: object) -> None:
+        """Most writes on a queue are its status."""
+        if new != old:
+            self._grown = None
+
+    def _namespace_changed(self, _: Change) -> None:
+        self._labels = None
+
+    def _namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        if self._labels is None:
+            found = (space["metadata"] for space in self._namespaces.all())
+            self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+        return self._labels
 
 
 def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
@@ -181,8 +230,5 @@ def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
     )
 
 
-def _assumed(slice: Slice, admit: Admit | None) -> Slice:
-    """The slice with an admission that was sent and not answered."""
-    if admit is None:
-        return slice
+def _assumed(slice: Slice, admit: Admit) -> Slice:
     return msgspec.structs.replace(slice, admission=admit.admission, cluster=admit.cluster)

@@ -1,5 +1,6 @@
 """WorkerClusters as values: who may speak for one, whether it is connected, and what room it has."""
 
+from functools import cached_property
 from typing import Self
 
 import msgspec
@@ -39,7 +40,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A WorkerCluster object (slicebus.dev/v1alpha1) as the manager uses it."""
 
     name: str
@@ -109,7 +110,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True):
         keys = [(flavor, resource) for flavor, found in self.capacity.items() for resource in found]
         return any((now.limit(key) or 0) > (then.limit(key) or 0) for key in keys)
 
-    @property
+    @cached_property
     def place(self) -> Cluster:
         """The cluster as the placement takes it."""
         return Cluster(
