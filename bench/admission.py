@@ -98,7 +98,7 @@ def a_store(pending: int, *, preempting: bool = False) -> Store:
     store = Store()
     policies = {"preemption": PREEMPTION} if preempting else {}
     store.flavors.put(an_object("ResourceFlavor", "default", {}))
-    cluster = an_object("WorkerCluster", "east", {"accepted": True})
+    cluster = an_object("WorkerCluster", "east", {"accepted": True, "capacity": "Unlimited"})
     store.clusters.put(cluster | {"status": {"conditions": [{"type": "Connected", "status": "True"}]}})
     for queue in range(pending // sum(count for count, _, _ in A_QUEUE)):
         store.cluster_queues.put(a_queue(queue, **policies))

@@ -25,7 +25,7 @@ class RoomRules:
     def __init__(self, slices: Mapping[SliceKey, Slice]) -> None:
         self._slices = slices
         """Of the manager, as they are now."""
-        self._versions: dict[str, Versions[Usage | None]] = {}
+        self._versions: dict[str, Versions[Usage]] = {}
         self._held: dict[tuple[str, str], Versions[Usage]] = {}
         """What each chain has, by cluster and chain."""
 
@@ -53,7 +53,7 @@ class RoomRules:
         for room in self._versions[slice.cluster].lately(now_s):
             for usage in had:
                 more = {key: amount for key, amount in after.items() if amount > add(rest, usage).get(key, 0)}
-                past = {} if room is None else {key: value for key, value in more.items() if value > room.get(key, 0)}
+                past = {key: value for key, value in more.items() if value > room.get(key, 0)}
                 if not past:
                     return
         raise Violation(f"room: {slice.name} was admitted to {slice.cluster}, where {past} would be in use")
@@ -70,10 +70,8 @@ class RoomRules:
         return had
 
 
-def _room(status: Manifest) -> Usage | None:
-    """What our jobs may use; None while the cluster has not said."""
-    if "ours" not in status:
-        return None
+def _room(status: Manifest) -> Usage:
+    """What our jobs may use; nothing while the cluster has not said."""
     capacity, used, ours = (
         {f: amounts(told) for f, told in status.get(n, {}).items()} for n in ("capacity", "used", "ours")
     )

@@ -13,7 +13,10 @@ from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices import kueue
 from slicebus.slices.workload import Slice, SliceKey
 
-FOUR_CORES = {"capacity": {"default": {"cpu": "4"}}, "used": {"default": {}}, "ours": {"default": {}}}
+Manifest = dict[str, Any]
+FIVE_CORES, FOUR_CORES = (
+    {"capacity": {"default": {"cpu": cpu}}, "used": {"default": {}}, "ours": {"default": {}}} for cpu in "54"
+)
 
 
 def slice_of(job: str, name: str, cpu: int, *, admitted: bool = True) -> Slice:
@@ -60,8 +63,13 @@ def test_a_job_that_had_more_than_there_is_before_it_shrank(slice: Slice, breaks
         played((SHRUNK, slice), before=(FIRST, WAITS))
 
 
-def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = ()) -> None:
-    """The slices change one after the other; `before` while the cluster has not reported."""
+def test_a_cluster_that_has_not_reported_has_no_room() -> None:
+    with pytest.raises(Violation, match=r"^room: "):
+        played((), before=(OTHER,), reported={})
+
+
+def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = (), *, reported: Manifest = FIVE_CORES) -> None:
+    """The slices change one after the other; `before` when the cluster has reported that much."""
 
     async def play() -> None:
         slices: dict[SliceKey, Slice] = {}
@@ -75,7 +83,7 @@ def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = ()) -> None:
             old, slices[slice.key] = slices.get(slice.key), slice
             rules.see_slice(slice, old)
 
-        report({})
+        report(reported)
         for slice in before:
             see(slice)
         rules.settle()

@@ -79,7 +79,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     labels: Mapping[str, str] = {}
     capacity: Mapping[FlavorName, Mapping[str, int]] | None = None
-    """What its nodes have, by flavor and resource. None: it reports nothing, or scales without a limit."""
+    """What its nodes have, by flavor and resource; None where it scales without a limit."""
     others: Mapping[FlavorName, Mapping[str, int]] = {}
     """What foreign pods use of that."""
     unlimited: frozenset[FlavorName] = frozenset()

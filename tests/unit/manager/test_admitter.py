@@ -56,7 +56,7 @@ class World:
         self.store.cluster_queues.put(a_queue(cpu))
         self.store.local_queues.put(named("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))
         connected = {"conditions": [condition("Connected")]}
-        self.store.clusters.put(named("east", {"accepted": True}, status=connected))
+        self.store.clusters.put(named("east", {"accepted": True, "capacity": "Unlimited"}, status=connected))
         self.errors: dict[str, list[SlicebusError]] = {}
         self.tried: list[tuple[str, bool]] = []
         self.write_s = 0.0

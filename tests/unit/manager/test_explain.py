@@ -36,7 +36,7 @@ def a_store(job: Manifest, *workloads: Manifest, connected: bool = True, **queue
     store.cluster_queues.put(an_object("cq", spec))
     store.local_queues.put(an_object("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))
     status = {"conditions": [condition("Connected", connected)]}
-    store.clusters.put(an_object("east", {"accepted": True}, status=status))
+    store.clusters.put(an_object("east", {"accepted": True, "capacity": "Unlimited"}, status=status))
     store.jobs["Job"].put(job)
     for workload in workloads:
         store.workloads.put(workload)

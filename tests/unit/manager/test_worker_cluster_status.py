@@ -160,6 +160,7 @@ ROOM = {
     "ours alone": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "2"}}}, {}, 64_000),
     "more of ours than is used": ({"used": {"default": {"cpu": "2"}}, "ours": {"default": {"cpu": "3"}}}, {}, 64_000),
     "others use all of it": ({"used": {"default": {"cpu": "65"}}, "ours": {}}, {}, 0),
+    "before the first report": ({"capacity": None}, {}, 0),
     "a flavor that is not reported": ({"capacity": {"": {"cpu": "9"}}, "ours": {}}, {}, 0),
     "unlimited": ({"used": {}, "ours": {}}, {"capacity": "Unlimited"}, None),
     "an unlimited flavor": ({"used": {}, "ours": {}}, {"flavorCapacity": {"default": "Unlimited"}}, None),
@@ -171,7 +172,8 @@ ROOM = {
 def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, limit: int | None) -> None:
     cluster = a_cluster(True)
     cluster["spec"] |= spec
-    cluster["status"] |= {"capacity": {"default": {"cpu": "64"}}} | status
+    told = {"capacity": {"default": {"cpu": "64"}}} | status
+    cluster["status"] |= {name: value for name, value in told.items() if value is not None}
     assert WorkerCluster.from_manifest(cluster).place.limit((FlavorName("default"), "cpu")) == limit
 
 

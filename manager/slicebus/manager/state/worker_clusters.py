@@ -135,8 +135,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
-    """The capacity by flavor; None from an older agent, which does not report what of the use is ours."""
-    if "ours" not in status:
+    """The capacity by flavor, none before the first heartbeat; None from an older agent, which does not report what of
+    the use is ours: its room is not limited."""
+    if "capacity" in status and "ours" not in status:
         return None
     return {FlavorName(flavor): amounts(reported) for flavor, reported in status.get("capacity", {}).items()}
 
