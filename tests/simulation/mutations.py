@@ -19,7 +19,7 @@ from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.kube.informers import Informers
 from slicebus.manager.decide import verdicts
 from slicebus.manager.decide.delete_breaker import DeleteBreaker
-from slicebus.manager.state import store
+from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
 from slicebus.slices.jobs import copies
@@ -59,6 +59,13 @@ async def _accept_absence(_informers: Any, _resource: Any, _owners: Any) -> None
     """As the informers' method of this name, without looking whether the definition still stands."""
 
 
+_reported = worker_clusters._reported
+
+
+def _without_limit_before_a_report(status: Manifest) -> Any:
+    return _reported(status) if "ours" in status else None
+
+
 _sender_of = Sender.from_manifest
 
 
@@ -78,6 +85,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "claims": lambda: patch.object(reconcile, "take_over_pods", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
+    "first report": lambda: patch.object(worker_clusters, "_reported", _without_limit_before_a_report),
     "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),
     "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
     "ends": lambda: patch.object(Departure, "of", _as_deleted_by_a_user),

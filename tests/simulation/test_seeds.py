@@ -93,6 +93,7 @@ SHOWN_BY = {
     "claims": 52,
     "last pod": 1,
     "room": 0,
+    "first report": 12,
     "lifetimes": 0,
     "ends": 130,
     "orphans": 68,
