@@ -8,7 +8,7 @@ or are an `Incoming`.
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
@@ -30,7 +30,7 @@ from slicebus.decisions.commands import (
     Requeue,
 )
 from slicebus.decisions.table import FORGOTTEN, Table
-from slicebus.journal.object_diffs import DiffWriter
+from slicebus.journal.object_diffs import DiffWriter, whole
 from slicebus.journal.recorded_commands import (
     Created,
     Emitted,
@@ -45,6 +45,7 @@ from slicebus.journal.recorded_commands import (
 )
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import (
+    UNWRITABLE,
     Began,
     Decided,
     Failure,
@@ -277,7 +278,8 @@ def content(
     """Objects and the entries of tables, by the names of resources and tables, without secrets."""
     for of, manifests in objects:
         for manifest in manifests:
-            yield Put(of=of, object=redactor.value(manifest))
+            with suppress(*UNWRITABLE):
+                yield whole(of, manifest, redactor)
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(redactor.encoded(encode(value))))

@@ -33,22 +33,33 @@ class DiffWriter:
         parts = {name: orjson.dumps(value) for name, value in manifest.items()}
         hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
         same = tuple(name for name in hashes if hashes[name] == before.get(name)) if known == uid else ()
-        changed = {name: self._part(name, value, parts[name]) for name, value in manifest.items() if name not in same}
+        changed = {
+            name: _without_secrets(name, value, parts[name], self._redactor)
+            for name, value in manifest.items()
+            if name not in same
+        }
         self._hashes[key] = uid, hashes
         return Put(of=self._of, object=changed, same=same)
-
-    def _part(self, name: str, value: Any, encoded: bytes) -> Raw:
-        """A part without secrets."""
-        if name != _METADATA:
-            return Raw(self._redactor.encoded(encoded))
-        clean = self._redactor.metadata(value)
-        return Raw(encoded if clean is value else orjson.dumps(clean))
 
     def gone(self, manifest: Manifest) -> Gone:
         """The record of a deleted object."""
         namespace, name = key = key_of(manifest)
         self._hashes.pop(key, None)
         return Gone(of=self._of, namespace=namespace, name=name)
+
+
+def whole(of: str, manifest: Manifest, redactor: Redactor) -> Put:
+    """An object as it is, without secrets. Raises any of `UNWRITABLE`."""
+    parts = {name: _without_secrets(name, value, orjson.dumps(value), redactor) for name, value in manifest.items()}
+    return Put(of=of, object=parts)
+
+
+def _without_secrets(name: str, part: Any, encoded: bytes, redactor: Redactor) -> Raw:
+    """A part of an object: most have no secrets, and are not read for that."""
+    if name != _METADATA:
+        return Raw(redactor.encoded(encoded))
+    clean = redactor.metadata(part)
+    return Raw(encoded if clean is part else orjson.dumps(clean))
 
 
 def changed_object(change: Put, old: Manifest | None) -> Manifest:
