@@ -14,10 +14,10 @@ from slicebus.slices.quota import (
     FlavorResource,
     Limits,
     Usage,
-    total_by_queue,
     usage_by_chain,
 )
 from slicebus.slices.workload import FlavorName, Slice
+from support.usage import total_by_queue
 
 Where = tuple[str, FlavorResource]
 """The name of a queue or cohort, one of its flavors and a resource."""

@@ -25,9 +25,10 @@ from slicebus.slices.pod_requests import pod_requests
 from slicebus.slices.policies import Preemption, Whom
 from slicebus.slices.preemption import preempting_queue
 from slicebus.slices.quantities import larger
-from slicebus.slices.quota import ClusterQueue, Cohort, Usage, total_by_queue, usage_by_chain
+from slicebus.slices.quota import ClusterQueue, Cohort, Usage, usage_by_chain
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice, SliceKey
+from support.usage import total_by_queue
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")

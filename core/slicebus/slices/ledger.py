@@ -127,13 +127,15 @@ class Ledger:
         A chain that waits here belongs to it with the quota that it holds elsewhere. `stopped` and `stopped_in` are the
         ClusterQueues and LocalQueues whose workloads are to lose their quota.
         """
-        waiting = tuple(self._slices[key] for name in local_queues for key in self._waiting.of(name))
-        waiting_chains = {slice.chain_id for slice in waiting}
+        waiting = {key: self._slices[key] for name in local_queues for key in self._waiting.of(name)}
+        waiting_chains = {slice.chain_id for slice in waiting.values()}
 
-        def belongs(chain_id: str) -> bool:
-            if cluster_queues is None or chain_id in waiting_chains:
+        def belongs(slice: Slice) -> bool:
+            if slice.admission is None:
+                return slice.key in waiting
+            if cluster_queues is None or slice.chain_id in waiting_chains:
                 return True
-            return any(queue in cluster_queues for queue in self.holdings.used_by(chain_id))
+            return any(queue in cluster_queues for queue in self.holdings.used_by(slice.chain_id))
 
         to_stop = [
             *self._inactive,
@@ -144,11 +146,11 @@ class Ledger:
         preempted = (self._slices[key] for key in self._preempted)
         leaving = (self.holdings.holder(chain_id) for chain_id in self.holdings.leaving)
         return Part(
-            waiting=waiting,
+            waiting=tuple(waiting.values()),
             holdings=self.holdings,
-            leaving=tuple(slice for slice in leaving if slice is not None and belongs(slice.chain_id)),
-            to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice.chain_id)),
-            preempted=tuple(slice for slice in preempted if belongs(slice.chain_id)),
+            leaving=tuple(slice for slice in leaving if slice is not None and belongs(slice)),
+            to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice)),
+            preempted=tuple(slice for slice in preempted if belongs(slice)),
         )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:

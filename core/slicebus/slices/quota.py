@@ -252,13 +252,3 @@ def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
             key, usage = (slice.admission.cluster_queue, slice.chain_id), slice.usage
             used[key] = larger(used[key], usage) if key in used else usage
     return used
-
-
-def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> Mapping[str, Usage]:
-    """The sum over all chains, by ClusterQueue."""
-    used: dict[str, dict[FlavorResource, int]] = {}
-    for (queue, _), usage in chains.items():
-        total = used.setdefault(queue, {})
-        for key, value in usage.items():
-            total[key] = total.get(key, 0) + value
-    return used

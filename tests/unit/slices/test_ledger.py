@@ -12,8 +12,9 @@ from slicebus.slices.census import states
 from slicebus.slices.holdings import Part
 from slicebus.slices.kueue import INADMISSIBLE, Condition
 from slicebus.slices.ledger import Ledger
-from slicebus.slices.quota import FlavorResource, Usage, holders, total_by_queue, usage_by_chain
+from slicebus.slices.quota import FlavorResource, Usage, holders, usage_by_chain
 from slicebus.slices.workload import Slice, oldest_first
+from support.usage import total_by_queue
 from unit.slices.builders import a_slice, admitted, grants, loads, replacement
 
 INADMISSIBLE_NOW = {Condition.QUOTA_RESERVED: {"status": "False", "reason": INADMISSIBLE}}

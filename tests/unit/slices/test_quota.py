@@ -10,10 +10,10 @@ from slicebus.slices.quota import (
     LocalQueue,
     ResourceFlavor,
     holders,
-    total_by_queue,
     usage_by_chain,
 )
 from slicebus.slices.workload import Slice
+from support.usage import total_by_queue
 from unit.slices.builders import a_pod_set, a_slice, admitted, replacement, with_counts
 
 QUEUE = {
