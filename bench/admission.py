@@ -215,7 +215,7 @@ def main() -> int:
     figures.add_argument(parser)
     given = parser.parse_args()
     ends = sorted({min(given.pending), max(given.pending)})
-    found = [*cycles(given.pending), *preempting(ends), *one_resize(given.running), memory(given.cached)]
+    found = [*one_resize(given.running), *cycles(given.pending), *preempting(ends), memory(given.cached)]
     return figures.report(found, json=given.json)
 
 
