@@ -161,7 +161,7 @@ class _Cycle:
         return claim_of(slice, self.victims)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
-        return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.namespace, slice.queue].cluster_queue]
+        return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.local_queue].cluster_queue]
 
     def _queue_of(self, slice: Slice) -> ClusterQueue | str:
         """The queue of a slice, or why it cannot be used."""
@@ -356,7 +356,7 @@ def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]
     def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
         if not slice.active:
             return EvictionReason.DEACTIVATED, _DEACTIVATED
-        local = snapshot.local_queues.get((slice.namespace, slice.queue))
+        local = snapshot.local_queues.get(slice.local_queue)
         if local is not None and local.drained:
             return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
         queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None

@@ -1,14 +1,11 @@
 """How many slices of each LocalQueue are in which state, under the names of Kueue's statuses and metrics."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 
 from slicebus.slices.kueue import INADMISSIBLE, Condition
-from slicebus.slices.workload import Slice
-
-LocalQueueKey = tuple[str, str]
-"""Namespace and name."""
+from slicebus.slices.workload import LocalQueueKey, Slice
 
 
 class State(StrEnum):
@@ -21,9 +18,9 @@ class State(StrEnum):
     ADMITTED = "admitted"
 
 
-def states(slice: Slice | None) -> tuple[State, ...]:
+def states(slice: Slice) -> tuple[State, ...]:
     """What a slice counts as: nothing once it has finished."""
-    if slice is None or slice.finished:
+    if slice.finished:
         return ()
     if slice.pending:
         reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
@@ -38,17 +35,12 @@ class Census:
     def __init__(self) -> None:
         self._counts: dict[LocalQueueKey, Counter[State]] = {}
 
-    @property
-    def local_queues(self) -> Collection[LocalQueueKey]:
-        """Every LocalQueue that a slice names or has named, there or not."""
-        return self._counts
-
     def change(self, old: Slice | None, new: Slice | None) -> None:
         """Count a slice as it is, in place of what it was; None is a slice that is not there."""
-        for slice, sign in ((old, -1), (new, 1)):
-            for state in states(slice):
-                assert slice is not None
-                self._counts.setdefault((slice.namespace, slice.queue), Counter())[state] += sign
+        if old is not None:
+            self._of(old.local_queue).subtract(states(old))
+        if new is not None:
+            self._of(new.local_queue).update(states(new))
 
     def of(self, local_queues: Iterable[LocalQueueKey]) -> Counter[State]:
         """The counts of these queues together."""
@@ -56,3 +48,6 @@ class Census:
         for key in local_queues:
             found.update(self._counts.get(key, {}))
         return found
+
+    def _of(self, local_queue: LocalQueueKey) -> Counter[State]:
+        return self._counts.setdefault(local_queue, Counter())

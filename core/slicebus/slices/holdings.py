@@ -58,8 +58,8 @@ class Holdings:
 
     def __init__(self) -> None:
         self._held: dict[str, Slice] = {}
-        self._by_queue: dict[str, dict[str, None]] = {}
-        self._leaving: dict[str, None] = {}
+        self._by_queue: dict[str, dict[str, Slice]] = {}
+        self._leaving: dict[str, Slice] = {}
         self._used = Sums[str]()
 
     @classmethod
@@ -78,9 +78,9 @@ class Holdings:
         return self._used.totals
 
     @property
-    def leaving(self) -> Collection[str]:
-        """The chains whose holder is evicted or being deleted: their quota comes free."""
-        return self._leaving
+    def leaving(self) -> Collection[Slice]:
+        """The holders that are evicted or being deleted: their quota comes free."""
+        return self._leaving.values()
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -90,9 +90,9 @@ class Holdings:
         """What a chain uses, by ClusterQueue."""
         return self._used.of(chain_id)
 
-    def chains_of(self, queue: str) -> Collection[str]:
-        """The chains whose holder has quota of a ClusterQueue."""
-        return self._by_queue.get(queue, ())
+    def holders_in(self, queue: str) -> Collection[Slice]:
+        """The holders that have quota of a ClusterQueue."""
+        return self._by_queue.get(queue, {}).values()
 
     def settle(self, chain_id: str, slices: Collection[Slice]) -> None:
         """Count a chain by its slices, all of them, in place of what it held before."""
@@ -106,9 +106,9 @@ class Holdings:
         """Replace the holder of a chain by itself at another version, which uses the same."""
         assert holder.admission is not None
         self._held[holder.chain_id] = holder
-        self._by_queue.setdefault(holder.admission.cluster_queue, {})[holder.chain_id] = None
+        self._by_queue.setdefault(holder.admission.cluster_queue, {})[holder.chain_id] = holder
         if holder.evicted or holder.deleting:
-            self._leaving[holder.chain_id] = None
+            self._leaving[holder.chain_id] = holder
         else:
             self._leaving.pop(holder.chain_id, None)
 
@@ -151,11 +151,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         """The part that has exactly these slices."""
         members = tuple(_unfinished(slices))
         holdings = Holdings.of(members)
-        leaving = (holdings.holder(chain_id) for chain_id in holdings.leaving)
         return cls(
             waiting=tuple(slice for slice in members if slice.admission is None),
             holdings=holdings,
-            leaving=tuple(slice for slice in leaving if slice is not None),
+            leaving=tuple(holdings.leaving),
             to_stop=tuple(slice for slice in members if slice.keeps_quota),
             preempted=members,
         )

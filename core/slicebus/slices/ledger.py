@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from slicebus.slices.census import Census, LocalQueueKey
+from slicebus.slices.census import Census
 from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.holdings import Holdings, Part, Sums
 from slicebus.slices.kueue import Condition
 from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import FlavorResource, Usage, usage_by_chain
-from slicebus.slices.workload import Slice, SliceKey, oldest_first, place_of
+from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey, oldest_first, place_of
 
 _Value = TypeVar("_Value")
 
@@ -144,13 +144,12 @@ class Ledger:
         ]
         holding = (self._slices[key] for key in dict.fromkeys(to_stop))
         preempted = (self._slices[key] for key in self._preempted)
-        leaving = (self.holdings.holder(chain_id) for chain_id in self.holdings.leaving)
         return Part(
             waiting=tuple(waiting.values()),
             holdings=self.holdings,
-            leaving=tuple(slice for slice in leaving if slice is not None and belongs(slice)),
+            leaving=tuple(filter(belongs, self.holdings.leaving)),
             to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice)),
-            preempted=tuple(slice for slice in preempted if belongs(slice)),
+            preempted=tuple(filter(belongs, preempted)),
         )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:
@@ -188,11 +187,11 @@ class Ledger:
             self._inactive[slice.key] = None
         if slice.admission is not None:
             self._holding.add(slice.admission.cluster_queue, slice.key)
-            self._holding_in.add((slice.namespace, slice.queue), slice.key)
+            self._holding_in.add(slice.local_queue, slice.key)
             return
-        self._waiting.add((slice.namespace, slice.queue), slice.key)
+        self._waiting.add(slice.local_queue, slice.key)
         if _waits_for_a_place(slice):
-            self._without_place.add((slice.namespace, slice.queue), slice.key)
+            self._without_place.add(slice.local_queue, slice.key)
 
     def _unfile(self, slice: Slice) -> None:
         if slice.finished:
@@ -200,11 +199,11 @@ class Ledger:
         self._inactive.pop(slice.key, None)
         if slice.admission is not None:
             self._holding.remove(slice.admission.cluster_queue, slice.key)
-            self._holding_in.remove((slice.namespace, slice.queue), slice.key)
+            self._holding_in.remove(slice.local_queue, slice.key)
             return
-        self._waiting.remove((slice.namespace, slice.queue), slice.key)
+        self._waiting.remove(slice.local_queue, slice.key)
         if _waits_for_a_place(slice):
-            self._without_place.remove((slice.namespace, slice.queue), slice.key)
+            self._without_place.remove(slice.local_queue, slice.key)
 
     def _settle(self, *changed: Slice) -> None:
         """Count the chains of changed slices anew."""
@@ -243,7 +242,7 @@ def _place_in_chain(slice: Slice) -> tuple[object, ...]:
 def _filed(slice: Slice) -> tuple[object, ...]:
     """Everything else that the index uses of a slice."""
     granted = (slice.admission, slice.unfinished_counts) if slice.admission is not None else _waits_for_a_place(slice)
-    return slice.finished, slice.active, granted, slice.cluster, slice.namespace, slice.queue
+    return slice.finished, slice.active, granted, slice.cluster, slice.local_queue
 
 
 def _waits_for_a_place(slice: Slice) -> bool:
@@ -257,7 +256,7 @@ def _used_in(chain: Iterable[Slice]) -> dict[tuple[LocalQueueKey, str], Usage]:
     members: dict[LocalQueueKey, list[Slice]] = {}
     for slice in chain:
         if not slice.finished:
-            members.setdefault((slice.namespace, slice.queue), []).append(slice)
+            members.setdefault(slice.local_queue, []).append(slice)
     return {
         (local_queue, cluster_queue): usage
         for local_queue, slices in members.items()

@@ -9,7 +9,7 @@ from slicebus.slices import own_api
 from slicebus.slices.policies import Fungibility, Preemption
 from slicebus.slices.quantities import amount, larger, parse_quantity
 from slicebus.slices.selectors import selects
-from slicebus.slices.workload import FlavorName, Slice, oldest_first
+from slicebus.slices.workload import FlavorName, LocalQueueKey, Slice, oldest_first
 
 Manifest = dict[str, Any]
 FlavorResource = tuple[FlavorName, str]
@@ -170,6 +170,11 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     """As for a ClusterQueue."""
     drained: bool = False
 
+    @property
+    def key(self) -> LocalQueueKey:
+        """Namespace and name."""
+        return self.namespace, self.name
+
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
         """A Kueue v1beta2 LocalQueue."""
@@ -210,7 +215,7 @@ def usable_queue(
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> ClusterQueue | str:
     """The queue that a slice waits in, or why that cannot be used. `namespaces` has the labels of each."""
-    local = local_queues.get((slice.namespace, slice.queue))
+    local = local_queues.get(slice.local_queue)
     if local is None:
         return f"LocalQueue {slice.queue} doesn't exist"
     queue = queues.get(local.cluster_queue)
@@ -224,6 +229,14 @@ def usable_queue(
     if queue.namespace_selector is None or not selects(queue.namespace_selector, labels):
         return "Workload namespace doesn't match ClusterQueue selector"
     return queue
+
+
+def keys_by_cluster_queue(local_queues: Iterable[LocalQueue]) -> dict[str, list[LocalQueueKey]]:
+    """The LocalQueues of each ClusterQueue, there or not."""
+    found: dict[str, list[LocalQueueKey]] = {}
+    for local in local_queues:
+        found.setdefault(local.cluster_queue, []).append(local.key)
+    return found
 
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:

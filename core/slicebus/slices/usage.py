@@ -30,7 +30,7 @@ class QuotaUse:
         eviction is not written yet."""
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
-        self._evicted = {slice.chain_id for slice in evicted}
+        self._evicted = {slice.chain_id: slice for slice in evicted}
         self.current = grow(queues.values(), cohorts, holdings.totals)
         self._projected: Forest | None = None
         self._apart: set[Node] = set()
@@ -62,8 +62,7 @@ class QuotaUse:
 
     def evicted_holders(self) -> list[Slice]:
         """The evicted quota holders."""
-        holders = (self._holdings.holder(chain) for chain in self._evicted)
-        return [holder for holder in holders if holder is not None]
+        return list(self._evicted.values())
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -137,7 +136,7 @@ class QuotaUse:
         projected = self._project()
         for victim in victims:
             candidate = victim.candidate
-            self._evicted.add(candidate.slice.chain_id)
+            self._evicted[candidate.slice.chain_id] = candidate.slice
             node = projected.queues[candidate.node.name]
             node.use_all(candidate.usage, times=-1)
             self._apart.add(node.root)
@@ -147,17 +146,13 @@ class QuotaUse:
         """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
         found = self._candidates.get(node.name)
         if found is None:
-            held = self._holdings.chains_of(node.name)
-            chains = (chain for chain in held if chain not in self._evicted and chain not in self._admitted)
-            holders = ((chain, self._holdings.holder(chain)) for chain in chains)
-            self._candidates[node.name] = found = sorted(
-                (
-                    Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, chain))
-                    for chain, holder in holders
-                    if holder is not None
-                ),
-                key=lambda candidate: candidate.order,
-            )
+            evicted, admitted = self._evicted, self._admitted
+            found = [
+                Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, holder.chain_id))
+                for holder in self._holdings.holders_in(node.name)
+                if holder.chain_id not in evicted and holder.chain_id not in admitted
+            ]
+            self._candidates[node.name] = found = sorted(found, key=lambda candidate: candidate.order)
         return found
 
     def _before_cycle(self, queue: str, chain_id: str) -> Usage:

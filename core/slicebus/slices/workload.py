@@ -23,6 +23,8 @@ Counts = dict[str, int]
 FlavorName = NewType("FlavorName", str)
 SliceKey = NewType("SliceKey", str)
 """`namespace/name`, as in the replacement annotation."""
+LocalQueueKey = tuple[str, str]
+"""Namespace and name."""
 _OVER = (Condition.EVICTED, Condition.FINISHED)
 _REPLICA_SIZES = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=1)]])
 
@@ -168,6 +170,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def key(self) -> SliceKey:
         """`namespace/name`."""
         return SliceKey(f"{self.namespace}/{self.name}")
+
+    @property
+    def local_queue(self) -> LocalQueueKey:
+        """The LocalQueue that it names, there or not."""
+        return self.namespace, self.queue
 
     @cached_property
     def chain_id(self) -> str:

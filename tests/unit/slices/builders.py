@@ -121,7 +121,7 @@ def snapshot(
     return Snapshot(
         cluster_queues=cluster_queues,
         cohorts=tuple(cohorts),
-        local_queues={(queue.namespace, queue.name): queue for queue in ((first,) if locals is None else locals)},
+        local_queues={queue.key: queue for queue in ((first,) if locals is None else locals)},
         flavors={flavor.name: flavor for flavor in known},
         namespaces={"team": {"kubernetes.io/metadata.name": "team"}},
         part=Part.of(slices),

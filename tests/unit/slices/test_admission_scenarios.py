@@ -1,5 +1,6 @@
 """Any scenario of arrivals, resizes, preemptions, endings and half-written cycles keeps the rules of admission."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,9 +12,10 @@ from slicebus.slices.admission import Admit, Evict, Snapshot, Wait, cycle
 from slicebus.slices.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
 from slicebus.slices.fleet import Cluster
 from slicebus.slices.holdings import Part
-from slicebus.slices.quota import Cohort, Limits, LocalQueue, holders
+from slicebus.slices.quota import Cohort, Limits, LocalQueue, Usage, holders
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
+from support.usage import total_by_queue
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, loads, replacement, with_counts
 
 QUEUES = {
@@ -257,7 +259,7 @@ class Scenario:
                 assert bool(kept) == old.admission.is_placed(name)
                 assert not kept or admit.admission.flavors_of(name) == kept
 
-    def _use(self) -> dict[str, dict[Any, int]]:
+    def _use(self) -> Mapping[str, Usage]:
         """What is used of each queue, from the pods that may run: of each chain the slice that uses most counts."""
         chains: dict[tuple[str, str], dict[Any, int]] = {}
         for slice in self.slices:
@@ -271,12 +273,7 @@ class Scenario:
                     mine[key] = mine.get(key, 0) + granted * POD_SETS[name][resource]
             most = chains.setdefault((slice.admission.cluster_queue, slice.job_uid), {})
             most |= {key: max(value, most.get(key, 0)) for key, value in mine.items()}
-        used: dict[str, dict[Any, int]] = {}
-        for (queue, _), usage in chains.items():
-            total = used.setdefault(queue, {})
-            for key, value in usage.items():
-                total[key] = total.get(key, 0) + value
-        return used
+        return total_by_queue(chains)
 
 
 @given(

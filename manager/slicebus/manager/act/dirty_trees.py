@@ -72,7 +72,7 @@ class DirtyTrees:
             if slice is not None:
                 if slice.admission is not None:
                     self._nodes.add(queue_node(slice.admission.cluster_queue))
-                self.add([self._quotas.tree_of((slice.namespace, slice.queue))])
+                self.add([self._quotas.tree_of(slice.local_queue)])
         if self._quotas.ledger.releases != self._releases:
             self._releases = self._quotas.ledger.releases
             self._room_grew()

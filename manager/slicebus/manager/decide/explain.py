@@ -182,7 +182,7 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
     queue = [
         slice
         for slice in admission.in_order(store.slices.values())
-        if store.quotas.cluster_queue_of((slice.namespace, slice.queue)) == cluster_queue
+        if store.quotas.cluster_queue_of(slice.local_queue) == cluster_queue
     ]
     for slice in view.slices:
         if not slice.pending:

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
 from slicebus.proto.messages import Manifest
-from slicebus.slices.census import LocalQueueKey, State
+from slicebus.slices.census import State
 from slicebus.slices.cohorts import Forest, Node, grow
 from slicebus.slices.conditions import Finding, with_findings
 from slicebus.slices.ledger import Ledger
 from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage
+from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, keys_by_cluster_queue
 from slicebus.slices.sharing import FairSharing, share
+from slicebus.slices.workload import LocalQueueKey
 
 ACTIVE = "Active"
 FAIR_SHARING = "slicebus.dev/FairSharing"
@@ -34,9 +35,7 @@ def statuses(
     With fair sharing the status also has the shares of ClusterQueues and Cohorts.
     """
     local_queues = [LocalQueue.from_manifest(manifest) for manifest in local_queue_objects]
-    members: dict[str, list[LocalQueueKey]] = {}
-    for local in local_queues:
-        members.setdefault(local.cluster_queue, []).append((local.namespace, local.name))
+    members = keys_by_cluster_queue(local_queues)
     usage = ledger.holdings.totals
     forest = grow(cluster_queues.values(), cohorts, usage)
     shares = fair_sharing is not FairSharing.OFF
@@ -50,10 +49,10 @@ def statuses(
         findings = [_active(queue, forest.circles.get(name, ())), *_shared(manifest, fair_sharing)]
         commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
     for manifest, local in zip(local_queue_objects, local_queues, strict=True):
-        key, queue = (local.namespace, local.name), cluster_queues.get(local.cluster_queue)
-        status = _counts(ledger, [key])
+        queue = cluster_queues.get(local.cluster_queue)
+        status = _counts(ledger, [local.key])
         if queue:  # Only a ClusterQueue borrows.
-            used = ledger.used_in.totals.get((key, queue.name), {})
+            used = ledger.used_in.totals.get((local.key, queue.name), {})
             status |= _flavors(queue, used, shows_borrowed=False)
         commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
     return commands

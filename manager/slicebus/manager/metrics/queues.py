@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.store import Store
-from slicebus.slices.census import LocalQueueKey, State
+from slicebus.slices.census import State
 from slicebus.slices.cohorts import Forest, grow
 from slicebus.slices.quantities import in_units
-from slicebus.slices.quota import ClusterQueue, Usage
+from slicebus.slices.quota import ClusterQueue, Usage, keys_by_cluster_queue
 from slicebus.slices.sharing import FairSharing, Share, share
 
 _QUEUE = ("cluster_queue",)
@@ -44,9 +44,7 @@ class QueueMetrics(Collector):
 
 
 def _workloads(quotas: Quotas) -> Iterator[Metric]:
-    census, members = quotas.ledger.census, dict[str, list[LocalQueueKey]]()
-    for key in census.local_queues:
-        members.setdefault(quotas.cluster_queue_of(key), []).append(key)
+    census, members = quotas.ledger.census, keys_by_cluster_queue(quotas.local_queues.values())
     pending = GaugeMetricFamily("kueue_pending_workloads", "Workloads that wait.", labels=(*_QUEUE, "status"))
     reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)

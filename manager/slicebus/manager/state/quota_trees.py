@@ -10,7 +10,6 @@ from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission import Admit, Snapshot
-from slicebus.slices.census import LocalQueueKey
 from slicebus.slices.cohorts import cohort_node, queue_node, trees
 from slicebus.slices.fleet import Strategy
 from slicebus.slices.holdings import Part
@@ -19,7 +18,7 @@ from slicebus.slices.placement import usage_of
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
 from slicebus.slices.sharing import FairSharing
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey
 
 NOWHERE = "nowhere"
 """In place of a tree, for workloads whose queue does not exist."""
@@ -91,6 +90,11 @@ class Quotas:
         return self._forest.cohorts
 
     @property
+    def local_queues(self) -> Mapping[LocalQueueKey, LocalQueue]:
+        """Every LocalQueue that can be read."""
+        return self._local_queues.values
+
+    @property
     def worker_clusters(self) -> list[WorkerCluster]:
         """Every WorkerCluster of the fleet that can be read."""
         return list(self._clusters.values.values())
@@ -108,7 +112,7 @@ class Quotas:
 
     def cluster_queue_of(self, local_queue: LocalQueueKey) -> str:
         """The ClusterQueue that a LocalQueue names; empty where there is no such LocalQueue."""
-        local = self._local_queues.values.get(local_queue)
+        local = self.local_queues.get(local_queue)
         return local.cluster_queue if local else ""
 
     def tree_of(self, local_queue: LocalQueueKey) -> str:
@@ -121,7 +125,7 @@ class Quotas:
             return False
         if any(queue.drained for queue in self._cluster_queues.values.values()):
             return False
-        return not any(queue.drained for queue in self._local_queues.values.values())
+        return not any(queue.drained for queue in self.local_queues.values())
 
     def snapshot(
         self,
@@ -149,7 +153,7 @@ class Quotas:
         return Snapshot(
             cluster_queues=queues,
             cohorts=cohorts,
-            local_queues=self._local_queues.values,
+            local_queues=self.local_queues,
             flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
             namespaces=self._namespace_labels(),
             part=self._assuming(assumed, self._part(queues, only)),
@@ -171,7 +175,7 @@ class Quotas:
             None if only is None else queues,
             [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only],
             stopped=[name for name, queue in queues.items() if queue.drained],
-            stopped_in=[key for key, queue in self._local_queues.values.items() if queue.drained],
+            stopped_in=[key for key, queue in self.local_queues.items() if queue.drained],
         )
 
     def _assuming(self, admits: Mapping[SliceKey, Admit], part: Part) -> Part:

@@ -1,9 +1,9 @@
 """WorkerClusters as values: who may speak for one, whether it is connected, and what room it has."""
 
-from functools import cached_property
 from typing import Self
 
 import msgspec
+from propcache.api import cached_property
 
 from slicebus.proto.messages import ClusterUid, Manifest
 from slicebus.slices.conditions import conditions_of
