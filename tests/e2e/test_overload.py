@@ -59,10 +59,10 @@ _log = structlog.get_logger()
 EAST, WEST = ClusterName("east"), ClusterName("west")
 FLOOD = 6000
 AT_ONCE = 200
-SLOW_S = 0.05
-"""What a request to an API server takes in each direction while the flood lasts."""
-TIMES = 4
-"""So much more must be said than is handled meanwhile, or it was no storm."""
+SLOW_S = 0.15
+"""What a request to an API server takes in each direction while the flood lasts: so long that it, and not the machine,
+says how much is handled meanwhile."""
+TIMES = 10
 MIB = 1024 * 1024
 MOST_GROWTH = 64 * MIB
 PADDING = "x" * 2000
