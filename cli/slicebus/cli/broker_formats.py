@@ -18,8 +18,10 @@ SALT_BYTES = 4
 """As RabbitMQ's own hashes have it."""
 _HASHING = "rabbit_password_hashing_sha256"
 _API_VERSION = "rabbitmq.com/v1beta1"
-_UNSET = "a folder with a file for each new user"
+_FILES = "a file for each new user"
 _SECRET_PREFIX = "slicebus-broker-user"
+_OF_THE_SCRIPT = ("permissions", "topic_permissions", "parameters", "policies")
+"""What its last call imports, of the definitions: the manager declares queues and bindings."""
 
 
 def password_hash(password: str, salt: bytes) -> str:
@@ -119,35 +121,31 @@ def as_shell(given: Definitions, vhost: str) -> str:
     processes.
     """
     where = quote(vhost)
-    lines = [
-        "#!/bin/sh",
-        "# Before: PASSWORDS=FOLDER, with a file for each new user, named as the user; its only line is the password.",
-        f"# Beside this, in rabbitmq.conf: max_message_size = {RECORDING_BYTES}",
-        "set -eu",
-        'has() { rabbitmqctl -q --no-table-headers "$1" | cut -f1 | grep -Fqx -- "$2"; }',
-        f"has list_vhosts {where} || rabbitmqctl -q add_vhost {where}",
-        *(
-            f'has list_users {user} || rabbitmqctl -q add_user {user} < "${{PASSWORDS:?{_UNSET}}}"/{user}'
-            for user in map(quote, given.users)
-        ),
-    ]
-    made = orjson.dumps({"exchanges": exchanges(given, vhost)}).decode()
-    lines += ["rabbitmqctl -q import_definitions <<'END'", made, "END"]
-    for one in given.rights.permissions:
-        lines.append(_call("set_permissions", where, one.user, one.configure, one.write, one.read))
-    for topic in given.rights.topic_permissions:
-        lines.append(_call("set_topic_permissions", where, topic.user, topic.exchange, topic.write, topic.read))
-    for limit in given.rights.limits:
-        lines.append(f"rabbitmqctl -q set_user_limits {quote(limit.user)} {quote(_json(limits_of(limit)))}")
-    lines.append(_call("set_vhost_limits", where, _json({"max-queues": given.max_queues})))
-    for policy in given.policies:
-        arguments = (policy.name, policy.pattern, _json(policy.definition))
-        lines.append(f"{_call('set_policy', where, *arguments)} --apply-to queues --priority {policy.priority}")
-    return "\n".join(lines)
+    rest = {key: value for key, value in as_definitions(given, vhost, {}).items() if key in _OF_THE_SCRIPT}
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            f"# Before: PASSWORDS=FOLDER, with {_FILES}, named as the user; its only line is the password.",
+            f"# Beside this, in rabbitmq.conf: max_message_size = {RECORDING_BYTES}",
+            "set -eu",
+            'names() { rabbitmqctl -q --no-table-headers "$1" | cut -f1; }',
+            f"names list_vhosts | grep -Fqx -- {where} || rabbitmqctl -q add_vhost {where}",
+            "users=$(names list_users)",
+            "user() {",
+            '  printf \'%s\\n\' "$users" | grep -Fqx -- "$1" ||',
+            f'    rabbitmqctl -q add_user "$1" < "${{PASSWORDS:?a folder with {_FILES}}}/$1"',
+            '  rabbitmqctl -q set_user_limits "$1" "$2"',
+            "}",
+            *(f"user {quote(one.user)} {quote(_json(limits_of(one)))}" for one in given.rights.limits),
+            *_import({"exchanges": exchanges(given, vhost)}),
+            *_import(rest),
+        ]
+    )
 
 
-def _call(command: str, where: str, *arguments: str) -> str:
-    return " ".join(["rabbitmqctl -q", command, "-p", where, *map(quote, arguments)])
+def _import(made: Manifest) -> list[str]:
+    """One call, however much it makes: each takes seconds of processor time."""
+    return ["rabbitmqctl -q import_definitions <<'END'", orjson.dumps(made).decode(), "END"]
 
 
 def as_manifests(given: Definitions, vhost: str, *, rabbitmq: str) -> str:

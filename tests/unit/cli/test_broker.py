@@ -80,7 +80,12 @@ def test_wrong_input_is_one_line_without_a_secret(arguments: list[str], stdin: s
 
 def test_the_script_is_shell_whatever_the_users_are_called(tmp_path: Any) -> None:
     ctl = tmp_path / "rabbitmqctl"
-    ctl.write_text('#!/bin/sh\n[ "$3" = list_vhosts ] || [ "$3" = list_users ] || printf "%s\\n" "$@" >> calls\n')
+    ctl.write_text(
+        '#!/bin/sh\ncase "$2" in\n'
+        "--no-table-headers) ;;\n"
+        "import_definitions) cat >> imported ;;\n"
+        '*) printf "%s\\n" "$@" >> calls ;;\nesac\n'
+    )
     ctl.chmod(0o755)
     user = EVIL.users[1]
     for name in EVIL.users:
@@ -88,10 +93,14 @@ def test_the_script_is_shell_whatever_the_users_are_called(tmp_path: Any) -> Non
     script = as_shell(EVIL, "a vhost")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PASSWORDS": str(tmp_path)}
     subprocess.run(["sh"], input=script, text=True, cwd=tmp_path, env=env, check=True)
-    calls = (tmp_path / "calls").read_text()
+    calls = (tmp_path / "calls").read_text().splitlines()
     assert not (tmp_path / "evil").exists()
-    assert calls.count(user) == 1 + 1 + 4 + 1
     assert "a vhost" in calls
+    assert [calls[at - 1] for at, word in enumerate(calls) if word == user] == ["add_user", "set_user_limits"]
+    exchanges, rest = map(json.loads, (tmp_path / "imported").read_text().splitlines())
+    assert list(exchanges) == ["exchanges"], "before the topic permissions on them"
+    assert [one["user"] for one in rest["permissions"]] == list(EVIL.users)
+    assert "users" not in rest, "RabbitMQ would take their passwords away"
 
 
 def test_the_script_makes_no_user_without_a_password(tmp_path: Any) -> None:
