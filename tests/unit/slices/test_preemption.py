@@ -557,3 +557,34 @@ def test_a_shrunk_job_frees_only_what_it_still_has() -> None:
     shrunk = with_counts(holding("shrunk", 6, -1), main=1)
     decided = cycle(world(shrunk, holding("other", 9, -1, since=1), waiting("w", 2)))
     assert set(evicted(decided)) == {"other"}
+
+
+class TestAWaitingSliceWithRoomForAPart:
+    """Flavor `x` before `y`, 4 and 5 cores, of which workloads that leave have 4 and 3, and `low` has 1 of `y`.
+
+    One pod of `first` would fit in `y` now. Without `low` its two other pods would.
+    """
+
+    QUEUE = a_queue("cq", {"x": {"cpu": "4"}, "y": {"cpu": "5"}}, preemption=OWN)
+    LEAVING = (
+        admitted(a_slice("in-x", 4, job_uid="in-x", evicted=True), flavor="x"),
+        admitted(a_slice("in-y", 3, job_uid="in-y", evicted=True), flavor="y"),
+    )
+    LOW = a_slice("low", 1, job_uid="low", priority=-10)
+    FIRST = a_slice("first", job_uid="first", priority=10, pod_sets=(a_pod_set("two", 2), a_pod_set("one")))
+
+    def decide(self, *slices: Slice) -> list[Decision]:
+        return cycle(world(*self.LEAVING, self.FIRST, *slices, queues=[self.QUEUE]))
+
+    def test_reserves_what_it_takes_when_the_others_are_gone(self) -> None:
+        """Otherwise `next` preempts `low`, does not fit without it, and lets it have its quota again, for ever."""
+        decided = self.decide(admitted(self.LOW, flavor="y"), waiting("next", 4))
+        assert evicted(decided) == {}
+        assert all("Fits when those are gone" in each.message for each in decided if isinstance(each, Wait))
+
+    def test_whoever_is_preempted_for_the_next_one_waits_for_it(self) -> None:
+        low, after = admitted(self.LOW, flavor="y"), waiting("next", 5)
+        decided = self.decide(low, after)
+        assert set(evicted(decided)) == {"low"}
+        again = self.decide(gone(told(low, decided)), told(after, decided))
+        assert admitted_names(again) == set()
