@@ -78,7 +78,7 @@ ONCE_FAILED: tuple[int, ...] = (
     1240305,  # an admission and the order for the slice before it got the same version
     1252476,  # a scale-up was taken back while an upgrade of its RayService waited, which was never asked for again
     1251962,  # a job whose copy went with its namespace ran again before anybody heard of that, ended, and was deleted
-    1260906,  # a job that waited for evictions reserved other flavors with each small job that was preempted for another
+    1260906,  # a waiting job reserved other flavors with each small job that was preempted for another one
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER_SEEDS = 120

@@ -208,8 +208,8 @@ class _Cycle:
             kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
             found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else found
         if self.use.is_apart(room.queue.name) and (isinstance(found, Misfit) or found.mode < Mode.FIT):
-            # After the evictions it may fit in other flavors than those with room now. What waits for them reserves what
-            # it chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
+            # After the evictions it may fit in other flavors than those with room now. What waits for them reserves
+            # what it chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
             then = nominate(slice, _projected(room), replaced=replaced)
             if isinstance(then, Nomination) and then.mode is Mode.FIT:
                 misfit = found if isinstance(found, Misfit) else found.misfit
