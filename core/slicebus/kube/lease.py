@@ -11,7 +11,7 @@ A holder may lose the Lease without noticing: it hangs, or its machine stands st
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -70,24 +70,30 @@ class LeaderElection:
 
     async def acquire(self) -> int:
         """Wait until the Lease is held; return its epoch."""
-        waiting, loop = False, asyncio.get_running_loop()
-        while True:
-            sent_at = loop.time()
-            try:
-                lease = await self._try()
-            except (TransientError, ConflictError) as error:
-                _log.warning("lease.retry", lease=self._name, error=str(error))
-                lease = None
-            if lease is not None:
-                self._lease, self._renewed_at = lease, sent_at
-                epoch = int(lease["spec"]["leaseTransitions"])
-                _log.info("lease.acquired", lease=self._name, identity=self._identity, epoch=epoch)
-                return epoch
-            if not waiting:
-                waiting = True
-                _log.info("lease.waiting", lease=self._name, identity=self._identity)
-            # Exactly to the expiry, so that a takeover takes no longer than necessary.
-            await asyncio.sleep(min(self._renew_s, max(self._expires_at - loop.time(), _RETRY_S)))
+        return (await acquire_first([self]))[1]
+
+    async def attempt(self) -> int | None:
+        """Acquire the Lease if it is free now; return its epoch, None where it is not."""
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            lease = await self._try()
+        except (TransientError, ConflictError) as error:
+            _log.warning("lease.retry", lease=self._name, error=str(error))
+            return None
+        if lease is None:
+            return None
+        self._lease, self._renewed_at = lease, sent_at
+        epoch = int(lease["spec"]["leaseTransitions"])
+        _log.info("lease.acquired", lease=self._name, identity=self._identity, epoch=epoch)
+        return epoch
+
+    def pause_s(self) -> float:
+        """Seconds until the next attempt: exactly to the expiry, so that a takeover takes no longer than necessary."""
+        return min(self._renew_s, max(self._expires_at - asyncio.get_running_loop().time(), _RETRY_S))
+
+    def note_waiting(self) -> None:
+        """Log that this candidate waits."""
+        _log.info("lease.waiting", lease=self._name, identity=self._identity)
 
     def check(self) -> None:
         """Raise LeaseLost where somebody else may hold the Lease by now."""
@@ -188,6 +194,20 @@ class LeaderElection:
         written = await self._client.patch(LEASES, self._name, self._namespace, MergePatch(body))
         self._answered_at = asyncio.get_running_loop().time()
         return written
+
+
+async def acquire_first(candidates: Sequence[LeaderElection]) -> tuple[LeaderElection, int]:
+    """Wait until one of these Leases is held; return that one with its epoch."""
+    waiting = False
+    while True:
+        for candidate in candidates:
+            if (epoch := await candidate.attempt()) is not None:
+                return candidate, epoch
+        if not waiting:
+            waiting = True
+            for candidate in candidates:
+                candidate.note_waiting()
+        await asyncio.sleep(min(candidate.pause_s() for candidate in candidates))
 
 
 def _epoch_after(last: int) -> int:

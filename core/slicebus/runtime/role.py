@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
-from slicebus.kube.lease import LeaderElection
+from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
@@ -49,15 +49,8 @@ class Role(ABC, Generic[Settings]):
         self._client = client = client.metered(registry)
         self._bus = bus
         self._registry = registry
-        self._lease = LeaderElection(
-            client,
-            namespace=settings.namespace,
-            name=self.component,
-            identity=settings.identity,
-            duration_s=settings.lease_duration_s,
-            renew_s=settings.lease_renew_s,
-            notes=self._notes,
-        )
+        self._candidates = [self.election(name) for name in self.leases()]
+        self._lease = self._candidates[0]
         self._informers: Informers | None = None
         self._epoch: int | None = None
         self._refusal = ""
@@ -65,6 +58,22 @@ class Role(ABC, Generic[Settings]):
         """Set once it begins to read what it works on."""
         self.leading = asyncio.Event()
         """Set once the role does its work."""
+
+    def leases(self) -> Sequence[str]:
+        """The names of the Leases of which it holds one."""
+        return [self.component]
+
+    def election(self, lease: str) -> LeaderElection:
+        """This process as a candidate for a Lease."""
+        return LeaderElection(
+            self._client,
+            namespace=self._settings.namespace,
+            name=lease,
+            identity=self._settings.identity,
+            duration_s=self._settings.lease_duration_s,
+            renew_s=self._settings.lease_renew_s,
+            notes=self._notes,
+        )
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -124,7 +133,8 @@ class Role(ABC, Generic[Settings]):
         """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
         for name, reason in LEFT_OUT.items():
             _log.error("job_kind.left_out", source=name, reason=reason)
-        epoch = self._epoch = await self._lease.acquire()
+        self._lease, epoch = await acquire_first(self._candidates)
+        self._epoch = epoch
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
@@ -142,12 +152,13 @@ class Role(ABC, Generic[Settings]):
     async def until_allowed(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
         """The result of a call to the broker, once what it needs is there and allowed; until then the role says what is
         missing."""
-        result = await retry_until_available(what, call, on=_ABSENT, waiting=self._wait_for)
-        self._refusal = ""
+        result = await retry_until_available(what, call, on=_ABSENT, waiting=lambda error: self.waits_for(str(error)))
+        self.waits_for("")
         return result
 
-    def _wait_for(self, error: SlicebusError) -> None:
-        self._refusal = str(error)
+    def waits_for(self, reason: str) -> None:
+        """Say what it waits for; empty for nothing."""
+        self._refusal = reason
 
 
 async def retry_until_available(
