@@ -21,6 +21,7 @@ from simulation.mutations import MUTATIONS
 from simulation.outcome import Outcome, play, play_seed
 from simulation.random_choices import schedule_of
 from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
+from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
 from slicebus.manager.settings import Admission
 
@@ -50,13 +51,23 @@ def main() -> int:
     """Run seeds; 1 when one has failed."""
     options = _options()
     if options.crashes:
-        short = DAY if options.beside_kueue else SHORT
-        return _everywhere(short if options.seed is None else calm(schedule_of(options.seed)), options)
+        return _everywhere(_short(options) if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
-        outcome = play_seed(options.seed, options.mutation, options.writers)
+        outcome = play_seed(options.seed, options.mutation, **_fields(options))
         report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
         return bool(outcome.problem)
-    return _all(partial(play_seed, mutation=options.mutation, writers=options.writers), _chosen(options), options)
+    return _all(partial(play_seed, mutation=options.mutation, **_fields(options)), _chosen(options), options)
+
+
+def _short(options: argparse.Namespace) -> Schedule:
+    if options.shards:
+        return day_of(options.shards)
+    return DAY if options.beside_kueue else SHORT
+
+
+def _fields(options: argparse.Namespace) -> dict[str, int | None]:
+    """What is to be otherwise than a seed says."""
+    return {"admission_writers": options.writers, "shards": options.shards}
 
 
 def _chosen(options: argparse.Namespace) -> Iterable[int]:
@@ -83,6 +94,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
     parser.add_argument("--writers", type=int, help="how many decisions of the admission are written at once")
+    parser.add_argument("--shards", type=int, help="how many shards the manager has")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
@@ -151,8 +163,13 @@ def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | 
         last = play(left, mutation)
         print("\n".join(last.trace[-_SHOWN:]))
         print(last.problem)
-    writers = outcome.schedule.admission_writers
-    more = f" SIM='--writers {writers}'" if writers != original.admission_writers else ""
+    fields = {"writers": "admission_writers", "shards": "shards"}
+    others = [
+        f"--{name} {now}"
+        for name, field in fields.items()
+        if (now := getattr(outcome.schedule, field)) != getattr(original, field)
+    ]
+    more = f" SIM='{' '.join(others)}'" if others else ""
     print(f"again: make sim SEED={outcome.seed}{more}")
 
 

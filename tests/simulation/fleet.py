@@ -52,6 +52,8 @@ _SKEW_S = 120.0
 _GRACE_S = 60.0
 _END_S = (0.1, 30.0)
 """How long a pod of a cluster takes to end when it is deleted."""
+_ROLL_S = 8.0
+"""Between two processes of a deployment that ends and begins them one after the other."""
 _UNHEARD_S = 10.0
 """A broker closes the connection of a client that it has not heard of for two heartbeats."""
 
@@ -83,19 +85,20 @@ class Server:
 class ObservedTransport(InProcessTransport):
     """Shows every change to the rules, before anybody else can act on it."""
 
-    def __init__(self, fleet: "Fleet", name: str, *, waits: bool) -> None:
-        """`waits`: whoever asks is not simulated, and waits for a server that is away."""
+    def __init__(self, fleet: "Fleet", name: str, *, waits: bool, by: str = "") -> None:
+        """`waits`: whoever asks is not simulated, and waits for a server that is away. `by` is who does."""
         self._server = fleet.servers[name]
         super().__init__(self._server.api, host=name)
         self._rules = fleet.rules
         self._waits = waits
+        self._by = by
 
     async def request(self, request: Request, *, was_held: bool = False) -> Answer:
         # Controllers that go round in circles must not stop the clock.
         await asyncio.sleep(_WAY_S if self._waits else 0)
         await self._reach()
         answer = self._server.answer(request)
-        self._rules.look(was_held=was_held)
+        self._rules.look(was_held=was_held, by=self._by)
         return answer
 
     @asynccontextmanager
@@ -209,6 +212,8 @@ class Fleet:
         self.schedule = schedule
         self.skew_s = skew_s
         self._admission = admission
+        self._shards = schedule.shards
+        """Of the manager now."""
         self.random = Random(f"{schedule.seed}/controllers")
         self.weather = {role: Weather(schedule.seed, role) for role in ROLES}
         self.effects = dict.fromkeys(ROLES, 0)
@@ -232,9 +237,22 @@ class Fleet:
         self.processes = [
             Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES
-            for number in ((1, 2) if role in schedule.standbys else (1,))
+            for number in range(1, self._processes_of(role) + 1)
         ]
         self.network = Network()
+
+    def _processes_of(self, role: str) -> int:
+        # One more than shards, which may become more by one.
+        return (self.schedule.shards + (self.schedule.shards > 1) if role == MANAGER else 1) + (
+            role in self.schedule.standbys
+        )
+
+    async def reshard(self, shards: int) -> None:
+        """Have so many shards of the manager from now on: one process after the other ends, and begins."""
+        self._shards = shards
+        for process in [process for process in self.processes if process.role == MANAGER]:
+            process.kill()
+            await asyncio.sleep(_ROLL_S)
 
     def now(self) -> datetime:
         """Virtual time."""
@@ -375,12 +393,13 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 fixed_jobs=self.schedule.fixed_jobs,
                 breaker_count=self.schedule.breaker_count,
-                cluster_lost_requeue_s=REQUEUE_S,
+                shards=self._shards,
+                cluster_lost_requeue_s=REQUEUE_S if self.schedule.shards == 1 else None,
                 pods_ready_s=self.schedule.patience.start_s,
                 pods_recovery_s=self.schedule.patience.recovery_s,
                 scale_up_ready_s=self.schedule.patience.scale_up_s,
             )
-            client, bus = self._connections(MANAGER, link)
+            client, bus = self._connections(MANAGER, link, identity)
             await Manager(settings, client, bus, CollectorRegistry()).run()
 
         return start
@@ -398,12 +417,12 @@ class Fleet:
                 inventory_s=self.schedule.inventory_s,
                 schedulers=PROFILES if self.schedule.gangs else "",
             )
-            client, bus = self._connections(cluster, link, api=on)
+            client, bus = self._connections(cluster, link, identity, api=on)
             await Agent(settings, client, bus, CollectorRegistry()).run()
 
         return start
 
-    def _connections(self, name: str, link: Link, *, api: str | None = None) -> tuple[KubeClient, Bus]:
-        transport = FaultyTransport(ObservedTransport(self, api or name, waits=False), link)
+    def _connections(self, name: str, link: Link, by: str, *, api: str | None = None) -> tuple[KubeClient, Bus]:
+        transport = FaultyTransport(ObservedTransport(self, api or name, waits=False, by=by), link)
         bus: Any = FaultyBus(MemoryBus(self.memory, user=name), self.broker, link, observer=self.rules)
         return KubeClient(transport), bus

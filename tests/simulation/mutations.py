@@ -20,6 +20,7 @@ from slicebus.kube.informers import Informers
 from slicebus.manager.decide import verdicts
 from slicebus.manager.decide.delete_breaker import DeleteBreaker
 from slicebus.manager.state import store, worker_clusters
+from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.fleet import Fleet
 from slicebus.slices.jobs import copies
@@ -73,6 +74,14 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
     return msgspec.structs.replace(_sender_of(cluster), epoch=0)
 
 
+def _trees_by_hash(shards: Shards, only: Any) -> Any:
+    """As the method of this name, without looking whose the queues are."""
+    if shards.is_alone:
+        return only
+    own = {root for root in shards._quotas.trees.values() if belongs_to(root, shards.own.count) == shards.own.index}
+    return sorted(own if only is None else own.intersection(only))
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
@@ -93,6 +102,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "definitions": lambda: patch.object(Informers, "_check_with", _accept_absence),
     "release": lambda: patch.object(DeleteBreaker, "release", lambda *_: []),
     "ungate cap": lambda: patch.object(next_pods, "to_ungate", _everything_may_start),
+    "shards": lambda: patch.object(Shards, "trees", _trees_by_hash),
     "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -13,6 +13,7 @@ from simulation.loop import run
 from simulation.mutations import mutated
 from simulation.random_choices import schedule_of
 from simulation.schedule import Schedule
+from simulation.shard_moves import sharded
 from simulation.violations import Violation
 from slicebus.manager.settings import Admission
 
@@ -68,9 +69,9 @@ def play(schedule: Schedule, mutation: str | None = None, admission: Admission =
     )
 
 
-def play_seed(seed: int, mutation: str | None = None, writers: int | None = None) -> Outcome:
-    """Play the run of a seed, with so many writers of the admission; as many as the seed says for None."""
-    schedule = schedule_of(seed)
-    if writers is not None:
-        schedule = msgspec.structs.replace(schedule, admission_writers=writers)
-    return play(schedule, mutation)
+def play_seed(seed: int, mutation: str | None = None, **given: int | None) -> Outcome:
+    """Play the run of a seed. `given` are fields of its schedule, which are as the seed says for None."""
+    schedule, shards = schedule_of(seed), given.pop("shards", None)
+    fields = {name: value for name, value in given.items() if value is not None}
+    schedule = msgspec.structs.replace(schedule, **fields)
+    return play(sharded(schedule, shards) if shards is not None else schedule, mutation)

@@ -33,14 +33,16 @@ _FIRST_CPU = {
 }
 
 
-def at_first() -> Iterator[tuple[Resource, Manifest]]:
-    """Everything that a run begins with."""
+def at_first(*, apart: bool = False) -> Iterator[tuple[Resource, Manifest]]:
+    """Everything that a run begins with. `apart`: no cohort has a parent, so that there are two trees."""
     for flavor in FLAVORS:
         yield RESOURCEFLAVORS, _named(RESOURCEFLAVORS, flavor, {"spec": {"nodeLabels": node_labels(flavor)}})
     for cohort, parent in COHORT_PARENTS.items():
         yield (
             COHORTS,
-            _named(COHORTS, cohort, {"spec": _groups(cohort) | {"parentName": parent} if parent else _groups(cohort)}),
+            _named(
+                COHORTS, cohort, {"spec": _groups(cohort) | ({"parentName": parent} if parent and not apart else {})}
+            ),
         )
     for queue, cohort in QUEUES.items():
         spec = _groups(queue) | {"namespaceSelector": {}, "cohortName": cohort}

@@ -15,6 +15,7 @@ from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
+from simulation.shard_rules import check_shard
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import (
@@ -42,6 +43,7 @@ from slicebus.slices.workload import Slice, SliceKey
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
 _MANAGER_QUEUES = {manager_queue(lane) for lane in Lane}
+"""Where the first shard of the manager looks at the sender of every message."""
 _ORIGIN = own_api.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
@@ -82,6 +84,7 @@ class Rules:
         self._going: set[tuple[str, str]] = set()
         """Clusters, and their namespaces that users have deleted: with these goes what is in them."""
         self._was_held = False
+        self._by = ""
         self._late: set[SliceKey] = set()
         """Slices that a manager made who had been stopped between its decision and its request."""
         self._late_copies: set[str] = set()
@@ -91,9 +94,10 @@ class Rules:
         """The first one: whoever made the change may be dying of something else."""
         self.was_broken = asyncio.Event()
 
-    def look(self, *, was_held: bool = False) -> None:
-        """Check everything that has changed since the last time. `was_held`: by one who had been stopped meanwhile."""
-        self._was_held = was_held
+    def look(self, *, was_held: bool = False, by: str = "") -> None:
+        """Check everything that has changed since the last time. `was_held`: by one who had been stopped meanwhile.
+        `by` is the process that changed it, where it is one of the roles."""
+        self._was_held, self._by = was_held, by
         while self._unseen:
             self.checked += 1
             with self._noting():
@@ -226,6 +230,7 @@ class Rules:
         self.activations.see_slice(slice, old)
         self.quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
+        check_shard(self._apis["manager"], slice, old, by=self._by)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
             self._check_return(slice)
         if old is not None and old.admission is not None and slice.admission is None:

@@ -39,6 +39,7 @@ from simulation.schedule import (
     Prioritize,
     Quota,
     Rebound,
+    Reshard,
     Revalue,
     Scale,
     Squat,
@@ -147,6 +148,8 @@ class Run:
                 await self.users.set_policy(item)
             case StopQueue():
                 await self.users.stop_queue(item)
+            case Reshard(shards=shards):
+                await self._fleet.reshard(shards)
             case Deactivate():
                 await self.users.deactivate(item)
             case Cordon():

@@ -254,6 +254,12 @@ class Join(Moment):
     cohort: str
 
 
+class Reshard(Moment):
+    """The manager is deployed anew with another number of shards: one process after the other ends, and begins."""
+
+    shards: int
+
+
 class Prioritize(Moment):
     """Some job of a kind gets another priority class, or none."""
 
@@ -377,6 +383,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether KubeRay labels the pods of a replica of several hosts, as since 1.6, or not, as in 1.4 and 1.5."""
     fixed_jobs: bool = False
     """Whether the manager runs jobs without the elastic annotation, at a fixed size."""
+    shards: int = 1
+    """How many shards the manager has. With several the two cohorts are trees of their own, and no cluster is given
+    up."""
     gangs: bool = False
     """Whether the workers have a gang scheduler, and their agents know it."""
 
@@ -392,6 +401,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         head += f"; {self.admission_writers} at once of the admission's writes; breaker at {self.breaker_count}"
         head += f"; KubeRay {'labels' if self.replica_labels else 'does not label'} replicas"
         head += "; jobs of a fixed size are run" if self.fixed_jobs else ""
+        head += f"; {self.shards} shards" if self.shards > 1 else ""
         head += "; workers have a gang scheduler" if self.gangs else ""
         return "\n".join([head, *map(str, self.items)])
 

@@ -83,6 +83,7 @@ ONCE_FAILED: tuple[int, ...] = (
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER_SEEDS = 120
 """Of these 3, 22 and 105 have admitted slices with counts that they no longer asked for."""
+SHARDED_SEEDS = 40
 SHOWN_BY = {
     "versions": 5,
     "epoch fence": 51,
@@ -135,6 +136,22 @@ def test_no_seed_breaks_a_rule_with_one_writer() -> None:
 
 
 @pytest.mark.timeout(1800)
+def test_no_seed_breaks_a_rule_with_two_shards() -> None:
+    """Trees of quota go from one to the other, and there are other numbers of shards for a while."""
+    done = simulate("--count", str(SHARDED_SEEDS), "--shards", "2")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+
+
+@pytest.mark.timeout(1800)
+def test_shards_that_go_by_the_trees_alone_are_noticed() -> None:
+    done = simulate(
+        "--count", str(SHARDED_SEEDS), "--shards", "2", "--until-failure", "--no-shrink", "--mutation", "shards"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "two hands" in done.stdout
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutation", SHOWN_BY)
 def test_a_missing_safeguard_is_noticed(mutation: str) -> None:
     """With it the same seeds break no rule: they are of the set above."""
@@ -158,6 +175,12 @@ def test_a_crash_before_any_effect_changes_nothing_in_the_end() -> None:
 @pytest.mark.timeout(1800)
 def test_nor_does_one_beside_a_kueue() -> None:
     done = simulate("--crashes", "--beside-kueue", "--no-shrink")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+
+
+@pytest.mark.timeout(1800)
+def test_nor_does_one_while_a_tree_goes_from_one_shard_to_another() -> None:
+    done = simulate("--crashes", "--shards", "2", "--no-shrink")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
 
 

@@ -71,7 +71,7 @@ class Users:
 
     async def set_up(self) -> None:
         """The quota that a run begins with."""
-        for resource, manifest in queues.at_first():
+        for resource, manifest in queues.at_first(apart=self._fleet.schedule.shards > 1):
             await self._clients[MANAGER].create(resource, manifest)
 
     async def set_quota(self, item: Quota) -> None:

@@ -121,10 +121,10 @@ class RabbitBroker:
         """The address of the management API, for the administrator."""
         return f"http://{ADMIN}:{ADMIN}@127.0.0.1:{self._management}"
 
-    def add_vhost(self, name: str, *clusters: str) -> None:
+    def add_vhost(self, name: str, *clusters: str, shards: int = 1) -> None:
         """A vhost for a manager and these clusters, with the rights and bounds that slicebus defines; a user's password
         is its name. What the manager declares is not there."""
-        made = self._definitions(name, *clusters)
+        made = self._definitions(name, *clusters, shards=shards)
         self.api("POST", "definitions", {kind: made[kind] for kind in made if kind not in _DECLARED})
         self.broaden(name, ADMIN)
 
@@ -133,8 +133,8 @@ class RabbitBroker:
         self.api("POST", "definitions", self._definitions(name, *clusters))
 
     @staticmethod
-    def _definitions(vhost: str, *clusters: str) -> dict[str, Any]:
-        given = definitions([Member(ClusterName(cluster), cluster) for cluster in clusters])
+    def _definitions(vhost: str, *clusters: str, shards: int = 1) -> dict[str, Any]:
+        given = definitions([Member(ClusterName(cluster), cluster) for cluster in clusters], shards=shards)
         hashes = {user: password_hash(user, os.urandom(SALT_BYTES)) for user in given.users}
         return as_definitions(given, vhost, hashes)
 

@@ -4,6 +4,12 @@ SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
 {{- if .Values.admission.fixedJobs }}
 SLICEBUS_FIXED_JOBS: "true"
 {{- end }}
+{{- if gt (int .Values.shards) 1 }}
+{{- if lt (int .Values.replicas) (int .Values.shards) }}
+{{- fail "replicas must not be less than shards: each process has one" }}
+{{- end }}
+SLICEBUS_SHARDS: {{ .Values.shards }}
+{{- end }}
 SLICEBUS_CLUSTER_LOST_SECONDS: {{ .Values.clusterLostSeconds }}
 {{- with .Values.clusterLostRequeueSeconds }}
 SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS: {{ . }}

@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import typer
 
 from slicebus.proto.errors import ConfigurationError
+from slicebus.proto.topology import MOST_SHARDS
 
 MANAGER, VHOST = "manager", "slicebus"
 """The manager's user and the vhost, where no address says them."""
@@ -23,6 +24,12 @@ ManagerAmqpUrl = Annotated[
     str,
     typer.Option(
         envvar="AMQP_URL", show_envvar=True, help="The manager's address: its user, host and vhost are taken."
+    ),
+]
+Shards = Annotated[
+    int,
+    typer.Option(
+        envvar="SLICEBUS_SHARDS", show_envvar=True, min=1, max=MOST_SHARDS, help="How many shards the manager has."
     ),
 ]
 

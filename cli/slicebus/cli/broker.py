@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.addresses import manager_of
+from slicebus.cli.addresses import Shards, manager_of
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.rights import Definitions
@@ -65,6 +65,7 @@ def definitions(
     rabbitmq: Annotated[
         str, typer.Option(help="The RabbitmqCluster that the operator's objects refer to.")
     ] = "rabbitmq",
+    shards: Shards = 1,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Print what the broker needs for the manager and these clusters. A password is never printed.
@@ -77,7 +78,7 @@ def definitions(
     user, where = manager or user, vhost or where
     if passwords is not None and format is not Format.DEFINITIONS:
         raise ConfigurationError("--passwords is for --format definitions: the others never contain a password's hash")
-    given = _given(cluster, agent_user, user, kubeconfig)
+    given = _given(cluster, agent_user, user, shards, kubeconfig)
     match format:
         case Format.RABBITMQCTL:
             screen.say_lines(as_shell(given, where))
@@ -93,16 +94,16 @@ def definitions(
 
 
 def _given(
-    clusters: list[str] | None, agent_users: list[str] | None, manager: str, kubeconfig: str | None
+    clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, kubeconfig: str | None
 ) -> Definitions:
     from slicebus.cli.members import accepted_members, definitions_of, named_members
 
     if clusters is not None:
         users = dict(_pair(text, "--agent-user", "CLUSTER=USER") for text in agent_users or ())
-        return definitions_of(named_members(clusters, users), manager)
+        return definitions_of(named_members(clusters, users), manager, shards)
     if agent_users:
         raise ConfigurationError("--agent-user is for --cluster: a WorkerCluster has its brokerUser")
-    return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members)), manager)
+    return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members)), manager, shards)
 
 
 def _hashes(given: Definitions, source: str | None) -> dict[str, str]:

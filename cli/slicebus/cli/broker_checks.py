@@ -25,9 +25,9 @@ CONNECT_S = 5.0
 _DEFINITIONS = "load what `slicebus broker definitions` prints"
 
 
-async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue) -> list[Check]:
-    """What the agent of a cluster finds at the broker; without a cluster, the manager. `journal` has the limits from
-    the settings."""
+async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue, shards: int = 1) -> list[Check]:
+    """What the agent of a cluster finds at the broker; without a cluster, the manager with so many shards. `journal`
+    has the limits from the settings."""
     if not url:
         return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
     try:
@@ -41,16 +41,16 @@ async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue
         return [Check("broker", found, "check the address, the user and the network from this machine")]
     reached = Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
-        checks = await (_agent(bus, cluster) if cluster else _manager(bus, journal))
-        return [reached, *checks, *await _rights(bus, cluster)]
+        checks = await (_agent(bus, cluster) if cluster else _manager(bus, journal, shards))
+        return [reached, *checks, *await _rights(bus, cluster, shards)]
     except SlicebusError as error:
         return [reached, Check("topology", str(error), _DEFINITIONS)]
     finally:
         await bus.aclose()
 
 
-async def _manager(bus: Bus, journal: Queue) -> list[Check]:
-    topology = manager_topology()
+async def _manager(bus: Bus, journal: Queue, shards: int) -> list[Check]:
+    topology = manager_topology(shards)
     queues = tuple(queue for queue in topology.queues if queue.name != JOURNAL)
     problems = await bus.check(Topology(topology.exchanges, queues, ()))
     kept = _journal(journal, await bus.check(Topology((), (journal,), ())))
@@ -74,12 +74,12 @@ async def _agent(bus: Bus, cluster: ClusterName) -> list[Check]:
     return [*checks, *_topology(problems, len(queues), advice)]
 
 
-async def definitions_check(client: KubeClient, api_url: str, amqp_url: str) -> Check:
+async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, shards: int) -> Check:
     """Whether the broker has the users, rights and bounds of every accepted WorkerCluster, and no others."""
     manager, vhost = manager_of(amqp_url)
     subject = "definitions"
     try:
-        given = definitions_of(await accepted_members(client), manager)
+        given = definitions_of(await accepted_members(client), manager, shards)
         async with BrokerApi.connect(api_url, vhost) as api:
             found = await api.definitions()
     except SlicebusError as error:
@@ -98,9 +98,9 @@ def _topology(problems: Sequence[str], count: int, advice: str) -> list[Check]:
     return [Check("topology", problem, advice) for problem in problems]
 
 
-async def _rights(bus: Bus, cluster: ClusterName | None) -> list[Check]:
+async def _rights(bus: Bus, cluster: ClusterName | None, shards: int) -> list[Check]:
     """Whether the user may do what it needs, and no more."""
-    needed = agent_uses(cluster, None) if cluster else manager_uses()
+    needed = agent_uses(cluster, None) if cluster else manager_uses(shards)
     refused, beyond = await bus.refused(needed), too_much(cluster)
     kept_out = await bus.refused(beyond)
     if refused is None or kept_out is None:

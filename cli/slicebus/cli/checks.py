@@ -46,6 +46,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     beside_kueue: bool = False
     schedulers: tuple[str, ...] = ()
     """The scheduler backends that an agent's profiles enable."""
+    shards: int = 1
+    """Of the manager."""
 
 
 def needs_of(
@@ -56,9 +58,10 @@ def needs_of(
     namespaces: tuple[str, ...] = (),
     create_as: str | None = None,
     schedulers: tuple[str, ...] = (),
+    shards: int = 1,
 ) -> Needs:
     """What the agent of a cluster needs, in these namespaces or in all, to create jobs as itself or as a service
-    account, with these scheduler backends; without a cluster, the manager."""
+    account, with these scheduler backends; without a cluster, the manager with so many shards."""
     if cluster:
         permissions = slicebus.agent.permissions.permissions(namespaces, schedulers)
         if create_as:
@@ -74,10 +77,11 @@ def needs_of(
     return Needs(
         journal=journal,
         crds=slicebus.manager.permissions.required_crds(admission),
-        permissions=slicebus.manager.permissions.permissions(admission),
+        permissions=slicebus.manager.permissions.permissions(admission, shards=shards),
         chart="slicebus-manager",
         namespace=namespace,
         beside_kueue=admission is Admission.KUEUE,
+        shards=shards,
     )
 
 
@@ -86,20 +90,21 @@ async def checks(
 ) -> AsyncIterator[Check]:
     """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
-    for check in await broker_checks(amqp_url, cluster=name, journal=needs.journal):
+    for check in await broker_checks(amqp_url, cluster=name, journal=needs.journal, shards=needs.shards):
         yield check
     try:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
             yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
             for check in await _cluster(client, needs):
                 yield check
-            leader = await _leader(client, needs)
-            yield leader
+            leaders = [await _leader(client, needs, shard) for shard in range(needs.shards)]
+            for leader in leaders:
+                yield leader
             if cluster is None:
-                for check in await _fleet(client, is_led=leader.ok):
+                for check in await _fleet(client, is_led=leaders[0].ok):
                     yield check
                 if broker_api:
-                    yield await definitions_check(client, broker_api, amqp_url)
+                    yield await definitions_check(client, broker_api, amqp_url, needs.shards)
             if needs.beside_kueue:
                 for check in await _kueue(client):
                     yield check
@@ -188,25 +193,28 @@ def _served_by(resource: Resource) -> str:
     return resource.definition if resource.is_custom else f"{resource.plural} of {resource.api_version}"
 
 
-async def _leader(client: KubeClient, needs: Needs) -> Check:
-    """The leader, and whether it works, as its Lease says."""
-    name = f"{needs.namespace}/{needs.chart}"
+async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
+    """The leader of a shard, and whether it works, as its Lease says."""
+    lease_name = slicebus.manager.permissions.lease_of(shard) if shard else needs.chart
+    name, subject = f"{needs.namespace}/{lease_name}", f"leader {shard}" if needs.shards > 1 else "leader"
     try:
-        lease = await client.get(LEASES, needs.chart, needs.namespace)
+        lease = await client.get(LEASES, lease_name, needs.namespace)
     except NotFoundError:
         advice = "start the role; where it runs in another namespace, say so with --namespace"
-        return Check("leader", f"nobody has ever led: there is no Lease {name}", advice)
+        if shard:
+            advice = f"let as many processes run as there are shards, {needs.shards}"
+        return Check(subject, f"nobody has ever led: there is no Lease {name}", advice)
     except ForbiddenError as error:
-        return Check("leader", str(error), f"bind the Role of the chart {needs.chart} to the user who runs this")
+        return Check(subject, str(error), f"bind the Role of the chart {needs.chart} to the user who runs this")
     found = Leadership.from_manifest(lease, now=now())
     if found.is_at_work and found.not_ready:
         advice = "repair that; the leader continues by itself"
-        return Check("leader", f"{found.holder} leads and does not work: {found.not_ready}", advice)
+        return Check(subject, f"{found.holder} leads and does not work: {found.not_ready}", advice)
     if not found.is_at_work:
         advice = "start the role, and look at its log and at /readyz of its pods"
-        return Check("leader", f"{found.absence}, says the Lease {name}", advice)
+        return Check(subject, f"{found.absence}, says the Lease {name}", advice)
     left_out = f"; it leaves out {found.left_out}" if found.left_out else ""
-    return Check("leader", f"{found.holder} leads and works, epoch {found.epoch}{left_out}")
+    return Check(subject, f"{found.holder} leads and works, epoch {found.epoch}{left_out}")
 
 
 async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:

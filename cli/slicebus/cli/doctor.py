@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from slicebus.cli import screen
+from slicebus.cli.addresses import Shards
 from slicebus.manager.settings import Admission
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.logs import configure_logging
@@ -63,6 +64,7 @@ def doctor(
     journal_max_bytes: Annotated[
         int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
     ] = JOURNAL_MAX_BYTES,
+    shards: Shards = 1,
     broker_api: Annotated[
         str | None,
         typer.Option(
@@ -94,6 +96,7 @@ def doctor(
         tuple(filter(None, namespaces.split(","))),
         policy.create_as,
         backends,
+        shards,
     )
     screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 

@@ -49,14 +49,15 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     async def release_now(client: "KubeClient") -> int:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
+        from slicebus.manager.decide.worker_cluster_status import held_deletes
         from slicebus.slices.own_api import RELEASE_ANNOTATION
 
-        held = (await client.get(WORKERCLUSTERS, cluster)).get("status", {}).get("heldDeletes")
+        held = held_deletes((await client.get(WORKERCLUSTERS, cluster)).get("status", {}))
         if not held:
             return 0
-        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: held["id"]}}}
+        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: ",".join(hold["id"] for hold in held)}}}
         await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body))
-        return int(held["jobs"])
+        return sum(hold["jobs"] for hold in held)
 
     count = asyncio.run(with_client(kubeconfig, release_now))
     screen.say(f"released {count} deletes on {cluster}" if count else f"no deletes are held for {cluster}")
@@ -141,7 +142,9 @@ def row(manifest: dict[str, Any], now: datetime) -> list[str]:
 
 
 def _status_of(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
-    held, out_of_sync = status.get("heldDeletes", {}).get("jobs", 0), status.get("outOfSync", 0)
+    from slicebus.manager.decide.worker_cluster_status import held_deletes
+
+    held, out_of_sync = sum(hold["jobs"] for hold in held_deletes(status)), status.get("outOfSync", 0)
     lag_s = status.get("lagSeconds", 0)
     states = [
         "connected" if cluster.connected else "silent",

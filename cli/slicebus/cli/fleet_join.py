@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.addresses import BrokerApiUrl, ManagerAmqpUrl, address_for, manager_of
+from slicebus.cli.addresses import BrokerApiUrl, ManagerAmqpUrl, Shards, address_for, manager_of
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
@@ -57,6 +57,7 @@ def join(
     image: Annotated[
         str, typer.Option(help="The agent's image, for the printed commands.")
     ] = "REGISTRY/slicebus-agent",
+    shards: Shards = 1,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Give a cluster a broker user with its rights, accept it, and print how to install its agent.
@@ -78,7 +79,7 @@ def join(
                 # The file first: a password that was set and never written would lock the agent out.
                 _write(file, f"url={address}\n")
                 await api.put_user(member.user, password)
-            await _let_in(client, api, member, manager)
+            await _let_in(client, api, member, manager, shards)
         await _accept(client, member)
         return new_password or not is_there
 
@@ -153,14 +154,14 @@ async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Memb
     return member(cluster, user or found.user, found.uid)
 
 
-async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str) -> None:
+async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str, shards: int) -> None:
     """Give the user of a cluster its rights, and the broker its bounds for the whole fleet."""
     from slicebus.cli.members import accepted_members, definitions_of
     from slicebus.proto.rights import agent_rights
 
     others = [other for other in await accepted_members(client) if other.name != member.name]
-    await api.put_bounds(definitions_of([*others, member], manager))
-    await api.put_rights(agent_rights(member))
+    await api.put_bounds(definitions_of([*others, member], manager, shards))
+    await api.put_rights(agent_rights(member, shards=shards))
 
 
 async def _accept(client: "KubeClient", member: "Member") -> None:

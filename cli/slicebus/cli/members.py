@@ -46,9 +46,10 @@ def member(name: str, user: str, uid: ClusterUid | None = None) -> Member:
         raise ConfigurationError(str(error)) from error
 
 
-def definitions_of(members: Sequence[Member], manager: str) -> Definitions:
-    """The definitions. Raises ConfigurationError where two clusters share a name or a broker user."""
+def definitions_of(members: Sequence[Member], manager: str, shards: int) -> Definitions:
+    """The definitions for so many shards of the manager. Raises ConfigurationError where two clusters share a name or a
+    broker user."""
     try:
-        return definitions(members, manager=manager)
+        return definitions(members, manager=manager, shards=shards)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error

@@ -35,6 +35,12 @@ def dead_copy(
     return msgspec.structs.replace(message, headers=headers, user_id=by)
 
 
+def passed_on(message: WireMessage, *, by: str) -> WireMessage:
+    """The copy that the user `by` publishes to another queue, as it came."""
+    headers = bounded_headers(without_death(message).headers) | {USER_HEADER: sender(message, trusted=by) or ""}
+    return msgspec.structs.replace(message, headers=headers, user_id=by)
+
+
 def dead_by_broker(message: WireMessage, *, queue: str, detail: str, at: datetime) -> WireMessage:
     """The copy that the broker puts there: it keeps the publisher's id."""
     headers = without_death(message).headers | _why(queue, DeadReason.UNDELIVERABLE, detail, at)

@@ -30,7 +30,7 @@ UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 """What encoding a record may raise, for an object that is nested too deep or is no JSON."""
 
 
-class Source(msgspec.Struct, frozen=True, order=True):
+class Source(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """Who recorded: one leader during one epoch, from taking the lease to losing it."""
 
     role: RoleName
@@ -39,6 +39,8 @@ class Source(msgspec.Struct, frozen=True, order=True):
     epoch: int
     cluster_uid: str = ""
     """The UID of the agent's cluster: two clusters with one name may have agents in the same epoch."""
+    shard: int = 0
+    """The manager's: each shard has epochs of its own."""
 
     @property
     def routing_key(self) -> str:
@@ -46,7 +48,8 @@ class Source(msgspec.Struct, frozen=True, order=True):
         return decisions_key(self.cluster or MANAGER_KEY)
 
     def __str__(self) -> str:
-        return f"{self.role}{f' {self.cluster}' if self.cluster else ''}, epoch {self.epoch}"
+        which = f" {self.cluster}" if self.cluster else f", shard {self.shard}" if self.shard else ""
+        return f"{self.role}{which}, epoch {self.epoch}"
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", tag=str.lower, omit_defaults=True):

@@ -55,6 +55,8 @@ APPLIED_CONDITION: Final = "slicebus.dev/Applied"
 of an AdmissionCheck. The higher of both counts."""
 UNHEEDED_ANNOTATION: Final = "slicebus.dev/unheeded"
 """On a job of the manager that was taken: what somebody has changed since that has no effect."""
+SHARD_ANNOTATION: Final = "slicebus.dev/shard"
+"""On a ClusterQueue: the shard of the manager that has it; the first one where there is none."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that its own status does not show, as the API server
 refuses them for a job made anew, or another controller writes it."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -12,8 +13,10 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
+from slicebus.kube.cache import Cache
 from slicebus.kube.events import EventRecorder
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.kube.informers import Informers
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS, Resource
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.admitter import Admitter
@@ -24,6 +27,8 @@ from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.publisher import Publisher
 from slicebus.manager.act.reconciler import Reconciler
 from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.act.router import Router
+from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog, relocation
 from slicebus.manager.decide.delete_breaker import Limits
@@ -31,8 +36,10 @@ from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.decide.slice_history import SliceHistory
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
-from slicebus.manager.permissions import COMPONENT
+from slicebus.manager.permissions import COMPONENT, lease_of
 from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
+from slicebus.manager.state.shards import Shard
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import Readiness
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
@@ -56,33 +63,44 @@ class Manager(Role[ManagerSettings]):
 
     component = COMPONENT
 
+    def leases(self) -> Sequence[str]:
+        """One for each shard."""
+        return [lease_of(shard) for shard in range(self._settings.shards)]
+
+    @property
+    def _shard(self) -> Shard:
+        """Which one this process is, once it has the Lease."""
+        return Shard(self._candidates.index(self._lease), self._settings.shards)
+
     async def prepare(self) -> None:
-        """Make the exchanges, the dead-letter queue, the journal and the manager's queues. Nobody else makes them."""
+        """Make the exchanges, the dead-letter queue, the journal and the shards' queues. Nobody else makes them."""
         age, size = self._settings.journal_max_age, self._settings.journal_max_bytes
         journal = Topology((), (journal_queue(max_age=age, max_bytes=size),), ())
-        await self._bus.declare(manager_topology() + journal)
-        await require(self._bus, manager_uses())
+        await self._bus.declare(manager_topology(self._settings.shards) + journal)
+        await require(self._bus, manager_uses(self._settings.shards))
 
     async def lead(self, epoch: int) -> None:
         """Manage until cancelled."""
-        store = Store()
-        decide = Decider(store, self.recorder(Source("manager", "", epoch)))
+        store, shard = Store(), self._shard
+        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
         beside_kueue = self._settings.admission is Admission.KUEUE
         if self._settings.message_bytes != MESSAGE_BYTES:
             store.settings["message_bytes"] = str(self._settings.message_bytes)
         if self._settings.fixed_jobs:
             store.settings["fixed_jobs"] = "true"
+        if shard.count > 1:
+            store.settings["shard"] = str(shard)
         if readiness := self._readiness():
             store.settings["readiness"] = readiness
         if beside_kueue:
             store.settings["admission"] = Admission.KUEUE
             store.settings["placement_strategy"] = self._settings.placement_strategy
         else:
-            SliceMetrics(self._registry).follow(store.workloads)
+            SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
             self._registry.register(QueueMetrics(store, self._settings.fair_sharing))
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
-        issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
+        issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
@@ -135,6 +153,7 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
+            router=Router(self._bus, store) if shard.count > 1 and shard.index == 0 else None,
             fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
             epoch_skew_s=self._settings.epoch_skew_s,
         )
@@ -143,19 +162,34 @@ class Manager(Role[ManagerSettings]):
             self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, requeue=queue.add
         )
         async with decide.recording(), asyncio.TaskGroup() as group:
-            for resource, cache in store.caches():
-                owners = JOB_RESOURCES.values() if resource == WORKLOADS else ()
-                group.create_task(informers.run(resource, cache, owners=owners), name=f"watch:{resource.plural}")
-            for _, cache in store.caches():
-                await cache.synced.wait()
+
+            def take_in(of: int) -> None:
+                for lane in Lane:
+                    group.create_task(self._consume(inbox, lane, of), name=f"inbox:{of}:{lane}")
+
+            keeper = ShardKeeper(
+                client=self._client,
+                namespace=self._settings.namespace,
+                election=self.election,
+                decide=decide,
+                executor=executor,
+                resyncer=resyncer,
+                adopted=take_in,
+                waits=self.waits_for,
+            )
+            if shard.count > 1:
+                await self._read(informers, [(CLUSTERQUEUES, store.cluster_queues)], group)
+                keeper.prepare()
+            await self._read(informers, store.caches(), group)
             decide.begin()
+            await keeper.begin(group)
             guard.watch()
             informers.on_served(lambda resource: guard.hold_missing(resource.kind))
-            store.on_job_change(queue.add, when=mode_of(store).needs_reconcile)
+            on_job_change(store, queue.add, when=mode_of(store).needs_reconcile)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
             self.leading.set()
             if beside_kueue:
-                store.on_fleet_change(queue.add)
+                on_fleet_change(store, queue.add)
                 group.create_task(self._checks_reporter(decide, executor).run(), name="admission-checks")
             else:
                 strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
@@ -168,7 +202,10 @@ class Manager(Role[ManagerSettings]):
                     admitted=partial(queue.add, first=True),
                     strategy=strategy,
                     fair_sharing=fair_sharing,
+                    keeper=keeper if shard.count > 1 else None,
                 )
+                if shard.count > 1:
+                    group.create_task(keeper.run(admitter.decide_anew, group), name="shards")
                 group.create_task(admitter.run(), name="admission")
                 group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
                 group.create_task(self._collect(decide, executor), name="history")
@@ -179,9 +216,24 @@ class Manager(Role[ManagerSettings]):
             group.create_task(events.run(), name="events")
             group.create_task(guard.run(), name="deletes")
             group.create_task(watch.run(), name="fleet")
-            group.create_task(dead.run(), name="dead-letters")
-            for lane in Lane:
-                group.create_task(inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane))), name=f"inbox:{lane}")
+            if shard.index == 0:
+                group.create_task(dead.run(), name="dead-letters")
+            take_in(shard.index)
+
+    async def _consume(self, inbox: Inbox, lane: Lane, shard: int) -> None:
+        await self.leading.wait()
+        await inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane)), shard=shard)
+
+    async def _read(
+        self, informers: Informers, caches: Iterable[tuple[Resource, Cache]], group: asyncio.TaskGroup
+    ) -> None:
+        """Return when these caches are in sync. Those that are already stay as they are."""
+        unread = [(resource, cache) for resource, cache in caches if not cache.synced.is_set()]
+        for resource, cache in unread:
+            owners = JOB_RESOURCES.values() if resource == WORKLOADS else ()
+            group.create_task(informers.run(resource, cache, owners=owners), name=f"watch:{resource.plural}")
+        for _, cache in unread:
+            await cache.synced.wait()
 
     def _readiness(self) -> str:
         """How long pods have to get ready, from now on, as the store keeps it; empty for for ever."""

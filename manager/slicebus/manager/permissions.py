@@ -16,10 +16,17 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.settings import Admission
+from slicebus.proto.topology import MOST_SHARDS
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
 
 COMPONENT = "slicebus-manager"
 """The name of its Lease, and of the reporter of its Events."""
+
+
+def lease_of(shard: int) -> str:
+    """The name of the Lease of a shard of the manager."""
+    return f"{COMPONENT}-{shard}" if shard else COMPONENT
+
 
 _CRDS: tuple[Resource, ...] = (WORKLOADS, RESOURCEFLAVORS, WORKERCLUSTERS)
 _BUILTIN_CRDS: tuple[Resource, ...] = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES)
@@ -34,7 +41,7 @@ _PERMISSIONS = (
     Permission(WORKERCLUSTERS, READ),
     Permission(WORKERCLUSTERS, ("patch",), "status"),
     Permission(EVENTS, ("create", "patch")),
-    *by_name(LEASES, COMPONENT),
+    *by_name(LEASES, *map(lease_of, range(MOST_SHARDS))),
 )
 _BUILTIN_PERMISSIONS = (
     # Where OwnerReferencesPermissionEnforcement is on, a Workload that blocks its job's deletion needs this.
@@ -48,6 +55,8 @@ _BUILTIN_PERMISSIONS = (
     Permission(COHORTS, ("patch",), "status"),
     Permission(WORKLOADPRIORITYCLASSES, READ),
 )
+_PERMISSIONS_OF_SHARDS = (Permission(CLUSTERQUEUES, ("patch",)),)
+"""Each ClusterQueue names the shard that has it."""
 _KUEUE_PERMISSIONS = (
     Permission(ADMISSIONCHECKS, READ),
     Permission(ADMISSIONCHECKS, ("patch",), "status"),
@@ -60,7 +69,8 @@ def required_crds(admission: Admission) -> tuple[Resource, ...]:
     return (*_CRDS, *(_BUILTIN_CRDS if admission is Admission.BUILTIN else (ADMISSIONCHECKS,)))
 
 
-def permissions(admission: Admission) -> tuple[Permission, ...]:
-    """Everything that the manager does."""
+def permissions(admission: Admission, *, shards: int = 1) -> tuple[Permission, ...]:
+    """Everything that the manager does. It may hold the Lease of every shard that there may have been."""
     of_mode = _BUILTIN_PERMISSIONS if admission is Admission.BUILTIN else _KUEUE_PERMISSIONS
-    return (*_PERMISSIONS, *of_mode, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))
+    of_shards = _PERMISSIONS_OF_SHARDS if shards > 1 else ()
+    return (*_PERMISSIONS, *of_mode, *of_shards, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))

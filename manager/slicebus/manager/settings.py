@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, MOST_SHARDS
 from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.fleet import Strategy
@@ -30,6 +30,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
         "admission": "SLICEBUS_ADMISSION",
         "admission_writers": "SLICEBUS_ADMISSION_WRITERS",
+        "shards": "SLICEBUS_SHARDS",
         "fixed_jobs": "SLICEBUS_FIXED_JOBS",
         "cluster_lost_s": "SLICEBUS_CLUSTER_LOST_SECONDS",
         "cluster_lost_requeue_s": "SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS",
@@ -54,6 +55,8 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     admission: Admission = Admission.BUILTIN
     admission_writers: Count = 16
     """How many decisions the builtin admission writes at once."""
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] = 1
+    """How many processes share the trees of quota. Each holds a Lease of its own; more processes stand by."""
     fixed_jobs: bool = False
     """Whether jobs without the elastic annotation are run too, each as one Workload whose size is fixed."""
     cluster_lost_s: Seconds = 30.0
@@ -98,6 +101,11 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         if self.cluster_lost_requeue_s is not None and self.cluster_lost_requeue_s < self.cluster_lost_s:
             requeue, lost = self.variables["cluster_lost_requeue_s"], self.variables["cluster_lost_s"]
             raise ValueError(f"{requeue} must not be less than {lost}")
+        if self.shards > 1 and self.admission is Admission.KUEUE:
+            raise ValueError(f"{self.variables['shards']} is not for admission by a Kueue")
+        if self.shards > 1 and self.cluster_lost_requeue_s is not None:
+            requeue = self.variables["cluster_lost_requeue_s"]
+            raise ValueError(f"{requeue} is not for several shards: only one manager can give a cluster up")
         for name in ("pods_ready_s", "pods_recovery_s", "scale_up_ready_s"):
             if self.admission is Admission.KUEUE and getattr(self, name) is not None:
                 raise ValueError(f"{self.variables[name]} is not for admission by a Kueue: set its waitForPodsReady")

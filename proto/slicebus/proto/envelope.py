@@ -29,6 +29,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The publisher's lease epoch. An agent's epoch fences every lower one of its cluster."""
     sequence: int
     """Counts the publisher's messages within its epoch."""
+    shard: int = 0
+    """The shard of the manager that published it. Each has epochs of its own."""
     cluster_uid: ClusterUid | None = None
     """The UID of the cluster's namespace kube-system, as names may be used twice. None where the agent sends none."""
     correlation_id: MessageId

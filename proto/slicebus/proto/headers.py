@@ -61,6 +61,8 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     """The publisher's lease epoch, in decimal. An agent's epoch fences every lower one of its cluster."""
     sequence: Decimal
     """Counts the publisher's messages within its epoch, in decimal."""
+    shard: Decimal | UnsetType = UNSET
+    """The shard of the manager that published it; absent for the first. Each has epochs of its own."""
     subject: str | UnsetType = UNSET
     """The job's key, `Kind/namespace/name`; absent from a message about the cluster. Messages of one subject keep
     their order."""

@@ -20,9 +20,16 @@ class Issuer:
     """Numbers the messages of one publisher within its epoch."""
 
     def __init__(
-        self, *, epoch: int, user: str | None, now: Callable[[], datetime], random: Callable[[int], bytes]
+        self,
+        *,
+        epoch: int,
+        user: str | None,
+        now: Callable[[], datetime],
+        random: Callable[[int], bytes],
+        shard: int = 0,
     ) -> None:
         self.epoch = epoch
+        self._shard = shard
         self._user = user
         self._now = now
         self._random = random
@@ -53,6 +60,7 @@ class Issuer:
             subject=job.key if job is not None else "",
             time=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             epoch=self.epoch,
+            shard=self._shard,
             sequence=self._sequence,
             correlation_id=correlation or (caused_by.correlation_id if caused_by else identifier),
             causation_id=caused_by.id if caused_by else None,

@@ -29,6 +29,7 @@ from slicebus.proto.topology import (
     manager_queue,
     manager_topology,
     routing_key,
+    shard_exchange,
 )
 
 EXCHANGES = (UP, DOWN, DEAD, DECISIONS)
@@ -154,7 +155,7 @@ class Use(msgspec.Struct, frozen=True):
         return f"publish {self.key} to {self.name}" if self.key is not None else f"{self.action} {self.name}"
 
 
-def definitions(members: Iterable[Member], *, manager: str = "manager") -> Definitions:
+def definitions(members: Iterable[Member], *, manager: str = "manager", shards: int = 1) -> Definitions:
     """The definitions for a manager's user and these clusters. Raises ValueError where two share a name or a user."""
     members = sorted(members, key=lambda member: member.name)
     users = (manager, *(member.user for member in members))
@@ -163,9 +164,9 @@ def definitions(members: Iterable[Member], *, manager: str = "manager") -> Defin
         raise ValueError(
             f"every cluster has a name and a broker user of its own: {', '.join(names)}; {', '.join(users)}"
         )
-    rights, topology = manager_rights(manager), manager_topology()
+    rights, topology = manager_rights(manager, shards=shards), manager_topology(shards)
     for member in members:
-        rights += agent_rights(member)
+        rights += agent_rights(member, shards=shards)
         topology += agent_topology(member.name, member.uid)
     return Definitions(
         users=users,
@@ -176,7 +177,7 @@ def definitions(members: Iterable[Member], *, manager: str = "manager") -> Defin
     )
 
 
-def agent_rights(member: Member) -> Rights:
+def agent_rights(member: Member, *, shards: int = 1) -> Rights:
     """Publish to the agents' exchanges under keys of its own cluster, and consume its own queues.
 
     The queues are those of any UID: a cluster that was made anew under its name has another, and the same rights.
@@ -190,24 +191,30 @@ def agent_rights(member: Member) -> Rights:
             TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
             TopicPermission(user, DEAD, write=rf"^{name}\.", read=NOTHING),
             TopicPermission(user, DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
+            *(TopicPermission(user, exchange, write=NOTHING, read=NOTHING) for exchange in _exchanges_of(shards)),
         ),
         limits=(UserLimits(user, *_AGENT_LIMITS),),
     )
 
 
-def manager_rights(user: str) -> Rights:
-    """Make the whole topology, publish orders, and publish again what is requeued or redriven.
+def manager_rights(user: str, *, shards: int = 1) -> Rights:
+    """Make the whole topology, publish orders, and publish again what is requeued, redriven or passed on.
 
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
-    queues = "|".join((rf"manager\.({_LANES})", rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
-    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL))
+    of_shards = _exchanges_of(shards)
+    manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
+    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
+    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL, *of_shards))
     own = rf"^slicebus\.({names}|{queues})$"
     order = rf"{_CLUSTER}\.{_TYPE}(\.{_UID})?"
     return Rights(
         permissions=(Permission(user, configure=own, write=own, read=own),),
         topic_permissions=(
-            TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE})$"),
+            *(
+                TopicPermission(user, exchange, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE})$")
+                for exchange in (UP, *of_shards)
+            ),
             TopicPermission(user, DOWN, write=rf"^{order}$", read=rf"^(#|{order})$"),
             TopicPermission(user, DEAD, write=".*", read="^#$"),
             TopicPermission(user, DECISIONS, write=_exactly(decisions_key(MANAGER_KEY)), read="^#$"),
@@ -237,15 +244,16 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid | None) -> tuple[Use, ...]:
     )
 
 
-def manager_uses() -> tuple[Use, ...]:
+def manager_uses(shards: int = 1) -> tuple[Use, ...]:
     """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
-    example = ClusterName("a")
+    example, queues = ClusterName("a"), [manager_queue(lane, shard) for shard in range(shards) for lane in Lane]
     return (
         Use(Action.WRITE, DOWN, routing_key(example, "resync")),
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
-        *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *map(manager_queue, Lane))),
+        *(Use(Action.WRITE, exchange, routing_key(example, "hello")) for exchange in _exchanges_of(shards)),
+        *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *queues)),
     )
 
 
@@ -271,6 +279,11 @@ def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
             for key in _keys_of_others(stranger, longer)
         ),
     )
+
+
+def _exchanges_of(shards: int) -> tuple[str, ...]:
+    """The exchanges of the shards of the manager beside the first."""
+    return tuple(map(shard_exchange, range(1, shards)))
 
 
 def _keys_of_others(*others: ClusterName) -> tuple[str, ...]:

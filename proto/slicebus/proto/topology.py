@@ -17,6 +17,8 @@ DECISIONS_TYPE = "decisions"
 MANAGER_KEY = "manager"
 """The first word of the manager's routing key there; an agent's is its cluster."""
 
+MOST_SHARDS = 16
+"""Of the manager."""
 DELIVERY_LIMIT = 20
 """RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
 UNREACHABLE_LIMIT = 2**31 - 1
@@ -28,6 +30,8 @@ _SEGMENTS = 16
 _SEGMENT_MOST_BYTES = 500_000_000
 """RabbitMQ's default. It cuts a stream off by whole segments, when one is full: the smaller they are, the closer it
 keeps to age and size."""
+
+_EVERY = ClusterName("*")
 
 QueueArgument = str | int | bool
 
@@ -92,9 +96,14 @@ def decisions_key(source: str) -> str:
     return f"{source}.{DECISIONS_TYPE}"
 
 
-def manager_queue(lane: Lane) -> str:
-    """The manager's queue of a lane."""
-    return f"slicebus.manager.{lane}"
+def manager_queue(lane: Lane, shard: int = 0) -> str:
+    """The queue of a lane of one shard of the manager. The first one has what the agents publish."""
+    return f"slicebus.manager.{shard}.{lane}" if shard else f"slicebus.manager.{lane}"
+
+
+def shard_exchange(shard: int) -> str:
+    """Where the first shard publishes what it passes on to another, as it came."""
+    return f"slicebus.shard.{shard}"
 
 
 def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None) -> str:
@@ -140,10 +149,17 @@ def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MA
     return Queue(JOURNAL, arguments, kept=True)
 
 
-def manager_topology() -> Topology:
-    """The common topology and the manager's own queues."""
-    queues = {lane: manager_queue(lane) for lane in Lane}
-    return common_topology() + _lanes(Direction.UP, ClusterName("*"), queues)
+def manager_topology(shards: int = 1) -> Topology:
+    """The common topology, and the queues of so many shards of the manager."""
+    found = common_topology() + _lanes(exchange_of(Direction.UP), _manager_queues(0))
+    for shard in range(1, shards):
+        exchange = shard_exchange(shard)
+        found += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard))
+    return found
+
+
+def _manager_queues(shard: int) -> dict[Lane, str]:
+    return {lane: manager_queue(lane, shard) for lane in Lane}
 
 
 def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topology:
@@ -155,18 +171,19 @@ def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topol
     """
     found = common_topology()
     for of in dict.fromkeys((None, uid)):
-        found += _lanes(Direction.DOWN, cluster, {lane: agent_queue(cluster, lane, of) for lane in Lane}, of)
+        found += _lanes(DOWN, {lane: agent_queue(cluster, lane, of) for lane in Lane}, cluster, of)
     return found
 
 
 def _lanes(
-    direction: Direction, cluster: ClusterName, queues: dict[Lane, str], uid: ClusterUid | None = None
+    exchange: str, queues: dict[Lane, str], cluster: ClusterName = _EVERY, uid: ClusterUid | None = None
 ) -> Topology:
+    direction = Direction.DOWN if exchange == DOWN else Direction.UP
     return Topology(
         exchanges=(),
         queues=tuple(_quorum(name) for name in queues.values()),
         bindings=tuple(
-            Binding(exchange_of(direction), queues[message.lane], routing_key(cluster, message.type, uid))
+            Binding(exchange, queues[message.lane], routing_key(cluster, message.type, uid))
             for message in MESSAGES.values()
             if message.direction is direction
         ),

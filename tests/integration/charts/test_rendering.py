@@ -45,6 +45,11 @@ RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
         agent_permissions(schedulers=NAMES),
     ),
     "manager": ("slicebus-manager", {}, manager_permissions(Admission.BUILTIN)),
+    "manager of two shards": (
+        "slicebus-manager",
+        {"shards": 2},
+        manager_permissions(Admission.BUILTIN, shards=2),
+    ),
     "manager beside a Kueue": (
         "slicebus-manager",
         {"admission": {"mode": "kueue"}},

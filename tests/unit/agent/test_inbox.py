@@ -58,9 +58,13 @@ class Manager:
         user: str = "manager",
         cluster: str = EAST,
         uid: ClusterUid | None = None,
+        epoch: int = 1,
+        shard: int = 0,
         **changes: Any,
     ) -> None:
-        issuer = Issuer(epoch=1, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)
+        issuer = Issuer(
+            epoch=epoch, user=user, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count, shard=shard
+        )
         bus = MemoryBus(self._broker, user=user)
         for message in messages:
             wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
@@ -304,6 +308,16 @@ async def test_a_notice_that_comes_again_after_a_newer_one_tells_nothing(worker:
     await manager.order(msgspec.structs.replace(NOTICE, message="2 cpu short"))  # the first of its issuer
     notes = [event["note"] for _, event in worker.events]
     assert {note.rpartition(": ")[2] for note in notes} == {"4 cpu short", "request > maximum capacity"}
+
+
+async def test_a_notice_of_another_shard_is_no_older_one(worker: Worker, manager: Manager) -> None:
+    """Each shard of the manager has epochs of its own."""
+    await manager.order(a_spec(1))
+    await manager.order(NOTICE, epoch=9)
+    await manager.order(msgspec.structs.replace(NOTICE, message="held"), epoch=5, shard=1)
+    await manager.order(msgspec.structs.replace(NOTICE, message="late"), epoch=4, shard=1)
+    notes = [event["note"] for _, event in worker.events]
+    assert [note.rpartition(": ")[2] for note in notes] == ["4 cpu short", "held"]
 
 
 async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Worker, manager: Manager) -> None:

@@ -35,7 +35,8 @@ def test_each_flavor_has_a_line() -> None:
         room="default 12/40 cpu; gpu 3/8 cpu",
         outOfSync=1,
         lagSeconds=12,
-        heldDeletes={"id": "x", "jobs": 40},
+        heldDeletes={"id": "x", "jobs": 30},
+        heldDeletesByShard={"1": {"id": "y", "jobs": 10}, "2": None},
         lastHeartbeatTime="2026-01-31T12:00:26Z",
     )
     assert row(cluster, NOW)[1:] == [

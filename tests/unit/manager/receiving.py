@@ -19,12 +19,13 @@ from slicebus.kube.times import now_text
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.act.router import Router
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.delete_breaker import Limits
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
 from slicebus.proto.codec import encode
-from slicebus.proto.envelope import Envelope
+from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Message, Terms
 from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
@@ -40,13 +41,15 @@ Manifest = dict[str, Any]
 class Manager:
     """An inbox with its surroundings; the agents are whoever the test says."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, shard: str = "") -> None:
         self.client = client
         self.store = Store()
+        self.store.settings["shard"] = shard
+        self.shard = self.store.shards.own
         self.broker = MemoryBroker()
         # A message that is not for managers is bound here only by mistake.
         mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync"),))
-        self.broker.declare(manager_topology() + mistake)
+        self.broker.declare(manager_topology(self.shard.count) + mistake)
         self.requeued: list[JobRef] = []
         executor = Executor(
             client=client,
@@ -84,8 +87,10 @@ class Manager:
             guard=self.guard,
             registry=self.registry,
         )
+        bus = MemoryBus(self.broker, user="manager")
         self.inbox = Inbox(
-            bus=MemoryBus(self.broker, user="manager"),
+            bus=bus,
+            router=Router(bus, self.store) if self.shard.count > 1 and self.shard.index == 0 else None,
             decide=decide,
             executor=executor,
             locks=locks,
@@ -96,7 +101,11 @@ class Manager:
         self._decide, self._executor = decide, executor
         self._issuers: dict[tuple[str, int], Issuer] = {}
 
-    async def receive(
+    async def receive(self, message: Message, **by: Any) -> Any:
+        """Publish a message of an agent and handle all that follows; return the message as it was published."""
+        return await self.again(self.wire(message, **by))
+
+    def wire(
         self,
         message: Message,
         *,
@@ -104,8 +113,8 @@ class Manager:
         uid: ClusterUid | None = None,
         user: str | None = None,
         epoch: int = 3,
-    ) -> Any:
-        """Publish a message of an agent and handle all that follows; return the message as it was published."""
+    ) -> WireMessage:
+        """A message as an agent publishes it."""
         issuer = self._issuers.setdefault(
             (cluster, epoch),
             Issuer(
@@ -113,11 +122,11 @@ class Manager:
             ),
         )
         wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
-        return await self.again(msgspec.structs.replace(wire, user_id=user or cluster))
+        return msgspec.structs.replace(wire, user_id=user or cluster)
 
-    async def again(self, wire: Any) -> Any:
+    async def again(self, wire: Any, *, exchange: str = UP) -> Any:
         """A message that was received before, once more."""
-        await MemoryBus(self.broker, user=wire.user_id).publish(UP, wire)
+        await MemoryBus(self.broker, user=wire.user_id).publish(exchange, wire)
         while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
             await asyncio.sleep(0)
         return wire
@@ -177,7 +186,7 @@ class Manager:
         return [entry.message.headers[REASON_HEADER] for entry in self.broker.queues[DEAD].ready]
 
     def _settled(self) -> bool:
-        queues = [self.broker.queues[manager_queue(lane)] for lane in Lane]
+        queues = [self.broker.queues[manager_queue(lane, self.shard.index)] for lane in Lane]
         return not any(queue.ready or any(c.unsettled for c in queue.consumers) for queue in queues)
 
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
@@ -185,14 +194,20 @@ class Manager:
         self.published.append(command.message)
 
 
+def of_shard(shard: str) -> pytest.MarkDecorator:
+    """A test of one shard of several: `INDEX/COUNT`."""
+    return pytest.mark.parametrize("manager", [shard], indirect=True)
+
+
 @pytest.fixture
-async def manager(api: KubeClient) -> AsyncIterator[Manager]:
-    made = Manager(api)
+async def manager(api: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[Manager]:
+    """The only one, or the shard that the test names by `of_shard`."""
+    made = Manager(api, getattr(request, "param", ""))
     for name, accepted in (("east", True), ("west", True), ("north", False)):
         resource = WORKERCLUSTERS
         named = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
         await made.given(resource, named | {"spec": {"accepted": accepted}})
-    tasks = [asyncio.create_task(made.inbox.run(lane, prefetch=10)) for lane in Lane]
+    tasks = [asyncio.create_task(made.inbox.run(lane, prefetch=10, shard=made.shard.index)) for lane in Lane]
     yield made
     for task in tasks:
         task.cancel()

@@ -7,6 +7,7 @@ import pytest
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.modes import AdmissionMode, BesideKueue, Builtin, mode_of
+from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.requirements import (
     ACCEPTED_CONDITION,
     NOT_MANAGED,
@@ -117,7 +118,7 @@ def test_a_job_that_is_as_it_was_taken_again_shows_nothing() -> None:
 def test_a_job_that_was_taken_is_reconciled_whatever_its_metadata_says() -> None:
     store, requeued = Store(), list[JobRef]()
     store.workloads.put(a_workload(admitted=1))
-    store.on_job_change(requeued.append, when=mode_of(store).needs_reconcile)
+    on_job_change(store, requeued.append, when=mode_of(store).needs_reconcile)
     opted_out = a_job(managed=False, annotations=NOT_ELASTIC)
     assert not is_of_concern(opted_out)
     requeued.clear()
@@ -158,7 +159,7 @@ def test_a_rayjob_shows_it_by_an_annotation_that_is_cleared() -> None:
 
 def test_a_nearly_managed_job_is_reconciled() -> None:
     store, requeued = Store(), list[JobRef]()
-    store.on_job_change(requeued.append, when=mode_of(store).needs_reconcile)
+    on_job_change(store, requeued.append, when=mode_of(store).needs_reconcile)
     nearly, local = a_job(annotations=NOT_ELASTIC), somebodys(annotations=NOT_ELASTIC)
     local["metadata"] |= {"name": "local", "uid": "uid-local"}
     for job in (nearly, local):

@@ -9,6 +9,7 @@ import pytest
 from slicebus.kube.resources import JOBS
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.settings import Admission
+from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store
 from slicebus.proto.messages import ClusterName
@@ -87,7 +88,7 @@ def requeues_after(edit: Edit, *, store: Store) -> int:
     put(store, job)
     put(store, workload)
     seen: list[object] = []
-    store.on_job_change(seen.append, when=mode_of(store).needs_reconcile)
+    on_job_change(store, seen.append, when=mode_of(store).needs_reconcile)
     seen.clear()
     job, workload = copy.deepcopy(job), copy.deepcopy(workload)
     edit(job, workload)

@@ -30,6 +30,7 @@ from slicebus.proto.topology import (
     manager_queue,
     manager_topology,
     routing_key,
+    shard_exchange,
 )
 
 UID = ClusterUid("3f1c9a3e-0b7d-4e0c-9a57-2f4f5d6c7b8a")
@@ -65,6 +66,25 @@ def test_the_manager_may_publish_what_it_publishes() -> None:
     assert all(may("manager", use) for use in manager_uses())
     assert may("manager", Use(Action.WRITE, DEAD, "anything that an agent sent"))
     assert not may("manager", Use(Action.WRITE, DECISIONS, decisions_key(EAST)))
+
+
+def test_with_shards_the_manager_makes_and_uses_the_queues_of_all() -> None:
+    given = definitions([Member(EAST, "east", UID)], shards=3)
+    named = [*given.topology.exchanges, *given.topology.queues]
+    for name in (each.name for each in named):
+        assert all(may("manager", Use(action, name), given) for action in Action), name
+    assert all(may("manager", use, given) for use in manager_uses(3))
+    assert {"slicebus.shard.2", "slicebus.manager.2.status"} <= {each.name for each in named}
+    uses = [Use(Action.WRITE, shard_exchange(1), routing_key(EAST, "hello"))]
+    uses += [Use(action, manager_queue(Lane.CONTROL, 1)) for action in Action]
+    assert not any(may("east", use, given) for use in uses)
+    topics = {(one.user, one.exchange) for one in given.rights.topic_permissions}
+    assert topics == {(user, exchange.name) for user in given.users for exchange in given.topology.exchanges}
+
+
+def test_one_shard_needs_nothing_more() -> None:
+    assert definitions([Member(EAST, "east", UID)], shards=1) == definitions([Member(EAST, "east", UID)])
+    assert not any("shard" in each.name for each in (*ALL.exchanges, *ALL.queues))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "lease_duration_s": "70",
         "admission": "builtin",
         "admission_writers": "5",
+        "shards": "1",
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
         "fixed_jobs": "true",

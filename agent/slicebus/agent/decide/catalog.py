@@ -20,6 +20,7 @@ from slicebus.decisions.commands import Command, Forget, PatchEach, Publish, Rem
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
     ClusterName,
@@ -106,13 +107,20 @@ def judge(
         case Suspend(job=job):
             return Judgement(Verdict.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
         case Pending(job=job):
-            key, sent = JobKey.of(job), (envelope.epoch, envelope.sequence)
-            if sent < store.noticed.get(key, sent):
-                return Judgement(Verdict.OVERTAKEN, [])
-            return Judgement(Verdict.TAKEN, [Remember(table=TableName.NOTICED, key=key, value=sent)])
+            return _judge_notice(store, JobKey.of(job), envelope)
         case WorkloadSpec() if redelivered and _would_create(store, message):
             return Judgement(Verdict.DOUBTFUL, [])
     return Judgement(Verdict.TAKEN, [])
+
+
+def _judge_notice(store: Store, key: JobKey, envelope: Envelope) -> Judgement:
+    """Whether a notice was overtaken by a later one of the same shard of the manager: each counts for itself."""
+    sent, commands = (envelope.epoch, envelope.sequence), list[Command]()
+    if envelope.shard != store.noticed_by.get(key, 0):
+        commands.append(Remember(table=TableName.NOTICED_BY, key=key, value=envelope.shard))
+    elif sent < store.noticed.get(key, sent):
+        return Judgement(Verdict.OVERTAKEN, [])
+    return Judgement(Verdict.TAKEN, [*commands, Remember(table=TableName.NOTICED, key=key, value=sent)])
 
 
 def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
@@ -218,6 +226,7 @@ def reconcile_job(
     known = {
         TableName.SURPLUS: key in store.surplus,
         TableName.NOTICED: key in store.noticed,
+        TableName.NOTICED_BY: key in store.noticed_by,
         TableName.FINISHING: key in store.finishing,
         TableName.REFUSED_OBJECTS: key in store.refused_objects,
     }

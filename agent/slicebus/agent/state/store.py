@@ -90,6 +90,8 @@ class Store:
         """The requests that were taken back while they waited."""
         self.noticed: Table[JobKey, tuple[int, int]] = Table(JobKey, tuple[int, int])
         """Epoch and sequence of the newest notice of each job that says why it waits."""
+        self.noticed_by: Table[JobKey, int] = Table(JobKey, int)
+        """The shard of the manager that sent it, where that has not always been the first."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
         self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
@@ -122,10 +124,8 @@ class Store:
             self._caches[resource].subscribe(self._note_left_requests)
         self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
-        self.left_requests.observe(self._forget_seen)
-        self.unanswered.observe(self._forget_seen)
-        self.published.observe(self._forget_seen)
-        self.unserved.observe(self._forget_seen)
+        for table in (self.left_requests, self.unanswered, self.published, self.unserved):
+            table.observe(self._forget_seen)
         self.definitions.observe(self._forget_seen)
         self.policy.observe(self._forget_seen)
         self.namespaces.observe(self._forget_seen)
@@ -162,6 +162,7 @@ class Store:
             TableName.SURPLUS: self.surplus,
             TableName.WITHDRAWN: self.withdrawn,
             TableName.NOTICED: self.noticed,
+            TableName.NOTICED_BY: self.noticed_by,
             TableName.FINISHING: self.finishing,
             TableName.REFUSED_PODS: self.refused_pods,
             TableName.PROFILES: self.profiles,

@@ -21,6 +21,7 @@ class TableName(StrEnum):
     SURPLUS = "surplus"
     WITHDRAWN = "withdrawn"
     NOTICED = "noticed"
+    NOTICED_BY = "noticed_by"
     FINISHING = "finishing"
     REFUSED_PODS = "refused_pods"
     PROFILES = "profiles"

@@ -1,9 +1,10 @@
 """Runs the admission cycle whenever one of its inputs has changed.
 
-The fleet has one admitter: the manager that holds the lease. Its cache has every admission before the next cycle. An
-admission whose write got no answer may have been written or not. The slice counts as admitted, and the same write is
-tried again, until the object is seen at another version. Where its quota or its worker cluster was edited meanwhile, it
-is called off instead: the slice still counts as admitted until that is written, and is decided again after it.
+A tree of quota has one admitter: that of the manager that holds the Lease, and has the tree where there are several.
+Its cache has every admission before the next cycle. An admission whose write got no answer may have been written or
+not. The slice counts as admitted, and the same write is tried again, until the object is seen at another version. Where
+its quota or its worker cluster was edited meanwhile, it is called off instead: the slice still counts as admitted until
+that is written, and is decided again after it.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
 was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
@@ -15,7 +16,7 @@ turn: the order of an earlier slice may be under way. Where the broker holds tha
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 
@@ -26,6 +27,7 @@ from slicebus.ambient.clock import now
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
+from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog, verdicts
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
@@ -38,6 +40,8 @@ from slicebus.slices.sharing import FairSharing
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
+_GIVE_AGAIN_S = 3.0
+"""More than the pause between two renewals of a Lease."""
 _TURN_S = 0.5
 """A turn without the broker takes some milliseconds."""
 _RING = timedelta(minutes=10)
@@ -57,9 +61,11 @@ class Admitter:
         admitted: Callable[[JobRef], None],
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
+        keeper: ShardKeeper | None = None,
     ) -> None:
         """`writers` is the number of decisions that are written at once. `admitted` gets the job of each slice that was
-        admitted: its order goes out before the jobs of a burst that wait for quota are looked at again."""
+        admitted: its order goes out before the jobs of a burst that wait for quota are looked at again. `keeper` gives
+        away what is other shards', between the cycles; None where there are none."""
         store = decide.state
         self._decide = decide
         self._store = store
@@ -69,6 +75,7 @@ class Admitter:
         self._admitted = admitted
         self._strategy = strategy
         self._fair_sharing = fair_sharing
+        self._keeper = keeper
         self._dirty = DirtyTrees(store)
 
     async def run(self) -> None:
@@ -76,12 +83,19 @@ class Admitter:
         while True:
             await self._dirty.pending.wait()
             self._call_off_outdated()
-            trees = self._dirty.take()
-            if not await self._cycle(trees):
+            trees = self._store.shards.trees(self._dirty.take())
+            concerned = self._keeper is None or trees or self._store.uncertain
+            if concerned and not await self._cycle(trees):
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.add(trees)
+            if self._keeper is not None and not await self._keeper.give_away():
+                asyncio.get_running_loop().call_later(_GIVE_AGAIN_S, self._dirty.add, ())
 
-    async def _cycle(self, trees: list[str] | None) -> bool:
+    def decide_anew(self) -> None:
+        """Have every tree decided: this shard has others than before."""
+        self._dirty.add(None)
+
+    async def _cycle(self, trees: Sequence[str] | None) -> bool:
         """Run one cycle over some trees of quota. False when it has to run again although nothing changes.
 
         Most changes of a slice come while nobody waits for quota of its tree. Then there is nothing to decide.

@@ -21,6 +21,7 @@ from slicebus.manager.decide.delete_breaker import DeleteBreaker, Hold, Limits
 from slicebus.manager.decide.endings import Ending
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.annotations import annotation, job_ref
+from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
@@ -50,6 +51,7 @@ class DeleteGuard:
         self._client = client
         self._decide = decide
         self._store = decide.state
+        self._shard = decide.state.shards.own
         self._executor = executor
         self._requeue = requeue
         self._breakers: dict[ClusterName, DeleteBreaker] = {}
@@ -67,7 +69,7 @@ class DeleteGuard:
         """Count every delete when it is known, before the first one is carried out."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
-        self._store.on_job_change(self._count, when=mode_of(self._store).needs_reconcile)
+        on_job_change(self._store, self._count, when=mode_of(self._store).needs_reconcile)
         self._store.namespaces.subscribe(self._namespace_changed)
         self._store.clusters.subscribe(self._cluster_changed)
         self._changed.set()
@@ -155,7 +157,8 @@ class DeleteGuard:
         else:
             self._shown[name] = hold
         try:
-            await self._executor.run(worker_cluster_status.deletes_held(cluster, hold, now=now_text()))
+            shown = worker_cluster_status.deletes_held(cluster, hold, now=now_text(), shard=self._shard.index)
+            await self._executor.run(shown)
         except (ConflictError, TransientError) as error:
             _log.info("hold.unwritten", cluster=name, error=str(error))
             self._changed.set()
@@ -166,7 +169,8 @@ class DeleteGuard:
         breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
         was_held = breaker.held
         size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
-        may_go = breaker.may_go(ref, jobs=size, now=asyncio.get_running_loop().time())
+        # Every shard counts its own: together they let no more go than one.
+        may_go = breaker.may_go(ref, jobs=size // self._shard.count, now=asyncio.get_running_loop().time())
         if not may_go:
             self._changed.set()
             if not was_held:
@@ -176,9 +180,8 @@ class DeleteGuard:
     def _breaker(self, cluster: ClusterName) -> DeleteBreaker:
         if cluster not in self._breakers:
             manifest = self._store.clusters.get(None, cluster)
-            self._breakers[cluster] = DeleteBreaker(
-                self._limits, held=manifest is not None and worker_cluster_status.is_held(manifest)
-            )
+            is_held = manifest is not None and worker_cluster_status.is_held(manifest, shard=self._shard.index)
+            self._breakers[cluster] = DeleteBreaker(self._limits, held=is_held)
         return self._breakers[cluster]
 
     def _ending(self, view: JobView) -> Ending:
@@ -197,7 +200,7 @@ class DeleteGuard:
         """A watch has seen a job go. It may have counted as missing before."""
         self._store.note_deleted(job)
         ref = job_ref(job)
-        if ref.uid in self._store.deleted:
+        if ref.uid in self._store.deleted and self._store.has(ref):
             self._count(ref)
             self._requeue(ref)
 
@@ -223,12 +226,13 @@ class DeleteGuard:
             self._changed.set()
 
     def _cluster_changed(self, change: Change) -> None:
-        """An annotation with the id that the status shows releases the hold."""
+        """An annotation with the id that the status shows, among others, releases the hold."""
         if change.new is None:
             return
         name = ClusterName(change.new["metadata"]["name"])
         hold = self._shown.get(name)
-        if hold is not None and annotation(change.new, own_api.RELEASE_ANNOTATION) == hold.id:
+        released = (annotation(change.new, own_api.RELEASE_ANNOTATION) or "").split(",")
+        if hold is not None and hold.id in released:
             self._release(name, self._breaker(name).release(hold))
 
     def _release(self, cluster: ClusterName, released: Collection[JobRef]) -> None:

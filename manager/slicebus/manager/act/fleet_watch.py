@@ -48,6 +48,7 @@ class FleetWatch:
         self._last_message_at = inbox.last_message_at
         self._resyncer = resyncer
         self._requeue = requeue
+        self._speaks_for_fleet = decide.state.shards.own.index == 0
         self._started_at = 0.0
         self._since = 0.0
         """Silence counts from here at the earliest, in the loop's time."""
@@ -66,13 +67,15 @@ class FleetWatch:
                     self._silence.add(name)
                 if self._settings.cluster_lost_requeue_s is not None:
                     await self._assess_silent(names, self._settings.cluster_lost_requeue_s)
-                await self._report_returned()
+                if self._speaks_for_fleet:
+                    await self._report_returned()
                 await self._move()
 
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
         if silent_s > self._settings.cluster_lost_s:
-            await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
+            if self._speaks_for_fleet:
+                await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
             self._resyncer.forget(name)
 
     async def _assess_silent(self, names: list[ClusterName], requeue_s: float) -> None:

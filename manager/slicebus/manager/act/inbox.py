@@ -19,12 +19,14 @@ from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.decide import catalog, intake
+from slicebus.manager.act.router import Router
+from slicebus.manager.decide import intake, receiving
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
-from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.codec import decode
+from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status, job_of
 from slicebus.proto.topology import manager_queue
@@ -50,13 +52,16 @@ class Inbox:
         resyncer: Resyncer,
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
+        router: Router | None = None,
         fence_s: float | None = None,
         epoch_skew_s: float = 300.0,
     ) -> None:
-        """`fence_s` is the fence that the agents shall keep, in seconds; None for none. `epoch_skew_s` is how far an
+        """`router` passes on what is other shards'; None where there are none, and in every shard but the first.
+        `fence_s` is the fence that the agents shall keep, in seconds; None for none. `epoch_skew_s` is how far an
         agent's epoch may be ahead of now."""
         self._bus = bus
         self._on_dead = on_dead
+        self._router = router
         self._fence_s = fence_s
         self._epoch_skew_s = epoch_skew_s
         self._listeners: list[Callable[[ClusterName], None]] = []
@@ -93,24 +98,48 @@ class Inbox:
         """Call back with the cluster of every message, before it is answered."""
         self._listeners.append(callback)
 
-    async def run(self, lane: Lane, *, prefetch: int) -> None:
-        """Handle one lane until cancelled. Raises NotFoundError when its queue has gone: the manager makes it, and asks
-        for what lay in it, when it begins anew."""
-        async with self._bus.subscribe(manager_queue(lane), prefetch=prefetch) as subscription:
-            await dispatch(subscription, self._handle, key=_order_key, on_dead=self._on_dead, superseded=_is_superseded)
+    async def run(self, lane: Lane, *, prefetch: int, shard: int = 0) -> None:
+        """Handle one lane of a shard until cancelled. Raises NotFoundError when its queue has gone: the manager makes
+        it, and asks for what lay in it, when it begins anew. That of a shard that there is no more may be missing."""
+        try:
+            async with self._bus.subscribe(manager_queue(lane, shard), prefetch=prefetch) as subscription:
+                await dispatch(
+                    subscription, self._handle, key=_order_key, on_dead=self._on_dead, superseded=_is_superseded
+                )
+        except (NotFoundError, ForbiddenError) as error:
+            if shard == self._store.shards.own.index:
+                raise
+            _log.warning("shard.queue.left", shard=shard, lane=lane, error=str(error))
 
     async def _handle(self, delivery: Delivery) -> None:
-        incoming = self._decide.receive(as_sent(delivery.message, trusted=self._bus.user))
+        wire = as_sent(delivery.message, trusted=self._bus.user)
+        if self._router is not None and await self._pass_on(self._router, wire):
+            return
+        incoming = self._decide.receive(wire)
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
             await self._take(incoming)
+
+    async def _pass_on(self, router: Router, wire: WireMessage) -> bool:
+        """Whether a message concerned other shards alone. What cannot be read, or whose sender may not speak for its
+        cluster, concerns this one."""
+        try:
+            received = decode(wire)
+            receiving.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
+        except ProtocolError:
+            return False
+        await router.pass_on(wire, received.message)
+        if router.is_elsewhere(received.message):
+            self._note_message(received.envelope)
+            return True
+        return False
 
     async def _take(self, incoming: Incoming) -> None:
         """Decide what a message changes, and carry it out."""
         envelope, message = incoming.envelope, incoming.message
         try:
             commands = self._decide(
-                catalog.receive,
+                receiving.receive,
                 incoming=incoming,
                 now=now_text(),
                 fence_s=self._fence_s,
@@ -144,7 +173,7 @@ class Inbox:
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
             _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
-            await self._executor.run(self._decide(catalog.refuse_cluster, incoming=incoming, now=now_text()))
+            await self._executor.run(self._decide(receiving.refuse_cluster, incoming=incoming, now=now_text()))
             self._foreign.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.rejected", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:

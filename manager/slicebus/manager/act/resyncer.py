@@ -84,7 +84,8 @@ class Resyncer:
         )
 
     def forget(self, cluster: ClusterName) -> None:
-        """A cluster fell silent. It is asked for an inventory when it speaks again."""
+        """A cluster fell silent, or this shard has more jobs than before. It is asked for an inventory when it speaks
+        again."""
         self._expected.pop(cluster, None)
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
@@ -145,7 +146,11 @@ class Resyncer:
             differences[verdict] += 1
             if verdict is Difference.STATUS or (verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)):
                 statuses.append(ref)
-        strays = {ref: item.spec_version for ref, item in items.items() if self._is_stray(listed, ref)}
+        strays = {
+            ref: item.spec_version
+            for ref, item in items.items()
+            if self._store.has(ref) and self._is_stray(listed, ref)
+        }
         differences["stray"], differences["request"] = len(strays), len(requests)
         self._guard.set_strays(cluster, strays, listed=len(listed.items))
         await self._ask(cluster, "StatusDiffers", statuses)

@@ -1,4 +1,4 @@
-"""Every decision of the manager, as a function of the store and of what the shell passes in.
+"""Every decision of the manager, as a function of the store and of what the shell passes in. `DECISIONS` lists them.
 
 Nothing else decides. Each decision is made through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
@@ -7,22 +7,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from slicebus.decisions.commands import Command, Forget, Remember
-from slicebus.decisions.decider import Incoming
+from slicebus.decisions.commands import Command
 from slicebus.decisions.replay import Model
+from slicebus.kube.cache import key_of
 from slicebus.manager.decide import (
     dispatch,
     endings,
-    identity,
-    intake,
     inventory,
     kueue_checks,
     queue_status,
+    receiving,
     relocation,
+    sharding,
     strays,
-    terms,
     verdicts,
-    waiting,
     worker_cluster_status,
 )
 from slicebus.manager.decide.endings import Ending
@@ -32,31 +30,18 @@ from slicebus.manager.decide.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.slice_history import collect as collected
 from slicebus.manager.decide.strays import Whereabouts
 from slicebus.manager.state.store import Store, owner_ref
-from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
-from slicebus.proto.envelope import Envelope
-from slicebus.proto.epochs import epoch_at
-from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
-    Applied,
     ClusterName,
-    Heartbeat,
-    Hello,
-    Inventory,
     InventoryItem,
     JobRef,
-    Message,
-    Refused,
     RequestKey,
-    ScaleRequest,
-    Status,
 )
 from slicebus.slices import admission
 from slicebus.slices.admission import Decision, Evict
 from slicebus.slices.conditions import Finding
 from slicebus.slices.fleet import Strategy
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.sharing import FairSharing
 
 
@@ -82,40 +67,6 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
 def ending(store: Store, *, job: JobRef) -> Ending:
     """Why a worker is to lose a job, given whether a watch saw its delete, and its namespace."""
     return _ending_of(store, store.view(job))
-
-
-def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
-    """The commands that report a cluster which uses the name of another one. Its messages have no other effect."""
-    cluster = store.clusters.get(None, incoming.envelope.cluster)
-    if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
-        return []
-    return identity.conflict(cluster, incoming.envelope, now=now)
-
-
-def receive(
-    store: Store, *, incoming: Incoming, now: str, fence_s: float | None, epoch_skew_s: float | None = None
-) -> Sequence[Command]:
-    """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds, and
-    `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that.
-
-    Raises ProtocolError; its reason is one of `intake.UNAUTHORIZED` where the sender may not speak for its cluster."""
-    envelope, message = incoming.envelope, incoming.message
-    newest_epoch = None if epoch_skew_s is None else epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
-    intake.authorize(envelope, store.sender(envelope.cluster), newest_epoch=newest_epoch)
-    match message:
-        case Hello() | Heartbeat():
-            return _receive_of_cluster(store, envelope, message, now, fence_s)
-        case ScaleRequest():
-            return mode_of(store).requested(store, store.view(_known(message.job)), message, envelope, now)
-        case Applied():
-            return mode_of(store).applied(store.view(_known(message.job)), message, envelope, now)
-        case Refused():
-            return intake.refused(store.view(_known(message.job)), message, envelope, now=now)
-        case Status():
-            return _receive_status(store, envelope, message, now)
-        case Inventory():
-            return []
-    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
 
 
 def compare(store: Store, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
@@ -213,11 +164,12 @@ def move(store: Store, *, at_once: int) -> list[Evict]:
     """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one, and of
     those that were refused by clusters without their namespace or scheduler backend."""
     clusters = {cluster.name: cluster for cluster in store.quotas.worker_clusters}
+    slices = [slice for slice in store.slices.values() if store.shards.has_queue(slice.local_queue)]
     drained = {cluster.name for cluster in clusters.values() if cluster.draining}
     lacking = {cluster.name for cluster in clusters.values() if cluster.lacking}
     refused = {
         slice.key: leaves
-        for slice in store.slices.values()
+        for slice in slices
         if (slice.scheduler or slice.cluster in lacking)
         and (cluster := clusters.get(ClusterName(slice.cluster or ""))) is not None
         and (leaves := relocation.leaves_for_want(slice, cluster)) is not None
@@ -226,9 +178,7 @@ def move(store: Store, *, at_once: int) -> list[Evict]:
     }
     if not (drained or refused or store.given_up):
         return []
-    return relocation.evictions(
-        store.slices.values(), drained=drained, given_up=set(store.given_up), refused=refused, at_once=at_once
-    )
+    return relocation.evictions(slices, drained=drained, given_up=set(store.given_up), refused=refused, at_once=at_once)
 
 
 def cycle(
@@ -272,7 +222,8 @@ def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
     """Delete the finished slices of every job that its history no longer keeps."""
     ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
     commands: list[Command] = []
-    for chain in dict.fromkeys(slice.chain_id for slice in store.slices.values() if slice.finished):
+    own = (slice for slice in store.slices.values() if store.shards.has_queue(slice.local_queue))
+    for chain in dict.fromkeys(slice.chain_id for slice in own if slice.finished):
         for slice in surplus(ledger.chain(chain), history, moment)[:1]:
             workload = store.workloads.get(slice.namespace, slice.name)
             ref = owner_ref(workload) if workload else None
@@ -285,12 +236,12 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[
     return queue_status.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
-        store.cluster_queues.all(),
-        store.local_queues.all(),
+        [each for each in store.cluster_queues.all() if store.shards.has_cluster_queue(each["metadata"]["name"])],
+        [each for each in store.local_queues.all() if store.shards.has_queue(key_of(each))],
         store.quotas.ledger,
         now=now,
         fair_sharing=fair_sharing,
-        cohort_objects=store.cohorts.all(),
+        cohort_objects=[each for each in store.cohorts.all() if store.shards.has_cohort(each["metadata"]["name"])],
     )
 
 
@@ -306,8 +257,8 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_job,
     ending,
-    refuse_cluster,
-    receive,
+    receiving.receive,
+    receiving.refuse_cluster,
     compare,
     status_differs,
     lacks_request,
@@ -329,6 +280,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     collect,
     report_queues,
     report_checks,
+    sharding.give_away,
+    sharding.hold,
 )
 MODEL = Model(
     state=Store,
@@ -338,58 +291,11 @@ MODEL = Model(
 """The manager, for a replay."""
 
 
-def _receive_of_cluster(
-    store: Store, envelope: Envelope, message: Message, now: str, fence_s: float | None
-) -> Sequence[Command]:
-    cluster = store.clusters.get(None, envelope.cluster)
-    if cluster is None:
-        return []
-    assert isinstance(message, Hello | Heartbeat)
-    is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
-    is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
-    queues = store.local_queues.all()
-    namespaces = None if store.beside_kueue else [queue["metadata"]["namespace"] for queue in queues]
-    answer = terms.answer(
-        message, envelope, store.flavors.all(), fence_s=fence_s, namespaces=namespaces, is_back=is_back
-    )
-    if isinstance(message, Hello):
-        return [*worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
-    granted = store.quotas.ledger.granted.get(envelope.cluster, {})
-    return [
-        *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
-        *answer,
-    ]
-
-
-def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
-    """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
-    key, at = (envelope.speaker, message.job.uid), (envelope.epoch, envelope.sequence)
-    newest = store.last_status.get(key)
-    if newest is not None and at < newest:
-        return []
-    view = store.view(_known(message.job))
-    notes: list[Command] = []
-    if view.job is None:
-        notes = [Forget(table=TableName.LAST_STATUS, key=key)] if newest is not None else []
-    elif at != newest:
-        notes.append(Remember(table=TableName.LAST_STATUS, key=key, value=at))
-        if mode_of(store).keeps_reports:
-            notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
-    taken = intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)
-    return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
-
-
 def _ending_of(store: Store, view: JobView) -> Ending:
     job = view.ref
     was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
     is_served = job.kind not in store.unserved
     return endings.ending_of(view, was_seen=was_seen, namespace=namespace, is_served=is_served)
-
-
-def _known(ref: JobRef) -> JobRef:
-    if ref.kind not in KINDS:
-        raise ProtocolError(DeadReason.REFUSED, f"no job kind {ref.kind!r}")
-    return ref
 
 
 def _is_unshown(store: Store, decision: Decision) -> bool:

@@ -18,6 +18,7 @@ from slicebus.slices.fleet import describe_room
 from slicebus.slices.quota import FlavorResource
 
 DELETES_HELD = "DeletesHeld"
+_HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 """True while deletes of jobs of the cluster wait for somebody to release them."""
 
 
@@ -77,14 +78,19 @@ def lost(cluster: Manifest, *, silent_s: float, now: str) -> list[Command]:
     ]
 
 
-def is_held(cluster: Manifest) -> bool:
-    """Whether the WorkerCluster shows that its deletes are held."""
-    return is_true(cluster, DELETES_HELD)
+def is_held(cluster: Manifest, *, shard: int = 0) -> bool:
+    """Whether the WorkerCluster shows that a shard of the manager holds its deletes."""
+    return is_true(cluster, _held_condition(shard))
 
 
-def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Command]:
-    """Show how many deletes are held, and the id that releases them; nothing when that is shown already."""
-    name, was_held = cluster["metadata"]["name"], is_held(cluster)
+def held_deletes(status: Manifest) -> list[Manifest]:
+    """The id and the number of jobs of each hold that the status of a WorkerCluster shows."""
+    return [hold for hold in (status.get(_HELD), *status.get(_HELD_BY_SHARDS, {}).values()) if hold]
+
+
+def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str, shard: int = 0) -> list[Command]:
+    """Show how many deletes a shard holds, and the id that releases them; nothing when that is shown already."""
+    name, was_held, condition = cluster["metadata"]["name"], is_held(cluster, shard=shard), _held_condition(shard)
     if hold is None and not was_held:
         return []
     shown = {"id": hold.id, "jobs": len(hold.jobs)} if hold else None
@@ -92,18 +98,23 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str) -> list[Comm
         kinds = ", ".join(sorted(hold.unserved))
         why = f", some because {kinds} was not served for a while" if kinds else " at once"
         note = f"{len(hold.jobs)} jobs would be deleted{why}: look, then `slicebus fleet release {name}`"
-        finding = Finding(DELETES_HELD, True, "KindNotServed" if kinds else "TooManyDeletes", note)
+        finding = Finding(condition, True, "KindNotServed" if kinds else "TooManyDeletes", note)
     else:
         note = "No deletes are held any more"
-        finding = Finding(DELETES_HELD, False, "NothingHeld", note)
-    if was_held and hold and has_finding(cluster, finding) and cluster["status"].get("heldDeletes") == shown:
+        finding = Finding(condition, False, "NothingHeld", note)
+    if was_held and hold and has_finding(cluster, finding) and shown in held_deletes(cluster["status"]):
         return []
-    body = {"status": {"heldDeletes": shown, "conditions": with_findings(cluster, finding, now=now)}}
+    of_shard = {_HELD_BY_SHARDS: {str(shard): shown}} if shard else {_HELD: shown}
+    body = {"status": of_shard | {"conditions": with_findings(cluster, finding, now=now)}}
     write = Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status")
     if was_held and hold:
         return [write]
     reason = DELETES_HELD if hold else "DeletesReleased"
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
+
+
+def _held_condition(shard: int) -> str:
+    return f"{DELETES_HELD}ByShard{shard}" if shard else DELETES_HELD
 
 
 def _scheduler_backends(message: Heartbeat) -> list[str] | None:

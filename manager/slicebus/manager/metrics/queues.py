@@ -23,7 +23,7 @@ _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 
 
 class QueueMetrics(Collector):
-    """The gauges of the manager that leads."""
+    """The gauges of the manager that leads, of the queues that it has."""
 
     def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:
         self._store = store
@@ -35,20 +35,22 @@ class QueueMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every gauge of every readable ClusterQueue."""
-        quotas = self._store.quotas
-        queues, usage = quotas.cluster_queues, quotas.ledger.holdings.totals
-        yield from _workloads(quotas)
-        yield from _resources(queues.values(), usage)
+        quotas, shards = self._store.quotas, self._store.shards
+        usage = quotas.ledger.holdings.totals
+        queues = [queue for name, queue in quotas.cluster_queues.items() if shards.has_cluster_queue(name)]
+        cohorts = [cohort for cohort in quotas.cohorts if shards.has_cohort(cohort.name)]
+        yield from _workloads(quotas, queues)
+        yield from _resources(queues, usage)
         if self._fair_sharing is not FairSharing.OFF:
-            yield from _shares(grow(queues.values(), quotas.cohorts, usage))
+            yield from _shares(grow(queues, cohorts, usage))
 
 
-def _workloads(quotas: Quotas) -> Iterator[Metric]:
+def _workloads(quotas: Quotas, queues: Iterable[ClusterQueue]) -> Iterator[Metric]:
     census, members = quotas.ledger.census, keys_by_cluster_queue(quotas.local_queues.values())
     pending = GaugeMetricFamily("kueue_pending_workloads", "Workloads that wait.", labels=(*_QUEUE, "status"))
     reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
-    for queue in quotas.cluster_queues:
+    for queue in (queue.name for queue in queues):
         counted = census.of(members.get(queue, ()))
         pending.add_metric((queue, "active"), counted[State.PENDING] - counted[State.INADMISSIBLE])
         pending.add_metric((queue, "inadmissible"), counted[State.INADMISSIBLE])

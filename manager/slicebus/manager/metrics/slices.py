@@ -4,7 +4,7 @@ Steps from before this process led are not counted: the manager that led then ha
 Source: Kueue v0.19.2, `pkg/metrics`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -102,12 +102,12 @@ class SliceMetrics:
             "workload_eviction_latency_seconds", "From an eviction until its quota was given back.", "reason"
         )
 
-    def follow(self, workloads: Cache) -> None:
-        """Count every change from now on."""
-        workloads.subscribe(self._changed)
+    def follow(self, workloads: Cache, *, when: Callable[[Manifest], bool] = lambda workload: True) -> None:
+        """Count every change from now on of a Workload that `when` lets pass."""
+        workloads.subscribe(lambda change: self._changed(change, when))
 
-    def _changed(self, change: Change) -> None:
-        if change.old is None or change.new is None:
+    def _changed(self, change: Change, when: Callable[[Manifest], bool]) -> None:
+        if change.old is None or change.new is None or not when(change.new):
             return
         for step in steps(change.old, change.new):
             match step:

@@ -1,7 +1,7 @@
 """The manager's caches, and the views of them that decisions are made from."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -28,9 +28,10 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
+from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
-from slicebus.manager.state.worker_clusters import Sender, WorkerCluster, connected_since
+from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
@@ -96,6 +97,8 @@ class Store:
         """The job kinds that the API server does not serve now, and why. Nobody knows their jobs."""
         self.definitions: Table[str, str] = Table(str, str)
         """The UID of the definition of each custom job kind; empty when it has gone."""
+        self.held: Table[str, bool] = Table(str, bool)
+        """The ClusterQueues that this shard of several decides about."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -105,6 +108,7 @@ class Store:
             namespaces=self.namespaces,
             clusters=self.clusters,
         )
+        self.shards = Shards(self.settings, self.held, quotas=self.quotas, cluster_queues=self.cluster_queues)
         self._senders = Readings(self.clusters, Sender.from_manifest)
         self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
         self._copies_left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
@@ -167,6 +171,7 @@ class Store:
             TableName.DELETED: self.deleted,
             TableName.UNSERVED: self.unserved,
             TableName.DEFINITIONS: self.definitions,
+            TableName.HELD: self.held,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -175,11 +180,7 @@ class Store:
             return False
         metadata = manifest["metadata"]
         marks = (*(metadata.get("annotations") or ()), *(metadata.get("finalizers") or ()))
-        return not self._has_workloads(manifest) and not any(mark.startswith(_OWN) for mark in marks)
-
-    def _has_workloads(self, job: Manifest) -> bool:
-        metadata = job["metadata"]
-        return bool(self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"])))
+        return not self.has_workloads(manifest) and not any(mark.startswith(_OWN) for mark in marks)
 
     def cache_of(self, resource: Resource) -> Cache | None:
         """The cache of a resource; None for one that is not cached."""
@@ -288,59 +289,36 @@ class Store:
         """The jobs whose copy a cluster has, or shall have."""
         return [view.ref for view in map(self.view, dict.fromkeys(self.refs())) if view.cluster == cluster]
 
+    def shard_of(self, ref: JobRef) -> int:
+        """The shard of the manager that has a job."""
+        return 0 if self.shards.is_alone else self.shards.of_queue((ref.namespace, self.view(ref).queue))
+
+    def cluster_queue_of(self, ref: JobRef) -> str:
+        """The ClusterQueue of a job; empty where its LocalQueue names none."""
+        return self.quotas.cluster_queue_of((ref.namespace, self.view(ref).queue))
+
     def refs(self) -> Iterator[JobRef]:
-        """Every managed job, and the job of every Workload. A job may come several times."""
+        """Every managed job of this shard, and the job of every Workload. A job may come several times."""
+        return filter(self.has, self._every_ref())
+
+    def has(self, ref: JobRef) -> bool:
+        """Whether this shard of the manager has a job."""
+        return self.shards.is_alone or self.shard_of(ref) == self.shards.own.index
+
+    def has_workload(self, workload: Manifest) -> bool:
+        """Whether this shard has the job of a Workload."""
+        metadata, spec = workload["metadata"], workload.get("spec", {})
+        return self.shards.has_queue((metadata["namespace"], spec.get("queueName", "")))
+
+    def has_workloads(self, job: Manifest) -> bool:
+        """Whether any Workload belongs to a job."""
+        metadata = job["metadata"]
+        return bool(self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"])))
+
+    def _every_ref(self) -> Iterator[JobRef]:
         for cache in self.jobs.values():
             yield from (job_ref(job) for job in cache.all() if is_managed(job, fixed_jobs=self.fixed_jobs))
         yield from filter(None, map(owner_ref, self.workloads.all()))
-
-    def on_job_change(self, callback: Callable[[JobRef], None], *, when: Callable[[Change], bool]) -> None:
-        """Call back with the job of every change that `when` lets pass, and when its priority class changes."""
-
-        def job_changed(change: Change) -> None:
-            job = change.new or change.old
-            if job is not None and (is_of_concern(job) or self._has_workloads(job)) and when(change):
-                callback(job_ref(job))
-
-        def workload_changed(change: Change) -> None:
-            # A Workload that was just orphaned still concerns its former owner.
-            refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
-            ref = next(filter(None, refs), None)
-            if ref is not None and when(change):
-                callback(ref)
-
-        def class_changed(change: Change) -> None:
-            """Jobs that wait for the class to be made, or whose slices have its old value."""
-            entry = change.new or change.old
-            name = entry["metadata"]["name"] if entry else ""
-            for cache in self.jobs.values():
-                for job in cache.all():
-                    if job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL) == name:
-                        callback(job_ref(job))
-
-        self.priority_classes.subscribe(class_changed)
-        for cache in self.jobs.values():
-            cache.subscribe(job_changed)
-        self.workloads.subscribe(workload_changed)
-
-    def on_fleet_change(self, callback: Callable[[JobRef], None]) -> None:
-        """Call back with every job that has quota and no cluster, whenever a cluster changes its place.
-
-        When a cluster leaves the fleet, call back with every job on it too.
-        """
-
-        def changed(change: Change) -> None:
-            before, after = (WorkerCluster.from_manifest(m).place if m else None for m in (change.old, change.new))
-            if before == after:
-                return
-            concerned = {None, "", before.name if before and not after else None}
-            for slice in [slice for slice in self.slices.values() if slice.admitted and slice.cluster in concerned]:
-                workload = self.workloads.get(slice.namespace, slice.name)
-                ref = owner_ref(workload) if workload else None
-                if ref is not None:
-                    callback(ref)
-
-        self.clusters.subscribe(changed)
 
 
 def owner_ref(workload: Manifest) -> JobRef | None:

@@ -19,3 +19,4 @@ class TableName(StrEnum):
     DELETED = "deleted"
     UNSERVED = "unserved"
     DEFINITIONS = "definitions"
+    HELD = "held"

@@ -1,0 +1,198 @@
+"""Gives ClusterQueues to the shards that they belong to, and takes over those that this one was given.
+
+Between two shards a queue is nobody's to decide about, and its jobs run on. The one that gives it away writes no
+admission meanwhile, and none of it is unanswered. The one that gets it first reads every Workload: its watch of them
+may be behind that of the queues (docs/decisions/0057).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import structlog
+
+from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
+from slicebus.decisions.decider import Decider
+from slicebus.kube.cache import Change
+from slicebus.kube.client import KubeClient
+from slicebus.kube.lease import LeaderElection
+from slicebus.kube.resources import LEASES, WORKLOADS
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.decide import sharding
+from slicebus.manager.permissions import lease_of
+from slicebus.manager.state.shards import claim_of
+from slicebus.manager.state.store import Store
+from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
+from slicebus.proto.messages import ClusterName
+from slicebus.runtime.executor import Executor
+
+_log = structlog.get_logger()
+_GATHER_S = 0.2
+"""A shard that begins gets many queues, one after the other."""
+_PAGE = 500
+_BACKOFF = Backoff(first_s=0.2, most_s=5.0)
+
+
+class ShardKeeper:
+    """Of one shard. `prepare` comes before anything but ClusterQueues is read, where there are several."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        namespace: str,
+        election: Callable[[str], LeaderElection],
+        decide: Decider[Store],
+        executor: Executor,
+        resyncer: Resyncer,
+        adopted: Callable[[int], None],
+        waits: Callable[[str], None],
+    ) -> None:
+        """`namespace` is that of the Leases; `election` makes this process a candidate for one. `adopted` is called
+        with each shard that there is no more, and whose place this one takes. `waits` gets what it waits for, empty
+        for nothing."""
+        self._client = client
+        self._namespace = namespace
+        self._election = election
+        self._decide = decide
+        self._store = decide.state
+        self._executor = executor
+        self._resyncer = resyncer
+        self._adopted = adopted
+        self._waits = waits
+        self._given: dict[str, str] = {}
+        """The version at which each queue was given away, until it shows another."""
+        self._leases: dict[int, str] = {}
+        """The version that the Lease of each other shard had at the last look."""
+        self._known: set[str] = set()
+        """The queues that were this shard's before it read any Workload."""
+        self._changed = asyncio.Event()
+
+    def prepare(self) -> None:
+        """Note which queues are this shard's. Every Workload that is read from now on shows their admissions."""
+        self._known = set(self._store.shards.unheld())
+        self._store.cluster_queues.subscribe(self._follow)
+
+    async def begin(self, group: asyncio.TaskGroup) -> None:
+        """Return when this shard may decide: about the queues that have been its own since `prepare`, and, where it is
+        alone, about all. The other shards of before are over when it has their Leases."""
+        shards = self._store.shards
+        if shards.is_alone and shards.orphaned:
+            self._waits(f"waits for the end of {', '.join(map(lease_of, shards.orphaned))}: there is one manager now")
+            for shard in shards.orphaned:
+                await self._adopt(shard, group)
+            await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
+            self._waits("")
+        elif not shards.is_alone:
+            await self._executor.run(self._decide(sharding.hold, queues=sorted(self._known)))
+            self._known.clear()
+            self._changed.set()
+
+    async def run(self, taken: Callable[[], None], group: asyncio.TaskGroup) -> None:
+        """Take over what this shard is given, until cancelled. `taken` is called each time."""
+        adopting = set[int]()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await asyncio.sleep(_GATHER_S)
+            orphaned = self._store.shards.orphaned if self._store.shards.own.index == 0 else []
+            for shard in set(orphaned) - adopting:
+                adopting.add(shard)
+                group.create_task(self._adopt(shard, group), name=f"adopt:{shard}")
+            if not (queues := self._given_to_us()):
+                continue
+            await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
+            still = set(self._given_to_us())
+            held = [name for name in queues if name in still]
+            _log.info("shard.took", queues=held)
+            await self._executor.run(self._decide(sharding.hold, queues=held))
+            for cluster in self._store.quotas.worker_clusters:
+                self._resyncer.forget(ClusterName(cluster.name))
+            self._changed.set()
+            taken()
+
+    async def _adopt(self, shard: int, group: asyncio.TaskGroup) -> None:
+        """Take the place of a shard that there is no more, once nobody else has it."""
+        election = self._election(lease_of(shard))
+        await election.acquire()
+        group.create_task(election.hold(), name=f"lease:{shard}")
+        numbers = sorted({*self._store.shards.adopted, shard})
+        self._store.settings["adopted_shards"] = ",".join(map(str, numbers))
+        self._adopted(shard)
+        self._changed.set()
+
+    async def give_away(self) -> bool:
+        """Give what belongs to other shards to them. False where some of it has to be tried again.
+
+        Call it while no admission is being written.
+        """
+        misplaced = self._store.shards.misplaced()
+        if not misplaced:
+            return True
+        try:
+            at_work = await self._at_work(set(misplaced.values()))
+        except TransientError as error:
+            _log.warning("shard.unknown", error=str(error))
+            return False
+        for name, shard in misplaced.items():
+            if shard in at_work:
+                await self._give(name, shard)
+        return not self._store.shards.misplaced()
+
+    async def _give(self, name: str, shard: int) -> None:
+        commands, queue = (
+            self._decide(sharding.give_away, queue=name, to=shard),
+            self._store.cluster_queues.get(None, name),
+        )
+        if not commands or queue is None:
+            return
+        # Written or not: as long as this is its version, the write may still come about.
+        self._given[name] = queue["metadata"]["resourceVersion"]
+        try:
+            await self._executor.run(commands)
+        except (ConflictError, TransientError) as error:
+            _log.info("shard.kept", queue=name, error=str(error))
+        else:
+            _log.info("shard.gave", queue=name, shard=shard)
+
+    async def _at_work(self, shards: Collection[int]) -> set[int]:
+        """Those whose Lease is held, and was renewed since the last look. Clocks are not compared: they may differ."""
+        found = set()
+        for shard in shards:
+            try:
+                lease = await self._client.get(LEASES, lease_of(shard), self._namespace)
+            except NotFoundError:
+                continue
+            version, before = lease["metadata"]["resourceVersion"], self._leases.get(shard)
+            self._leases[shard] = version
+            if lease["spec"].get("holderIdentity") and before not in (None, version):
+                found.add(shard)
+        return found
+
+    async def _read_workloads(self) -> None:
+        """Have every Workload in the cache at least as new as it is now."""
+        token = ""
+        while True:
+            page = await self._client.list(WORKLOADS, limit=_PAGE, continue_token=token or None)
+            for workload in page.items:
+                self._store.workloads.put(workload)
+            token = page.continue_token
+            if not token:
+                return
+
+    def _given_to_us(self) -> list[str]:
+        return [name for name in self._store.shards.unheld() if not self._may_go(name)]
+
+    def _may_go(self, name: str) -> bool:
+        """Whether a queue was given away from the very version that it shows."""
+        queue = self._store.cluster_queues.get(None, name)
+        return queue is not None and self._given.get(name) == queue["metadata"]["resourceVersion"]
+
+    def _follow(self, change: Change) -> None:
+        old, new = (claim_of(queue) if queue else None for queue in (change.old, change.new))
+        if old != new:
+            name = (change.new or change.old or {})["metadata"]["name"]
+            if old is not None:
+                self._known.discard(name)
+                self._store.held.pop(name, None)
+        self._changed.set()

@@ -1,0 +1,36 @@
+"""How ClusterQueues go from one shard of the manager to another (docs/decisions/0057).
+
+The one that has a queue gives it away, in one write, while it writes no admission. From that write on the other has it,
+and decides about it when it has read every admission that was written before.
+"""
+
+from collections.abc import Sequence
+
+from slicebus.decisions.commands import Command, Forget, Patch, Remember, Requeue
+from slicebus.kube.resources import CLUSTERQUEUES
+from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.state.store import Store
+from slicebus.manager.state.tables import TableName
+from slicebus.slices import own_api
+
+
+def give_away(store: Store, *, queue: str, to: int) -> list[Command]:
+    """Give a ClusterQueue to a shard, if every admission that was sent to it is answered. From then on nothing is
+    decided about it here, whether that is written or not."""
+    found = store.cluster_queues.get(None, queue)
+    sent = [uncertain.decision.admission.cluster_queue for uncertain in store.uncertain.values()]
+    if found is None or queue in sent:
+        return []
+    body = annotation_patch(own_api.SHARD_ANNOTATION, str(to))
+    return [Forget(table=TableName.HELD, key=queue), Patch(resource=CLUSTERQUEUES, target=found, body=body)]
+
+
+def hold(store: Store, *, queues: Sequence[str]) -> list[Command]:
+    """Begin to decide about ClusterQueues whose admissions are known, and look at their jobs anew: what this process
+    knows of their orders is of an earlier time."""
+    jobs = [ref for ref in dict.fromkeys(store.refs()) if store.cluster_queue_of(ref) in queues]
+    return [
+        *(Remember(table=TableName.HELD, key=name, value=True) for name in queues),
+        *(Forget(table=table, key=job) for job in jobs for table in (TableName.PUBLISHED, TableName.NOTICES)),
+        *(Requeue(job=job, delay_s=0.0) for job in jobs),
+    ]

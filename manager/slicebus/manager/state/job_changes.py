@@ -1,0 +1,115 @@
+"""Which jobs a change of a cached object concerns."""
+
+from collections.abc import Callable, Iterable
+
+from slicebus.kube.cache import Change
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.requirements import is_of_concern
+from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.worker_clusters import WorkerCluster
+from slicebus.proto.messages import JobRef, Manifest
+from slicebus.slices import kueue
+
+Callback = Callable[[JobRef], None]
+
+
+def on_job_change(store: Store, callback: Callback, *, when: Callable[[Change], bool]) -> None:
+    """Call back with this shard's job of every change that `when` lets pass, and when its priority class changes.
+
+    A change of a queue may give the shard jobs: it calls back with all jobs of that queue.
+    """
+
+    def concerns(ref: JobRef) -> None:
+        if store.has(ref):
+            callback(ref)
+
+    def job_changed(change: Change) -> None:
+        job = change.new or change.old
+        if job is not None and (is_of_concern(job) or store.has_workloads(job)) and when(change):
+            concerns(job_ref(job))
+
+    def workload_changed(change: Change) -> None:
+        # A Workload that was just orphaned still concerns its former owner.
+        refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
+        ref = next(filter(None, refs), None)
+        if ref is not None and when(change):
+            concerns(ref)
+
+    def class_changed(change: Change) -> None:
+        """Jobs that wait for the class to be made, or whose slices have its old value."""
+        for cache in store.jobs.values():
+            for job in cache.all():
+                if job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL) == _name(change):
+                    concerns(job_ref(job))
+
+    store.priority_classes.subscribe(class_changed)
+    for cache in store.jobs.values():
+        cache.subscribe(job_changed)
+    store.workloads.subscribe(workload_changed)
+    if not store.shards.is_alone:
+        _on_queue_change(store, callback)
+
+
+def _on_queue_change(store: Store, callback: Callback) -> None:
+    def local_queue_changed(change: Change) -> None:
+        if _spec(change.old) != _spec(change.new):
+            key = _namespace(change), _name(change)
+            _call(ref for ref in store.refs() if (ref.namespace, store.view(ref).queue) == key)
+
+    def cluster_queue_changed(change: Change) -> None:
+        if change.old is None or change.new is None:
+            _call(ref for ref in store.refs() if store.cluster_queue_of(ref) in ("", _name(change)))
+
+    def _call(refs: Iterable[JobRef]) -> None:
+        for ref in list(dict.fromkeys(refs)):
+            callback(ref)
+
+    begun = False
+
+    def once_begun(changed: Callable[[Change], None]) -> Callable[[Change], None]:
+        # What is there already has been called back with by the caches of jobs.
+        return lambda change: changed(change) if begun else None
+
+    store.local_queues.subscribe(once_begun(local_queue_changed))
+    store.cluster_queues.subscribe(once_begun(cluster_queue_changed))
+    begun = True
+
+
+def on_fleet_change(store: Store, callback: Callback) -> None:
+    """Call back with every job that has quota and no cluster, whenever a cluster changes its place.
+
+    When a cluster leaves the fleet, call back with every job on it too.
+    """
+
+    def changed(change: Change) -> None:
+        before, after = (WorkerCluster.from_manifest(m).place if m else None for m in (change.old, change.new))
+        if before == after:
+            return
+        concerned = {None, "", before.name if before and not after else None}
+        for slice in [slice for slice in store.slices.values() if slice.admitted and slice.cluster in concerned]:
+            workload = store.workloads.get(slice.namespace, slice.name)
+            ref = owner_ref(workload) if workload else None
+            if ref is not None:
+                callback(ref)
+
+    store.clusters.subscribe(changed)
+
+
+def _name(change: Change) -> str:
+    name: str = _manifest(change)["metadata"]["name"]
+    return name
+
+
+def _namespace(change: Change) -> str:
+    namespace: str = _manifest(change)["metadata"]["namespace"]
+    return namespace
+
+
+def _manifest(change: Change) -> Manifest:
+    manifest = change.new or change.old
+    assert manifest is not None
+    return manifest
+
+
+def _spec(manifest: Manifest | None) -> Manifest | None:
+    return manifest["spec"] if manifest else None

@@ -1,0 +1,140 @@
+"""Which part of the fleet's jobs this process has, where several shards of the manager share them.
+
+A tree of quota belongs to one shard. Which one that is each shard finds alone, by a hash of the tree's root. Every
+ClusterQueue names the shard that has it, in an annotation that only this shard writes; without one it is the first
+shard's. A shard decides about a tree while it has all of its ClusterQueues, and goes by the admissions of whoever had
+them before (docs/decisions/0057).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Self
+
+import msgspec
+
+from slicebus.decisions.table import Table
+from slicebus.kube.cache import Cache
+from slicebus.kube.readings import Readings
+from slicebus.manager.state.annotations import annotation
+from slicebus.manager.state.quota_trees import NOWHERE, Quotas
+from slicebus.proto.messages import Manifest
+from slicebus.slices import own_api
+from slicebus.slices.cohorts import cohort_node, queue_node
+from slicebus.slices.workload import LocalQueueKey
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One of several processes that share the trees of quota, from 0 on."""
+
+    index: int = 0
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @classmethod
+    @lru_cache
+    def parse(cls, text: str) -> Self:
+        """What `str` gave; the only shard for an empty text."""
+        return cls(*map(int, text.split("/"))) if text else cls()
+
+
+class Shards:
+    """What is this shard's, by the cached objects. A manager that is alone has everything."""
+
+    def __init__(
+        self, settings: Table[str, str], held: Table[str, bool], *, quotas: Quotas, cluster_queues: Cache
+    ) -> None:
+        """`held` has the ClusterQueues of this shard whose admissions it knows."""
+        self._settings = settings
+        self._held = held
+        self._quotas = quotas
+        self._claims = Readings(cluster_queues, claim_of)
+
+    @property
+    def own(self) -> Shard:
+        """This one."""
+        return Shard.parse(self._settings.get("shard", ""))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other."""
+        return self.own.count == 1
+
+    @property
+    def adopted(self) -> frozenset[int]:
+        """The shards that there are no more, and whose Leases the first one holds."""
+        return frozenset(map(int, filter(None, self._settings.get("adopted_shards", "").split(","))))
+
+    @property
+    def orphaned(self) -> list[int]:
+        """The other shards that ClusterQueues name and that there are no more, in order."""
+        return sorted({claim for claim in self._claims.values.values() if claim >= self.own.count} - self.adopted)
+
+    def of_queue(self, local_queue: LocalQueueKey) -> int:
+        """The shard that has the jobs of a LocalQueue."""
+        return self._of_cluster_queue(self._quotas.cluster_queue_of(local_queue))
+
+    def has_queue(self, local_queue: LocalQueueKey) -> bool:
+        """Whether this shard has the jobs of a LocalQueue."""
+        return self.is_alone or self.of_queue(local_queue) == self.own.index
+
+    def has_cluster_queue(self, name: str) -> bool:
+        """Whether this shard has a ClusterQueue."""
+        return self.is_alone or self._of_cluster_queue(name) == self.own.index
+
+    def has_cohort(self, name: str) -> bool:
+        """Whether the tree of a cohort belongs to this shard."""
+        if self.is_alone:
+            return True
+        node = cohort_node(name)
+        return belongs_to(self._quotas.trees.get(node, node), self.own.count) == self.own.index
+
+    def trees(self, only: Sequence[str] | None) -> Sequence[str] | None:
+        """Those of some trees, all for None, that this shard decides about. What has no queue is the first one's."""
+        if self.is_alone:
+            return only
+        mine: set[str] = {NOWHERE} if self.own.index == 0 else set()
+        others = set[str]()
+        for name in self._quotas.cluster_queues:
+            (mine if name in self._held else others).add(self._quotas.trees[queue_node(name)])
+        return sorted((mine - others).intersection(mine if only is None else only))
+
+    def misplaced(self) -> dict[str, int]:
+        """The ClusterQueues that this shard has, and whose tree belongs to another, with that one."""
+        if self.is_alone:
+            return {}
+        trees, (index, count) = self._quotas.trees, msgspec.structs.astuple(self.own)
+        found = {
+            name: belongs_to(trees[queue_node(name)], count)
+            for name in self._quotas.cluster_queues
+            if self._of_cluster_queue(name) == index
+        }
+        return {name: shard for name, shard in found.items() if shard != index}
+
+    def unheld(self) -> list[str]:
+        """The ClusterQueues that this shard was given, and does not decide about yet."""
+        if self.is_alone:
+            return []
+        return [name for _, name in self._claims.values if name not in self._held and self.has_cluster_queue(name)]
+
+    def _of_cluster_queue(self, name: str) -> int:
+        claim = self._claims.values.get(("", name), 0)
+        return 0 if claim in self.adopted else claim
+
+
+def claim_of(cluster_queue: Manifest) -> int:
+    """The shard that a ClusterQueue names."""
+    text = annotation(cluster_queue, own_api.SHARD_ANNOTATION) or "0"
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+@lru_cache(maxsize=4096)
+def belongs_to(root: str, count: int) -> int:
+    """The shard of so many that a tree belongs to, by its root: with one more, only what that one gets moves."""
+
+    def weight(index: int) -> bytes:
+        return hashlib.blake2b(f"{root}/{index}".encode(), digest_size=8).digest()
+
+    return max(range(count), key=weight)

@@ -1,0 +1,311 @@
+"""Which part of the jobs a shard of the manager has, and how ClusterQueues go from one to another."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Forget, Patch, Remember
+from slicebus.decisions.decider import Decider
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.lease import LeaderElection, acquire_first
+from slicebus.kube.resources import CLUSTERQUEUES, LEASES, WORKLOADS
+from slicebus.manager.act.shard_keeper import ShardKeeper
+from slicebus.manager.decide import catalog, sharding
+from slicebus.manager.permissions import lease_of
+from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.state.job_changes import on_job_change
+from slicebus.manager.state.quota_trees import NOWHERE
+from slicebus.manager.state.shards import Shard, belongs_to, claim_of
+from slicebus.manager.state.store import Store, Uncertain, owner_ref
+from slicebus.proto.messages import JobRef
+from slicebus.runtime.executor import Executor
+from slicebus.slices import kueue, own_api
+from slicebus.slices.admission import Admit
+from slicebus.slices.sharing import FairSharing
+from slicebus.slices.workload import Admission as Given
+from slicebus.slices.workload import SliceKey
+from unit.kube.servers import SYSTEM
+from unit.manager.objects import a_workload
+from unit.manager.test_quota_trees import an_object
+
+Manifest = dict[str, Any]
+COHORTS = {"team": 1, "all": 0}
+"""With the shard of two that the tree of each belongs to."""
+
+
+def a_queue(name: str, cohort: str, shard: int | None = None, version: int = 1) -> Manifest:
+    groups = [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "x", "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}
+    ]
+    made = an_object("ClusterQueue", name, {"namespaceSelector": {}, "cohortName": cohort, "resourceGroups": groups})
+    made["metadata"]["resourceVersion"] = str(version)
+    if shard is not None:
+        made["metadata"]["annotations"] = {own_api.SHARD_ANNOTATION: str(shard)}
+    return made
+
+
+def a_store(shard: str, *queues: Manifest, held: tuple[str, ...] = ()) -> Store:
+    """LocalQueue `to-NAME` stands for ClusterQueue NAME."""
+    store = Store()
+    store.settings["shard"] = shard
+    for queue in queues:
+        name = queue["metadata"]["name"]
+        store.cluster_queues.put(queue)
+        store.local_queues.put(an_object("LocalQueue", f"to-{name}", {"clusterQueue": name}, "team"))
+    for name in held:
+        store.held[name] = True
+    return store
+
+
+def waits_in(store: Store, queue: str, name: str = "w1") -> JobRef:
+    """A job of that queue, which waits."""
+    workload = a_workload(name)
+    workload["spec"]["queueName"] = f"to-{queue}"
+    workload["metadata"]["labels"][kueue.JOB_UID_LABEL] = f"job-{name}"
+    workload["metadata"]["ownerReferences"][0] |= {"uid": f"job-{name}", "name": name}
+    store.workloads.put(workload)
+    ref = owner_ref(workload)
+    assert ref is not None
+    return ref
+
+
+def test_one_more_shard_takes_and_moves_nothing_else() -> None:
+    roots = [f"cohort/{number}" for number in range(300)]
+    for count in range(1, 5):
+        before, after = ([belongs_to(root, shards) for root in roots] for shards in (count, count + 1))
+        assert set(after) == set(range(count + 1)), "everybody has some"
+        assert all(now in (then, count) for then, now in zip(before, after, strict=True))
+    assert {name: belongs_to(f"cohort/{name}", 2) for name in COHORTS} == COHORTS
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.0", "²", None])
+def test_an_unreadable_claim_is_that_of_the_first(text: str | None) -> None:
+    queue = a_queue("q", "team")
+    if text is not None:
+        queue["metadata"]["annotations"] = {own_api.SHARD_ANNOTATION: text}
+    assert claim_of(queue) == 0
+
+
+class TestWhatAShardHas:
+    def test_a_manager_that_is_alone_has_everything(self) -> None:
+        store = a_store("", a_queue("a", "team", 1), a_queue("b", "all"))
+        assert store.shards.own == Shard(0, 1)
+        assert store.shards.trees(None) is None
+        assert store.shards.trees(["cohort/team"]) == ["cohort/team"]
+        assert (store.shards.misplaced(), store.shards.unheld()) == ({}, [])
+        assert store.has(waits_in(store, "a"))
+
+    def test_a_tree_of_which_it_holds_every_queue(self) -> None:
+        queues = a_queue("a", "team", 1), a_queue("b", "team", 1), a_queue("c", "all")
+        assert a_store("1/2", *queues, held=("a", "b")).shards.trees(None) == ["cohort/team"]
+        assert a_store("1/2", *queues, held=("a",)).shards.trees(None) == []
+        assert a_store("0/2", *queues, held=("c",)).shards.trees(None) == ["cohort/all", NOWHERE]
+        assert a_store("0/2", *queues, held=("c",)).shards.trees(["cohort/all", "cohort/team"]) == ["cohort/all"]
+
+    def test_the_jobs_of_the_queues_that_name_it(self) -> None:
+        queues = a_queue("a", "team", 1), a_queue("b", "all")
+        for shard in (0, 1):
+            store = a_store(f"{shard}/2", *queues)
+            refs = [waits_in(store, "a", "w1"), waits_in(store, "b", "w2")]
+            assert [store.has(ref) for ref in refs] == [shard == 1, shard == 0]
+
+    def test_jobs_without_a_queue_are_the_first_ones(self) -> None:
+        store = a_store("0/2")
+        assert store.shards.has_queue(("team", "nowhere"))
+        assert not a_store("1/2").shards.has_queue(("team", "nowhere"))
+
+    def test_what_is_of_a_shard_that_is_over_is_nobodys_before_its_lease_is_taken(self) -> None:
+        store = a_store("0/2", a_queue("a", "team", 3))
+        assert (store.shards.orphaned, store.shards.unheld()) == ([3], [])
+        store.settings["adopted_shards"] = "3"
+        assert (store.shards.orphaned, store.shards.unheld(), store.shards.misplaced()) == ([], ["a"], {"a": 1})
+
+    def test_a_queue_that_becomes_its_own_has_its_jobs_looked_at(self) -> None:
+        store = a_store("0/2", a_queue("a", "all"), a_queue("b", "team", 1))
+        ref, called = waits_in(store, "b"), list[JobRef]()
+        on_job_change(store, called.append, when=lambda _: True)
+        assert called == []
+        moved = an_object("LocalQueue", "to-b", {"clusterQueue": "a"}, "team")
+        moved["metadata"]["resourceVersion"] = "2"
+        store.local_queues.put(moved)
+        assert called == [ref]
+
+    def test_it_shows_the_status_of_its_own_queues(self) -> None:
+        store = a_store("1/2", a_queue("a", "team", 1), a_queue("b", "all"))
+        commands = catalog.report_queues(store, now="2026-01-01T00:00:00Z", fair_sharing=FairSharing.OFF)
+        shown = [command.target["metadata"]["name"] for command in commands if isinstance(command, Patch)]
+        assert shown == ["a", "to-a"]
+
+
+class TestGivingAway:
+    def test_it_lets_go_before_it_writes(self) -> None:
+        store = a_store("0/2", a_queue("a", "team"), held=("a",))
+        forget, patch = sharding.give_away(store, queue="a", to=1)
+        assert forget == Forget(table="held", key="a")
+        assert isinstance(patch, Patch)
+        assert patch.body == {"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}}
+
+    def test_not_while_an_admission_to_it_is_unanswered(self) -> None:
+        store = a_store("0/2", a_queue("a", "team"), a_queue("b", "team"), held=("a", "b"))
+        admit = Admit(key=SliceKey("team/w"), admission=Given(cluster_queue="a", pod_sets=()), cluster="east")
+        store.uncertain[SliceKey("team/w")] = Uncertain(admit, "1")
+        assert sharding.give_away(store, queue="a", to=1) == []
+        assert sharding.give_away(store, queue="b", to=1) != []
+
+    def test_what_it_gets_has_its_jobs_ordered_anew(self) -> None:
+        store = a_store("1/2", a_queue("a", "team", 1))
+        ref = waits_in(store, "a")
+        commands = sharding.hold(store, queues=["a"])
+        assert commands[0] == Remember(table="held", key="a", value=True)
+        assert Forget(table="published", key=ref) in commands
+
+
+class Keeper:
+    """A keeper of one shard on an API server of this process."""
+
+    def __init__(self, client: KubeClient, shard: str) -> None:
+        self.client = client
+        self.store = Store()
+        self.store.settings["shard"] = shard
+        self.took = asyncio.Event()
+        self.waits: list[str] = []
+        self.adopted: list[int] = []
+        decide = Decider(self.store)
+        executor = Executor(
+            client=client,
+            caches=self.store.cache_of,
+            tables=self.store.tables(),
+            publish=None,  # type: ignore[arg-type]
+            requeue=lambda job, delay_s: None,
+            component="slicebus-manager",
+            record=lambda regarding, **event: None,
+        )
+        self.keeper = ShardKeeper(
+            client=client,
+            namespace=SYSTEM,
+            election=lambda name: candidate(client, name),
+            decide=decide,
+            executor=executor,
+            resyncer=None,  # type: ignore[arg-type]
+            adopted=self.adopted.append,
+            waits=self.waits.append,
+        )
+
+    async def read_queues(self) -> None:
+        for queue in (await self.client.list(CLUSTERQUEUES)).items:
+            self.store.cluster_queues.put(queue)
+
+
+def candidate(client: KubeClient, name: str, identity: str = "me") -> LeaderElection:
+    return LeaderElection(client, namespace=SYSTEM, name=name, identity=identity, duration_s=30.0, renew_s=1.0)
+
+
+@pytest.fixture
+async def queues(api: KubeClient) -> KubeClient:
+    """Queues `a` of the second shard's cohort and `b` of the first's, which belong to nobody yet."""
+    for name, cohort in (("a", "team"), ("b", "all")):
+        made = a_queue(name, cohort)
+        made["metadata"] = {"name": name}
+        await api.create(CLUSTERQUEUES, made)
+    return api
+
+
+async def claim(client: KubeClient, name: str) -> int:
+    return claim_of(await client.get(CLUSTERQUEUES, name))
+
+
+async def test_a_queue_goes_to_a_shard_that_renews_its_lease(queues: KubeClient) -> None:
+    first = Keeper(queues, "0/2")
+    await first.read_queues()
+    assert not await first.keeper.give_away(), "there is no such shard"
+    other = candidate(queues, lease_of(1), "other")
+    await other.acquire()
+    assert not await first.keeper.give_away(), "it may have died long ago"
+    assert not await first.keeper.give_away()
+    lease = await queues.get(LEASES, lease_of(1), SYSTEM)
+    await queues.patch(LEASES, lease_of(1), SYSTEM, MergePatch({"spec": {"renewTime": lease["spec"]["acquireTime"]}}))
+    assert await first.keeper.give_away() is (await claim(queues, "a") == 1) is True
+    assert await claim(queues, "b") == 0
+
+
+async def test_what_was_given_away_without_an_answer_is_not_taken_again(queues: KubeClient) -> None:
+    first = Keeper(queues, "0/2")
+    await first.read_queues()
+    first.keeper._given["a"] = first.store.cluster_queues.get(None, "a")["metadata"]["resourceVersion"]  # type: ignore[index]
+    assert first.keeper._given_to_us() == ["b"]
+    await queues.patch(CLUSTERQUEUES, "a", None, MergePatch({"metadata": {"labels": {"x": "y"}}}))
+    await first.read_queues()
+    assert first.keeper._given_to_us() == ["a", "b"], "the write cannot come about any more"
+
+
+async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClient) -> None:
+    second = Keeper(queues, "1/2")
+    await second.read_queues()
+    second.keeper.prepare()
+    workload = a_workload("w1")
+    workload["metadata"] = {"name": "w1", "namespace": "team"}
+    await queues.create(WORKLOADS, workload)
+    workloads, known_when_held = second.store.workloads, list[bool]()
+    second.store.held.observe(lambda name, value: known_when_held.append(bool(workloads.get("team", "w1"))))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(second.keeper.run(second.took.set, group))
+        await second.keeper.begin(group)
+        body = {"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}}
+        second.store.cluster_queues.put(await queues.patch(CLUSTERQUEUES, "a", None, MergePatch(body)))
+        await asyncio.wait_for(second.took.wait(), 5)
+        running.cancel()
+    assert (dict(second.store.held), known_when_held) == ({"a": True}, [True])
+
+
+async def test_the_only_manager_waits_for_the_end_of_the_shards_of_before(queues: KubeClient) -> None:
+    await queues.patch(
+        CLUSTERQUEUES, "a", None, MergePatch({"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}})
+    )
+    other = candidate(queues, lease_of(1), "other")
+    await other.acquire()
+    holding = asyncio.create_task(other.hold())
+    alone = Keeper(queues, "")
+    await alone.read_queues()
+    async with asyncio.TaskGroup() as group:
+        begun = group.create_task(alone.keeper.begin(group))
+        await asyncio.sleep(0.3)
+        assert not begun.done()
+        assert "slicebus-manager-1" in alone.waits[-1]
+        holding.cancel()
+        await begun
+        assert (alone.adopted, alone.waits[-1]) == ([1], "")
+        for task in asyncio.all_tasks():
+            if task.get_name() == "lease:1":
+                task.cancel()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"SLICEBUS_ADMISSION": Admission.KUEUE}, {"SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS": "300"}],
+    ids=["beside a Kueue", "clusters that are given up"],
+)
+def test_what_only_one_manager_can_do(others: dict[str, str]) -> None:
+    environment = {"AMQP_URL": "memory://manager@x", "SLICEBUS_SHARDS": "2"}
+    assert ManagerSettings.from_env(environment).shards == 2
+    with pytest.raises(Exception, match="SLICEBUS_"):
+        ManagerSettings.from_env(environment | others)
+
+
+async def test_each_process_has_one_shard_and_the_others_stand_by(api: KubeClient) -> None:
+    async def process(identity: str) -> tuple[str, asyncio.Task[None]]:
+        candidates = [candidate(api, lease_of(shard), identity) for shard in range(2)]
+        lease, _ = await acquire_first(candidates)
+        return lease_of(candidates.index(lease)), asyncio.create_task(lease.hold())
+
+    (first, first_holds), (second, second_holds) = await process("a"), await process("b")
+    assert (first, second) == ("slicebus-manager", "slicebus-manager-1")
+    third = asyncio.create_task(process("c"))
+    await asyncio.sleep(0.3)
+    assert not third.done()
+    second_holds.cancel()
+    third_lease, third_holds = await asyncio.wait_for(third, 5)
+    assert third_lease == second
+    for holds in (first_holds, third_holds):
+        holds.cancel()
+    await asyncio.gather(first_holds, second_holds, third_holds, return_exceptions=True)
