@@ -54,6 +54,20 @@ QUICK: dict[str, tuple[str, ...]] = {
     "journal.py": ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
     "resync.py": ("--jobs", "20", "--rounds", "1"),
+    "shards.py": (
+        "--clusters",
+        "2",
+        "--workloads",
+        "10",
+        "--rate",
+        "2",
+        "--seconds",
+        "2",
+        "--idle",
+        "1",
+        "--rounds",
+        "1",
+    ),
 }
 """Options with which a benchmark takes seconds, or little more than its servers need to start. One that is not here has
 its own sizes with `--quick` too, and no test runs it."""

@@ -21,8 +21,9 @@ VHOST = "bench"
 
 
 @contextmanager
-def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
-    """A broker for a manager and these clusters; gives the address of a role: `manager`, or a cluster's name.
+def rabbitmq(*clusters: str, shards: int = 1) -> Iterator[Callable[[str], str]]:
+    """A broker for a manager of so many shards, and these clusters; gives the address of a role: `manager`, or a
+    cluster's name.
 
     Ends the process where there is no RabbitMQ.
     """
@@ -32,7 +33,7 @@ def rabbitmq(*clusters: str) -> Iterator[Callable[[str], str]]:
         broker = RabbitBroker(Path(folder))
         try:
             broker.start()
-            broker.add_vhost(VHOST, *clusters)
+            broker.add_vhost(VHOST, *clusters, shards=shards)
             yield lambda role: broker.url(VHOST, role)
         finally:
             broker.stop()

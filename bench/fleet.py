@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import figures
 from broker import MANAGER, rabbitmq
@@ -38,12 +38,14 @@ from slicebus.cli.broker_connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo import world as demo
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.apiserver.store import key_of
+from slicebus.slices import kueue
 
+Manifest = dict[str, Any]
 EAST = ClusterName("east")
 HEARTBEAT_S = 10.0
 _CPU = 1_000_000
@@ -62,6 +64,8 @@ class Filled(NamedTuple):
     of: Template
     workloads: int
     clusters: list[ClusterName]
+    cohorts: tuple[str, ...] = ()
+    """In which the copies are in turn, each in a queue of its name; all in one queue without a cohort for none."""
 
 
 class Fleet(NamedTuple):
@@ -110,10 +114,15 @@ def _serve(filled: Filled, pipe: Connection) -> None:
                 await client.create(resource, manifest)
             for cluster in filled.clusters:
                 await client.create(WORKERCLUSTERS, objects.worker_cluster(cluster))
+            for cohort in filled.cohorts:
+                for resource, manifest in queue_of(cohort):
+                    await client.create(resource, manifest)
             copies, store = Copies(filled.of), server.api.store
             for number in range(1, filled.workloads + 1):
                 cluster = filled.clusters[number % len(filled.clusters)] if filled.clusters else None
                 for manifest in copies.of_manager(number, cluster) if cluster else copies.of_worker(number):
+                    if filled.cohorts:
+                        put_into(manifest, filled.cohorts[number // len(filled.clusters) % len(filled.cohorts)])
                     resource, metadata = resource_of(manifest), manifest["metadata"]
                     served = store.served(resource.group, resource.version, resource.plural)
                     store.put(key_of(served, metadata["namespace"], metadata["name"]), manifest)
@@ -121,6 +130,24 @@ def _serve(filled: Filled, pipe: Connection) -> None:
             await asyncio.to_thread(pipe.recv)
 
     asyncio.run(serve())
+
+
+def queue_of(cohort: str) -> list[tuple[Resource, Manifest]]:
+    """A ClusterQueue and a LocalQueue of the cohort's name."""
+    given = {resource: manifest for resource, manifest in objects.quota(_CPU) if resource != RESOURCEFLAVORS}
+    given[CLUSTERQUEUES]["spec"]["cohortName"] = cohort
+    given[LOCALQUEUES]["spec"]["clusterQueue"] = cohort
+    for manifest in given.values():
+        manifest["metadata"]["name"] = cohort
+    return list(given.items())
+
+
+def put_into(manifest: Manifest, queue: str) -> None:
+    """Let a job or its Workload be in another queue than it was made in."""
+    if manifest["kind"] == WORKLOADS.kind:
+        manifest["spec"]["queueName"] = manifest["status"]["admission"]["clusterQueue"] = queue
+    else:
+        manifest["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = queue
 
 
 @asynccontextmanager

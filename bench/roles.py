@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing import get_context
@@ -37,6 +38,8 @@ class Place(NamedTuple):
     server: Path | str
     """A kubeconfig, or the URL of an embedded API server."""
     url: str
+    shards: int = 1
+    """Of the manager."""
 
 
 class Start(NamedTuple):
@@ -133,8 +136,9 @@ async def _client(server: Path | str) -> KubeClient:
 
 
 def _role(place: Place, client: KubeClient, bus: Bus) -> Manager | Agent:
-    common = {"amqp_url": place.url, "namespace": objects.SYSTEM_NAMESPACE, "identity": "bench"}
+    identity = f"bench-{os.getpid()}"
+    common = {"amqp_url": place.url, "namespace": objects.SYSTEM_NAMESPACE, "identity": identity}
     if place.role == MANAGER:
-        return Manager(ManagerSettings(**common), client, bus, CollectorRegistry())
+        return Manager(ManagerSettings(**common, shards=place.shards), client, bus, CollectorRegistry())
     settings = AgentSettings(**common, cluster=ClusterName(place.role), manager_user=MANAGER)
     return Agent(settings, client, bus, CollectorRegistry())

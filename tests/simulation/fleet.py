@@ -233,7 +233,8 @@ class Fleet:
         self.others = sorted({other_of(item.of) for item in schedule.items if isinstance(item, Impostor)})
         """Clusters that have no name of their own."""
         self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS, *self.others)}
-        self.rules = Rules({name: server.api for name, server in self.servers.items()}, others=self.others)
+        apis = {name: server.api for name, server in self.servers.items()}
+        self.rules = Rules(apis, others=self.others, shards=schedule.shards)
         self.processes = [
             Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES

@@ -22,7 +22,9 @@ Manifest = dict[str, Any]
 class RoomRules:
     """Raises Violation for an admission that breaks the rule."""
 
-    def __init__(self, slices: Mapping[SliceKey, Slice]) -> None:
+    def __init__(self, slices: Mapping[SliceKey, Slice], *, is_shared: bool = False) -> None:
+        """`is_shared`: several shards of the manager may give the last room of a cluster away at the same moment."""
+        self._is_shared = is_shared
         self._slices = slices
         """Of the manager, as they are now."""
         self._versions: dict[str, Versions[Usage]] = {}
@@ -46,7 +48,7 @@ class RoomRules:
         now_s, others = asyncio.get_running_loop().time(), [*self._slices.values()]
         own = [slice, *(other for other in others if other.chain_id == slice.chain_id and other.key != slice.key)]
         had = self._hold(slice, _granted(slice.cluster, own), now_s)
-        if slice.admission is None or (old is not None and old.admission is not None):
+        if self._is_shared or slice.admission is None or (old is not None and old.admission is not None):
             return
         rest = _granted(slice.cluster, (other for other in others if other.chain_id != slice.chain_id))
         after, past = add(rest, _granted(slice.cluster, own)), dict[FlavorResource, int]()

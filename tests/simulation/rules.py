@@ -54,7 +54,7 @@ _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.va
 class Rules:
     """Follows every change and raises Violation for one that breaks a rule."""
 
-    def __init__(self, apis: Mapping[str, Api], *, others: Collection[str]) -> None:
+    def __init__(self, apis: Mapping[str, Api], *, others: Collection[str], shards: int) -> None:
         """`others` are clusters that have no part in the fleet, whatever their agents are called."""
         self._apis = {name: api for name, api in apis.items() if name not in others}
         self._unseen: deque[tuple[str, Change]] = deque()
@@ -65,7 +65,7 @@ class Rules:
         """The most pods of each pod set that a slice was ever admitted with, by its name."""
         self.quota = QuotaRules(self._slices)
         self.activations = ActivationRules()
-        self._room = RoomRules(self._slices)
+        self._room = RoomRules(self._slices, is_shared=shards > 1)
         self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)

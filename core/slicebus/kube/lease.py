@@ -68,6 +68,11 @@ class LeaderElection:
         """Seconds since the server last answered: infinite before the first answer."""
         return asyncio.get_running_loop().time() - self._answered_at
 
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Those of the Lease when it was last written."""
+        return (self._lease or {}).get("metadata", {}).get("annotations") or {}
+
     async def acquire(self) -> int:
         """Wait until the Lease is held; return its epoch."""
         return (await acquire_first([self]))[1]

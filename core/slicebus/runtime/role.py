@@ -72,7 +72,7 @@ class Role(ABC, Generic[Settings]):
             identity=self._settings.identity,
             duration_s=self._settings.lease_duration_s,
             renew_s=self._settings.lease_renew_s,
-            notes=self._notes,
+            notes=self.notes,
         )
 
     @abstractmethod
@@ -125,7 +125,8 @@ class Role(ABC, Generic[Settings]):
         is_starting = self._epoch is not None and not self.leading.is_set()
         return "has the Lease, and begins" if is_starting else ""
 
-    def _notes(self) -> dict[str, str | None]:
+    def notes(self) -> dict[str, str | None]:
+        """The annotations of its Lease."""
         left_out = self._informers.left_out if self._informers else []
         return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()])
 

@@ -57,6 +57,9 @@ UNHEEDED_ANNOTATION: Final = "slicebus.dev/unheeded"
 """On a job of the manager that was taken: what somebody has changed since that has no effect."""
 SHARD_ANNOTATION: Final = "slicebus.dev/shard"
 """On a ClusterQueue: the shard of the manager that has it; the first one where there is none."""
+SHARDS_ANNOTATION: Final = "slicebus.dev/shards"
+"""On the Lease of the manager's first shard: how many shards there are, or were, as long as somebody has to take the
+place of one; absent where there is one."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that its own status does not show, as the API server
 refuses them for a job made anew, or another controller writes it."""

@@ -53,6 +53,7 @@ from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.run import run_process
+from slicebus.slices import own_api
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
@@ -62,6 +63,8 @@ class Manager(Role[ManagerSettings]):
     """One manager."""
 
     component = COMPONENT
+    _keeper: ShardKeeper | None = None
+    """Once it leads."""
 
     def leases(self) -> Sequence[str]:
         """One for each shard."""
@@ -71,6 +74,15 @@ class Manager(Role[ManagerSettings]):
     def _shard(self) -> Shard:
         """Which one this process is, once it has the Lease."""
         return Shard(self._candidates.index(self._lease), self._settings.shards)
+
+    def notes(self) -> dict[str, str | None]:
+        """How many shards there are too, or were, on the Lease of the first."""
+        if self._keeper is None or self._shard.index > 0:
+            return super().notes()
+        most = max({self._shard.count - 1, *self._keeper.left}) + 1
+        if most == 1 and own_api.SHARDS_ANNOTATION not in self._lease.annotations:
+            return super().notes()
+        return super().notes() | {own_api.SHARDS_ANNOTATION: str(most) if most > 1 else None}
 
     async def prepare(self) -> None:
         """Make the exchanges, the dead-letter queue, the journal and the shards' queues. Nobody else makes them."""
@@ -174,9 +186,12 @@ class Manager(Role[ManagerSettings]):
                 decide=decide,
                 executor=executor,
                 resyncer=resyncer,
+                bus=self._bus,
+                once=int(self._lease.annotations.get(own_api.SHARDS_ANNOTATION, 1)),
                 adopted=take_in,
                 waits=self.waits_for,
             )
+            self._keeper = keeper
             if shard.count > 1:
                 await self._read(informers, [(CLUSTERQUEUES, store.cluster_queues)], group)
                 keeper.prepare()

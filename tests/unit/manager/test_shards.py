@@ -20,6 +20,7 @@ from slicebus.manager.state.shards import Shard, belongs_to, claim_of
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
 from slicebus.slices.sharing import FairSharing
@@ -164,7 +165,7 @@ class TestGivingAway:
 class Keeper:
     """A keeper of one shard on an API server of this process."""
 
-    def __init__(self, client: KubeClient, shard: str) -> None:
+    def __init__(self, client: KubeClient, shard: str, once: int = 1) -> None:
         self.client = client
         self.store = Store()
         self.store.settings["shard"] = shard
@@ -188,6 +189,8 @@ class Keeper:
             decide=decide,
             executor=executor,
             resyncer=None,  # type: ignore[arg-type]
+            bus=MemoryBus(MemoryBroker(), user="manager"),
+            once=once,
             adopted=self.adopted.append,
             waits=self.waits.append,
         )
@@ -277,6 +280,18 @@ async def test_the_only_manager_waits_for_the_end_of_the_shards_of_before(queues
         assert (alone.adopted, alone.waits[-1]) == ([1], "")
         for task in asyncio.all_tasks():
             if task.get_name() == "lease:1":
+                task.cancel()
+
+
+async def test_the_first_shard_takes_the_place_of_one_that_left_nothing_but_messages(queues: KubeClient) -> None:
+    alone = Keeper(queues, "", once=3)
+    async with asyncio.TaskGroup() as group:
+        await alone.keeper.begin(group)
+        assert alone.adopted == [1, 2]
+        await asyncio.sleep(0)
+        assert alone.keeper.left == set(), "their queues are not there"
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("lease:"):
                 task.cancel()
 
 

@@ -7,11 +7,14 @@ may be behind that of the queues (docs/decisions/0057).
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
+from slicebus.bus.contract import Bus
 from slicebus.decisions.decider import Decider
 from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
@@ -22,14 +25,16 @@ from slicebus.manager.decide import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.manager.state.store import Store
-from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, TransientError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import manager_queue
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
 _GATHER_S = 0.2
 """A shard that begins gets many queues, one after the other."""
 _PAGE = 500
+_LOOK_S = 5.0
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -45,12 +50,14 @@ class ShardKeeper:
         decide: Decider[Store],
         executor: Executor,
         resyncer: Resyncer,
+        bus: Bus,
+        once: int,
         adopted: Callable[[int], None],
         waits: Callable[[str], None],
     ) -> None:
-        """`namespace` is that of the Leases; `election` makes this process a candidate for one. `adopted` is called
-        with each shard that there is no more, and whose place this one takes. `waits` gets what it waits for, empty
-        for nothing."""
+        """`namespace` is that of the Leases; `election` makes this process a candidate for one. `once` is how many
+        shards there were. `adopted` is called with each of them that there is no more, and whose place this one takes.
+        `waits` gets what it waits for, empty for nothing."""
         self._client = client
         self._namespace = namespace
         self._election = election
@@ -58,8 +65,11 @@ class ShardKeeper:
         self._store = decide.state
         self._executor = executor
         self._resyncer = resyncer
+        self._bus = bus
         self._adopted = adopted
         self._waits = waits
+        self.left = set(range(self._store.shards.own.count, once))
+        """The shards that there are no more, and that may have left messages."""
         self._given: dict[str, str] = {}
         """The version at which each queue was given away, until it shows another."""
         self._leases: dict[int, str] = {}
@@ -77,9 +87,9 @@ class ShardKeeper:
         """Return when this shard may decide: about the queues that have been its own since `prepare`, and, where it is
         alone, about all. The other shards of before are over when it has their Leases."""
         shards = self._store.shards
-        if shards.is_alone and shards.orphaned:
-            self._waits(f"waits for the end of {', '.join(map(lease_of, shards.orphaned))}: there is one manager now")
-            for shard in shards.orphaned:
+        if shards.is_alone and (orphaned := self._orphaned):
+            self._waits(f"waits for the end of {', '.join(map(lease_of, orphaned))}: there is one manager now")
+            for shard in orphaned:
                 await self._adopt(shard, group)
             await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
             self._waits("")
@@ -95,8 +105,9 @@ class ShardKeeper:
             await self._changed.wait()
             self._changed.clear()
             await asyncio.sleep(_GATHER_S)
-            orphaned = self._store.shards.orphaned if self._store.shards.own.index == 0 else []
-            for shard in set(orphaned) - adopting:
+            for shard in self._orphaned if self._store.shards.own.index == 0 else ():
+                if shard in adopting:
+                    continue
                 adopting.add(shard)
                 group.create_task(self._adopt(shard, group), name=f"adopt:{shard}")
             if not (queues := self._given_to_us()):
@@ -111,6 +122,11 @@ class ShardKeeper:
             self._changed.set()
             taken()
 
+    @property
+    def _orphaned(self) -> list[int]:
+        """The shards that there are no more, and whose place nobody has taken, as far as they have left anything."""
+        return sorted({*self._store.shards.orphaned, *self.left} - self._store.shards.adopted)
+
     async def _adopt(self, shard: int, group: asyncio.TaskGroup) -> None:
         """Take the place of a shard that there is no more, once nobody else has it."""
         election = self._election(lease_of(shard))
@@ -120,6 +136,21 @@ class ShardKeeper:
         self._store.settings["adopted_shards"] = ",".join(map(str, numbers))
         self._adopted(shard)
         self._changed.set()
+        group.create_task(self._note_empty(shard), name=f"empty:{shard}")
+
+    async def _note_empty(self, shard: int) -> None:
+        """Return when nothing is left in the queues of a shard that there is no more, or they are not there."""
+        look = partial(self._has_messages, shard)
+        while await repeated(look, on=TransientError, wait=_BACKOFF):  # noqa: ASYNC110 a broker tells nobody
+            await asyncio.sleep(_LOOK_S)
+        self.left.discard(shard)
+
+    async def _has_messages(self, shard: int) -> bool:
+        found = 0
+        for lane in Lane:
+            with suppress(NotFoundError, ForbiddenError):
+                found += (await self._bus.depth(manager_queue(lane, shard))).ready
+        return found > 0
 
     async def give_away(self) -> bool:
         """Give what belongs to other shards to them. False where some of it has to be tried again.

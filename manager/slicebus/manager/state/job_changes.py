@@ -19,28 +19,30 @@ def on_job_change(store: Store, callback: Callback, *, when: Callable[[Change], 
     A change of a queue may give the shard jobs: it calls back with all jobs of that queue.
     """
 
-    def concerns(ref: JobRef) -> None:
-        if store.has(ref):
+    def concern(ref: JobRef, change: Change) -> None:
+        # Most changes are of other shards' jobs, and this costs less.
+        if store.has(ref) and when(change):
             callback(ref)
 
     def job_changed(change: Change) -> None:
         job = change.new or change.old
-        if job is not None and (is_of_concern(job) or store.has_workloads(job)) and when(change):
-            concerns(job_ref(job))
+        if job is not None and (is_of_concern(job) or store.has_workloads(job)):
+            concern(job_ref(job), change)
 
     def workload_changed(change: Change) -> None:
         # A Workload that was just orphaned still concerns its former owner.
         refs = (owner_ref(workload) for workload in (change.new, change.old) if workload)
         ref = next(filter(None, refs), None)
-        if ref is not None and when(change):
-            concerns(ref)
+        if ref is not None:
+            concern(ref, change)
 
     def class_changed(change: Change) -> None:
         """Jobs that wait for the class to be made, or whose slices have its old value."""
         for cache in store.jobs.values():
             for job in cache.all():
-                if job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL) == _name(change):
-                    concerns(job_ref(job))
+                name, ref = job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL), job_ref(job)
+                if name == _name(change) and store.has(ref):
+                    callback(ref)
 
     store.priority_classes.subscribe(class_changed)
     for cache in store.jobs.values():

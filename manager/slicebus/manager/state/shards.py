@@ -47,25 +47,24 @@ class Shards:
         self, settings: Table[str, str], held: Table[str, bool], *, quotas: Quotas, cluster_queues: Cache
     ) -> None:
         """`held` has the ClusterQueues of this shard whose admissions it knows."""
-        self._settings = settings
+        self.own = Shard()
+        """This one."""
+        self.is_alone = True
+        """Whether there is no other."""
+        self.adopted: frozenset[int] = frozenset()
+        """The shards that there are no more, and whose Leases the first one holds."""
         self._held = held
         self._quotas = quotas
         self._claims = Readings(cluster_queues, claim_of)
+        self._settings = settings
+        settings.observe(self._read_settings)
+        self._read_settings()
 
-    @property
-    def own(self) -> Shard:
-        """This one."""
-        return Shard.parse(self._settings.get("shard", ""))
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there is no other."""
-        return self.own.count == 1
-
-    @property
-    def adopted(self) -> frozenset[int]:
-        """The shards that there are no more, and whose Leases the first one holds."""
-        return frozenset(map(int, filter(None, self._settings.get("adopted_shards", "").split(","))))
+    def _read_settings(self, *_: object) -> None:
+        """Every event asks for these, and they hardly ever change."""
+        self.own = Shard.parse(self._settings.get("shard", ""))
+        self.is_alone = self.own.count == 1
+        self.adopted = frozenset(map(int, filter(None, self._settings.get("adopted_shards", "").split(","))))
 
     @property
     def orphaned(self) -> list[int]:

@@ -35,7 +35,7 @@ from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit
-from slicebus.slices.workload import Slice, SliceKey, chain_id
+from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
 _OWN = "slicebus.dev/"
@@ -291,11 +291,17 @@ class Store:
 
     def shard_of(self, ref: JobRef) -> int:
         """The shard of the manager that has a job."""
-        return 0 if self.shards.is_alone else self.shards.of_queue((ref.namespace, self.view(ref).queue))
+        return 0 if self.shards.is_alone else self.shards.of_queue(self._local_queue_of(ref))
 
     def cluster_queue_of(self, ref: JobRef) -> str:
         """The ClusterQueue of a job; empty where its LocalQueue names none."""
-        return self.quotas.cluster_queue_of((ref.namespace, self.view(ref).queue))
+        return self.quotas.cluster_queue_of(self._local_queue_of(ref))
+
+    def _local_queue_of(self, ref: JobRef) -> LocalQueueKey:
+        """As `JobView.queue`, of which most jobs need no view."""
+        chain = self.quotas.ledger.chain(chain_id(ref.namespace, ref.uid))
+        unfinished = next((slice for slice in reversed(chain) if not slice.finished), None)
+        return unfinished.local_queue if unfinished is not None else (ref.namespace, self.view(ref).queue)
 
     def refs(self) -> Iterator[JobRef]:
         """Every managed job of this shard, and the job of every Workload. A job may come several times."""
