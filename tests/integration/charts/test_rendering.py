@@ -208,6 +208,9 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
     assert [settings(admission={"fixedJobs": value}).fixed_jobs for value in (False, True)] == [False, True]
     with pytest.raises(HelmError, match="timeoutSeconds"):
         settings(waitForPodsReady={"timeoutSeconds": 0})
+    assert (plain.shards, settings(shards=2, replicas=3).shards) == (1, 2)
+    with pytest.raises(HelmError, match="replicas must not be less than shards"):
+        settings(shards=3, replicas=2)
 
 
 def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> None:

@@ -130,7 +130,7 @@ class Inbox:
             return False
         await router.pass_on(wire, received.message)
         if router.is_elsewhere(received.message):
-            self._note_message(received.envelope)
+            self._note_heard(received.envelope.cluster)
             return True
         return False
 
@@ -162,9 +162,12 @@ class Inbox:
 
     def _note_message(self, envelope: Envelope) -> None:
         self._received.labels(envelope.cluster, envelope.type).inc()
-        self.last_message_at[envelope.cluster] = asyncio.get_running_loop().time()
+        self._note_heard(envelope.cluster)
+
+    def _note_heard(self, cluster: ClusterName) -> None:
+        self.last_message_at[cluster] = asyncio.get_running_loop().time()
         for callback in self._listeners:
-            callback(envelope.cluster)
+            callback(cluster)
 
     async def _refuse(self, incoming: Incoming, error: ProtocolError) -> None:
         """Log a message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
