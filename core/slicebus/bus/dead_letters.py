@@ -22,7 +22,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import MESSAGES, ClusterName, Direction
-from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, words
+from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, of_first_shard, words
 
 SHORT = 12
 """The length of an id shown to people: the end of a UUIDv7 is random, its start is the time."""
@@ -152,14 +152,15 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
     a header that counts only from that user.
 
-    It goes through its own exchange under its own key, and so reaches its former queue and the journal; a receiver
-    refuses a message whose key is the queue's name. `agents` has the users whose name differs from their cluster's.
-    Raises InvalidError, with the reason, where the message would not reach that queue or has no verified sender.
+    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or the shard of
+    the manager that passes it on to that queue; a receiver refuses a message whose key is the queue's name. `agents`
+    has the users whose name differs from their cluster's. Raises InvalidError, with the reason, where the message would
+    not reach that queue or has no verified sender.
     """
     letter = DeadLetter.from_message(message)
     _check_complete(message)
     direction, queue = _destination(message.routing_key)
-    if letter.queue != queue:
+    if of_first_shard(letter.queue) != queue:
         raise InvalidError(f"it lay in queue {letter.queue!r}, but a {letter.type} of {letter.cluster} goes to {queue}")
     first = sender(message, trusted=manager)
     if direction is Direction.DOWN:

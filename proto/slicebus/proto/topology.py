@@ -1,5 +1,6 @@
 """Exchanges, queues and bindings, as data. The manager declares all of them, idempotently; an agent declares none."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -99,6 +100,11 @@ def decisions_key(source: str) -> str:
 def manager_queue(lane: Lane, shard: int = 0) -> str:
     """The queue of a lane of one shard of the manager. The first one has what the agents publish."""
     return f"slicebus.manager.{shard}.{lane}" if shard else f"slicebus.manager.{lane}"
+
+
+def of_first_shard(queue: str) -> str:
+    """The first shard's queue for that of another one, whose messages it has passed on; any other queue as it is."""
+    return re.sub(r"^(slicebus\.manager)\.[0-9]+\.", r"\1.", queue)
 
 
 def shard_exchange(shard: int) -> str:

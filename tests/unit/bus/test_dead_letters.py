@@ -150,6 +150,16 @@ def test_another_account_of_the_manager_cannot_requeue_its_copies() -> None:
         requeue(dead(), manager="operator", agents={})
 
 
+def test_what_died_in_the_queue_of_another_shard_goes_to_the_first_which_passes_it_on() -> None:
+    passed_on = wire(user="manager", slicebus_user_id="east")
+    for message in (
+        dead(passed_on, queue="slicebus.manager.3.control"),
+        given_up(passed_on, queue="slicebus.manager.3.control"),
+    ):
+        back = requeue(message, manager="manager", agents={})
+        assert (back.queue, back.exchange, back.message.headers[USER_HEADER]) == (UP_QUEUE, "slicebus.up", "east")
+
+
 def test_queues_are_those_of_the_topology() -> None:
     assert requeue(dead(), manager="manager", agents={}).queue == UP_QUEUE
 
