@@ -1,7 +1,7 @@
 """An index of all slices: it finds those that concern one part of the quota without reading the others."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from slicebus.slices.census import Census
@@ -116,7 +116,7 @@ class Ledger:
 
     def part(
         self,
-        cluster_queues: Collection[str] | None,
+        cluster_queues: Container[str] | None,
         local_queues: Iterable[LocalQueueKey],
         *,
         stopped: Iterable[str] = (),

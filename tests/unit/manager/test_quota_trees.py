@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from slicebus.manager.decide import catalog
+from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue
+from slicebus.slices.admission import Evict
 from slicebus.slices.fleet import Strategy
 from slicebus.slices.sharing import FairSharing
 from unit.manager.objects import a_workload
@@ -60,6 +62,13 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     assert store.quotas.is_settled(["queue/cq"]) is settled
     decided = catalog.cycle(store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
     assert bool(decided) is not settled
+
+
+def test_who_is_deactivated_with_quota_of_a_deleted_queue_is_evicted_with_what_has_no_queue() -> None:
+    store = a_store(inactive(RUNS))
+    store.cluster_queues.remove(store.cluster_queues.get(None, "cq") or {})
+    decided = catalog.cycle(store, trees=[NOWHERE], strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    assert [decision.key for decision in decided if isinstance(decision, Evict)] == ["team/w1"]
 
 
 def test_waiting_in_another_tree_is_no_reason() -> None:

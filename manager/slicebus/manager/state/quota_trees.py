@@ -1,6 +1,6 @@
 """The quota of the cached objects, kept so that one tree of it can be decided without reading the others."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Self
 
 import msgspec
@@ -171,8 +171,9 @@ class Quotas:
         return {key: max(0, need - charged.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
 
     def _part(self, queues: Mapping[str, ClusterQueue], only: Collection[str] | None) -> Part:
+        nowhere = only is not None and NOWHERE in only
         return self.ledger.part(
-            None if only is None else queues,
+            None if only is None else _WithMissing(queues, self.cluster_queues) if nowhere else queues,
             [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only],
             stopped=[name for name, queue in queues.items() if queue.drained],
             stopped_in=[key for key, queue in self.local_queues.items() if queue.drained],
@@ -219,6 +220,17 @@ class Quotas:
             found = (space["metadata"] for space in self._namespaces.all())
             self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in found}
         return self._labels
+
+
+class _WithMissing(Container[str]):
+    """Some ClusterQueues, and every name that is that of none: workloads may have quota of one that was deleted."""
+
+    def __init__(self, queues: Container[str], known: Container[str]) -> None:
+        self._queues = queues
+        self._known = known
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._queues or name not in self._known
 
 
 def _reread_slice(new: Manifest, old: Manifest, slice: Slice) -> Slice:
