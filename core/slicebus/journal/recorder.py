@@ -117,10 +117,14 @@ class Recorder:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            # Not `asyncio.timeout`: where a task group has ended with an error before, that of Python before 3.11.3
+            # raises a cancellation in place of the error, and nobody learns that the role has ended.
             with suppress(TimeoutError, SlicebusError):
-                async with asyncio.timeout(_FINAL_S):
-                    while self._waiting or self._unconfirmed:
-                        await self._publish()
+                await asyncio.wait_for(self._publish_rest(), _FINAL_S)
+
+    async def _publish_rest(self) -> None:
+        while self._waiting or self._unconfirmed:
+            await self._publish()
 
     async def _run(self) -> None:
         while True:

@@ -32,12 +32,14 @@ class Bus(MemoryBus):
         self.broker = MemoryBroker()
         super().__init__(self.broker, user="east")
         self.broker.declare(common_topology())
-        self.refuses = False
+        self.refuses = self.hangs = False
         self.loses_confirms = False
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
         if self.refuses:
             raise UnavailableError("no broker")
+        if self.hangs:
+            await asyncio.Event().wait()
         await super().publish(exchange, message)
         if self.loses_confirms:
             self.loses_confirms = False
@@ -140,6 +142,25 @@ async def test_the_recording_ends_also_without_a_broker(recording: Recording) ->
         recording.add(1)
         await asyncio.sleep(10)
     assert recording.bus.records == []
+
+
+async def test_a_role_that_fails_while_its_recording_cannot_end_has_failed(recording: Recording) -> None:
+    """Its process would go on and hold the Lease, and nothing would work."""
+
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("the role has failed")
+
+    async def role() -> None:
+        async with recording.going(), asyncio.TaskGroup() as group:
+            recording.bus.hangs = True
+            recording.add(1)
+            group.create_task(fail())
+
+    task = asyncio.create_task(role())
+    await asyncio.wait((task,))
+    assert not task.cancelled()
+    assert isinstance(task.exception(), ExceptionGroup)
 
 
 async def test_a_broker_that_comes_back_gets_everything_in_order(recording: Recording) -> None:
