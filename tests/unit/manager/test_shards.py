@@ -256,7 +256,7 @@ async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClien
         await second.keeper.begin(group)
         body = {"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}}
         second.store.cluster_queues.put(await queues.patch(CLUSTERQUEUES, "a", None, MergePatch(body)))
-        await asyncio.wait_for(second.took.wait(), 5)
+        await asyncio.wait_for(second.took.wait(), 60)
         running.cancel()
     assert (dict(second.store.held), known_when_held) == ({"a": True}, [True])
 
@@ -319,7 +319,7 @@ async def test_each_process_has_one_shard_and_the_others_stand_by(api: KubeClien
     await asyncio.sleep(0.3)
     assert not third.done()
     second_holds.cancel()
-    third_lease, third_holds = await asyncio.wait_for(third, 5)
+    third_lease, third_holds = await asyncio.wait_for(third, 60)
     assert third_lease == second
     for holds in (first_holds, third_holds):
         holds.cancel()
