@@ -9,7 +9,7 @@ from slicebus.decisions.commands import Forget, Patch, Remember
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.lease import LeaderElection, acquire_first
-from slicebus.kube.resources import CLUSTERQUEUES, LEASES, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, LEASES, WORKLOADS, Resource
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog, sharding
 from slicebus.manager.permissions import lease_of
@@ -18,6 +18,7 @@ from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.shards import Shard, belongs_to, claim_of
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
+from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
@@ -230,6 +231,28 @@ async def test_a_queue_goes_to_a_shard_that_renews_its_lease(queues: KubeClient)
     await queues.patch(LEASES, lease_of(1), SYSTEM, MergePatch({"spec": {"renewTime": lease["spec"]["acquireTime"]}}))
     assert await first.keeper.give_away() is (await claim(queues, "a") == 1) is True
     assert await claim(queues, "b") == 0
+
+
+async def test_a_shard_that_may_give_nothing_away_says_so_and_keeps_it(
+    queues: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(resource: Resource, *_: Any, **__: Any) -> Manifest:
+        raise ForbiddenError(f"403: cannot patch {resource.plural}")
+
+    first, other = Keeper(queues, "0/2"), candidate(queues, lease_of(1), "other")
+    await first.read_queues()
+    await other.acquire()
+    first.keeper._leases[1] = "before"
+    monkeypatch.setattr(queues, "patch", refuse)
+    assert not await first.keeper.give_away()
+    assert "cannot patch clusterqueues" in first.waits[-1]
+    assert first.keeper._given_to_us() == ["a", "b"]
+    monkeypatch.undo()
+    assert not await first.keeper.give_away(), "not at once"
+    first.keeper._again_at = 0.0
+    first.keeper._leases[1] = "before"
+    assert await first.keeper.give_away()
+    assert first.waits[-1] == ""
 
 
 async def test_what_was_given_away_without_an_answer_is_not_taken_again(queues: KubeClient) -> None:

@@ -6,6 +6,7 @@ may be behind that of the queues (docs/decisions/0057).
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -25,7 +26,7 @@ from slicebus.manager.decide import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.manager.state.store import Store
-from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, TransientError
+from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import manager_queue
 from slicebus.runtime.executor import Executor
@@ -35,6 +36,8 @@ _GATHER_S = 0.2
 """A shard that begins gets many queues, one after the other."""
 _PAGE = 500
 _LOOK_S = 5.0
+_REFUSED_S = 60.0
+"""Each time it takes the queue again, and reads every Workload."""
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -76,6 +79,10 @@ class ShardKeeper:
         """The version that the Lease of each other shard had at the last look."""
         self._known: set[str] = set()
         """The queues that were this shard's before it read any Workload."""
+        self._moved: set[str] = set()
+        """The queues that have changed hands since Workloads were last read for some."""
+        self._again_at = -math.inf
+        """When to try to give something away again, in the loop's time, after the API server has refused it."""
         self._changed = asyncio.Event()
 
     def prepare(self) -> None:
@@ -112,8 +119,9 @@ class ShardKeeper:
                 group.create_task(self._adopt(shard, group), name=f"adopt:{shard}")
             if not (queues := self._given_to_us()):
                 continue
+            self._moved.clear()
             await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
-            still = set(self._given_to_us())
+            still = set(self._given_to_us()) - self._moved
             held = [name for name in queues if name in still]
             _log.info("shard.took", queues=held)
             await self._executor.run(self._decide(sharding.hold, queues=held))
@@ -157,17 +165,23 @@ class ShardKeeper:
 
         Call it while no admission is being written.
         """
-        misplaced = self._store.shards.misplaced()
-        if not misplaced:
-            return True
+        misplaced, clock = self._store.shards.misplaced(), asyncio.get_running_loop().time
+        if not misplaced or clock() < self._again_at:
+            return not misplaced
         try:
             at_work = await self._at_work(set(misplaced.values()))
+            for name, shard in misplaced.items():
+                if shard in at_work:
+                    await self._give(name, shard)
         except TransientError as error:
             _log.warning("shard.unknown", error=str(error))
-            return False
-        for name, shard in misplaced.items():
-            if shard in at_work:
-                await self._give(name, shard)
+        except PermanentError as error:
+            self._again_at = clock() + _REFUSED_S
+            self._waits(f"cannot give queues to the shards that they belong to: {error}")
+        else:
+            if self._again_at > -math.inf:
+                self._again_at = -math.inf
+                self._waits("")
         return not self._store.shards.misplaced()
 
     async def _give(self, name: str, shard: int) -> None:
@@ -183,6 +197,11 @@ class ShardKeeper:
             await self._executor.run(commands)
         except (ConflictError, TransientError) as error:
             _log.info("shard.kept", queue=name, error=str(error))
+        except PermanentError:
+            # It will not come about, so the queue goes on being decided about here.
+            del self._given[name]
+            self._changed.set()
+            raise
         else:
             _log.info("shard.gave", queue=name, shard=shard)
 
@@ -223,6 +242,7 @@ class ShardKeeper:
         old, new = (claim_of(queue) if queue else None for queue in (change.old, change.new))
         if old != new:
             name = (change.new or change.old or {})["metadata"]["name"]
+            self._moved.add(name)
             if old is not None:
                 self._known.discard(name)
                 self._store.held.pop(name, None)
