@@ -55,18 +55,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
     "resync.py": ("--jobs", "20", "--rounds", "1"),
     "shards.py": (
-        "--clusters",
-        "2",
-        "--workloads",
-        "10",
-        "--rate",
-        "2",
-        "--seconds",
-        "2",
-        "--idle",
-        "1",
-        "--rounds",
-        "1",
+        *("--clusters", "2", "--workloads", "10", "--rate", "2", "--seconds", "2"),
+        *("--idle", "1", "--rounds", "1"),
     ),
 }
 """Options with which a benchmark takes seconds, or little more than its servers need to start. One that is not here has

@@ -28,11 +28,11 @@ def dead_copy(
     message: WireMessage, *, queue: str, reason: DeadReason, detail: str, at: datetime, by: str
 ) -> WireMessage:
     """The copy that the user `by` publishes to the dead-letter queue, without headers that a broker would not take."""
-    headers = bounded_headers(without_death(message).headers) | _why(queue, reason, detail, at)
+    copy = passed_on(message, by=by)
+    headers = copy.headers | _why(queue, reason, detail, at)
     if SIZE_HEADER in message.headers:
         headers[SIZE_HEADER] = message.headers[SIZE_HEADER]
-    headers[USER_HEADER] = sender(message, trusted=by) or ""
-    return msgspec.structs.replace(message, headers=headers, user_id=by)
+    return msgspec.structs.replace(copy, headers=headers)
 
 
 def passed_on(message: WireMessage, *, by: str) -> WireMessage:

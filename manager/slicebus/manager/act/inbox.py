@@ -128,8 +128,7 @@ class Inbox:
             receiving.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
         except ProtocolError:
             return False
-        await router.pass_on(wire, received.message)
-        if router.is_elsewhere(received.message):
+        if await router.pass_on(wire, received.message):
             self._note_heard(received.envelope.cluster)
             return True
         return False

@@ -21,19 +21,16 @@ class Router:
         self._bus = bus
         self._store = store
 
-    def is_elsewhere(self, message: Message) -> bool:
-        """Whether a message concerns another shard, and not this one."""
-        job = job_of(message)
-        return job is not None and self._store.shard_of(job) != self._store.shards.own.index
-
-    async def pass_on(self, wire: WireMessage, message: Message) -> None:
-        """Return when every other shard that a message concerns has it. Raises UnavailableError, also where the queue
-        of a shard is missing: that one makes it when it begins anew."""
+    async def pass_on(self, wire: WireMessage, message: Message) -> bool:
+        """Whether a message concerned other shards alone; every other one that it concerns has it then. Raises
+        UnavailableError, also where the queue of a shard is missing: that one makes it when it begins anew."""
         job, own = job_of(message), self._store.shards.own
-        for shard in [self._store.shard_of(job)] if job is not None else range(own.count):
+        concerned = [self._store.shard_of(job)] if job is not None else range(own.count)
+        for shard in concerned:
             if shard == own.index:
                 continue
             try:
                 await self._bus.publish(shard_exchange(shard), passed_on(wire, by=self._bus.user))
             except NotFoundError as error:
                 raise UnavailableError(str(error)) from error
+        return own.index not in concerned

@@ -185,10 +185,8 @@ class ShardKeeper:
         return not self._store.shards.misplaced()
 
     async def _give(self, name: str, shard: int) -> None:
-        commands, queue = (
-            self._decide(sharding.give_away, queue=name, to=shard),
-            self._store.cluster_queues.get(None, name),
-        )
+        commands = self._decide(sharding.give_away, queue=name, to=shard)
+        queue = self._store.cluster_queues.get(None, name)
         if not commands or queue is None:
             return
         # Written or not: as long as this is its version, the write may still come about.
